@@ -1,0 +1,70 @@
+# Everything a user or a developer types. `make help` lists it.
+#
+# Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench conformance sim fmt clean
+.SHELLFLAGS := -eu -c
+
+SEEDS ?= 100
+JOBS ?= 2
+ONLY ?=
+BENCH_ARGS ?=
+CONFORMANCE_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
+PYTHON_FOLDERS := src tests benchmarks conformance examples tools
+QUICK := tests/unit tests/properties tests/transcripts
+CRASH := $(wildcard tests/crash/test_*.py)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
+		printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+setup: $(STAMP) ## make .venv: the core built, the packages in, .venv/bin/headwater there
+
+# Only what is compiled or declared is a prerequisite: the Python sources are installed as links.
+$(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
+	@tools/setup
+	@touch $@
+
+demo: setup ## start a node, produce and consume with a foreign client, show what happened
+	@$(BIN)/python examples/demo.py
+
+test: setup ## all tests: unit, properties, transcripts, simulation, integration, compatibility, crash
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash
+	$(if $(CRASH),$(BIN)/python -m pytest tests/crash)
+
+check: setup ## format, lint, types, import contracts, clippy, the quick tests
+	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
+	$(BIN)/ruff check $(PYTHON_FOLDERS)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@tools/ensure clippy
+	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml --check
+	. tools/rust-env && cargo clippy --manifest-path rust/Cargo.toml --quiet --release --all-targets -- -D warnings
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK)
+
+sim: setup ## SEEDS=N random histories of a simulated node, in parallel
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/simulation
+
+bench: setup ## speed beside Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
+	@tools/ensure java
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+conformance: setup ## Kafka's own tools and other people's clients against a fresh node; ONLY=name
+	@tools/ensure java node
+	$(BIN)/python -m conformance $(if $(ONLY),--only '$(ONLY)') $(CONFORMANCE_ARGS)
+
+fmt: setup ## format Python and Rust
+	$(BIN)/ruff format $(PYTHON_FOLDERS)
+	$(BIN)/ruff check --fix --quiet $(PYTHON_FOLDERS) || true
+	@tools/ensure clippy
+	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml
+
+clean: ## remove everything that was built
+	rm -rf .venv rust/target build dist bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache src/headwater/_core*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
