@@ -1,0 +1,144 @@
+"""The Rust core: pure functions over bytes, for what is done to every record.
+
+No files, no threads, no policy. Whatever takes longer than a batch releases the GIL. All
+functions take any contiguous buffer (bytes, bytearray, memoryview, mmap). The plain Python twin
+in `tests/reference/` is the judge of every function here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from typing_extensions import Buffer
+
+# Codec numbers are those of a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+
+class CorruptBatch(ValueError):
+    """Bytes that are no record batch. `args` is (reason, position)."""
+
+    reason: str
+    position: int
+
+class OutputTooLarge(CorruptBatch):
+    """Decompression would pass its bound; found before the memory is taken."""
+
+@final
+class Batch:
+    """The header of one record batch, and what a deep look found inside."""
+
+    position: int  # where it starts in the buffer that was looked at
+    size: int  # whole length in bytes, header included
+    base_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    codec: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    last_offset: int  # base_offset + last_offset_delta
+    is_transactional: bool
+    is_control: bool
+    is_log_append_time: bool
+    has_delete_horizon: bool
+    # Set by `validate` only:
+    found_max_timestamp: int  # the largest timestamp of the records themselves; -1 if none
+    found_max_timestamp_delta: int  # offset delta of the first record that has it; -1 if none
+    keyless: tuple[int, ...]  # indexes of records without a key, if asked for; at most 100
+    out_of_time: tuple[int, ...]  # indexes of records outside the time bounds; at most 100
+
+def validate(
+    data: Buffer,
+    *,
+    position: int = 0,
+    timestamp_min: int = -(2**63),
+    timestamp_max: int = 2**63 - 1,
+    keys_required: bool = False,
+    output_bytes_max: int = 0,
+) -> Batch:
+    """Checks one whole batch at `position` in one pass: length, magic, CRC-32C, attributes,
+    record count, every record's varints, offset deltas 0,1,2..., header bounds; decompresses if
+    needed, never past `output_bytes_max` (0: the larger of 64 MiB and 100 times the compressed
+    size). Raises CorruptBatch with the reason and the byte position."""
+
+def scan(
+    data: Buffer, *, position: int = 0, check_crc: bool = True, batches_max: int = 0
+) -> tuple[list[Batch], int, str | None]:
+    """The headers of consecutive batches from `position`; how far whole batches reach; and why it
+    stopped there: None at the end of data, "truncated" when the last batch is cut short,
+    otherwise what is wrong (bad CRC, bad length, bad magic)."""
+
+def restamp(
+    data: Buffer,
+    *,
+    position: int = 0,
+    base_offset: int,
+    leader_epoch: int,
+    log_append_time: int | None = None,
+    max_timestamp: int | None = None,
+) -> None:
+    """Writes base offset and leader epoch into the batch header, in place (the buffer must be
+    writable). With `log_append_time`, sets the timestamp type and the max timestamp too and
+    computes a new CRC; `max_timestamp` alone corrects that field and the CRC."""
+
+def encode(
+    records: Sequence[tuple[Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]], int]],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: int | None = None,
+    offset_deltas: Sequence[int] | None = None,
+) -> bytes:
+    """A batch of (key, value, headers, timestamp in ms) records."""
+
+@final
+class Record:
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+def decode(
+    data: Buffer, *, position: int = 0, from_offset: int = 0, output_bytes_max: int = 0, check_crc: bool = True
+) -> list[Record]:
+    """Every record of every whole batch in the buffer at or after `from_offset`. Control batches
+    are included: a reader that does not want them looks at `scan`. A cut last batch is ignored."""
+
+def decode_arrow(
+    data: Buffer,
+    *,
+    partition: int = 0,
+    from_offset: int = 0,
+    to_offset: int = 2**63 - 1,
+    output_bytes_max: int = 0,
+    check_crc: bool = True,
+    aborted: Sequence[tuple[int, int]] = (),
+) -> Any:
+    """The same as columns (offset, partition, timestamp, key, value, headers), an object with
+    `__arrow_c_array__` that pyarrow.record_batch() takes without a copy. Control batches and
+    transactional batches of `aborted` (producer id, first offset) are left out."""
+
+def recompress(
+    data: Buffer, *, position: int = 0, codec: int, level: int | None = None, output_bytes_max: int = 0
+) -> bytes:
+    """The batch at `position` with the same records and header, under another codec."""
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes: ...
+def decompress(codec: int, data: Buffer, output_bytes_max: int) -> bytes:
+    """Raises OutputTooLarge rather than produce more than the bound."""
+
+def crc32c(data: Buffer, value: int = 0) -> int: ...
+def murmur2(data: Buffer) -> int:
+    """Signed 32-bit, as Java's partitioner computes it."""

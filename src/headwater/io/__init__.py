@@ -1,0 +1,27 @@
+"""The one seam to the host: clock, chance, files, sockets and worker threads.
+
+Nothing outside this package calls the operating system. Everything that needs the host is given a
+`Host`; the simulator gives the same code a `Host` made of twins, and a whole node runs in one
+thread on one seed.
+"""
+
+from headwater.io.clock import Clock
+from headwater.io.disk import Disk, File, FileSlice, Mapping
+from headwater.io.host import Host
+from headwater.io.network import Address, Listener, Network, Receiver, Stream
+from headwater.io.workers import Workers
+
+__all__ = [
+    "Address",
+    "Clock",
+    "Disk",
+    "File",
+    "FileSlice",
+    "Host",
+    "Listener",
+    "Mapping",
+    "Network",
+    "Receiver",
+    "Stream",
+    "Workers",
+]

@@ -1,0 +1,28 @@
+"""Time, as the host tells it.
+
+Machines take `now` (float seconds, monotonic) as an argument; only drivers and handlers ask.
+Wall time exists for one purpose: timestamps that leave the process, in whole milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

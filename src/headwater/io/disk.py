@@ -1,0 +1,325 @@
+"""Files, as the host gives them.
+
+`Disk` names and opens them, `File` is one open file, `Mapping` a file in memory (the indexes),
+`FileSlice` bytes of a file that go to a socket without passing through us. All calls are plain and
+may block; those that wait for the device (`sync`, `write_atomically`, reads of cold data) belong
+into `Workers`, except at start and at stop. Failures are `OSError`, as Python raises them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_PROBE_STRIDE_BYTES = 256 * 1024
+
+
+class Mapping(Protocol):
+    """A file's bytes as writable memory. Works with `struct.pack_into` and `unpack_from`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice) -> bytes | bytearray: ...
+
+    def __setitem__(self, key: slice, value: bytes) -> None: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class File(Protocol):
+    path: str
+
+    def size(self) -> int: ...
+
+    def append(self, *parts: Buffer) -> None:
+        """Writes all parts at the end. After an error the size is what it was before."""
+
+    def pwrite(self, data: Buffer, offset: int) -> None: ...
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def is_warm(self, offset: int, count: int) -> bool:
+        """Whether reading this would not wait for the device, as far as a quick look can tell."""
+
+    def close(self) -> None: ...
+
+
+class FileSlice:
+    """`count` bytes of a file from `position`; holding it keeps the file open."""
+
+    __slots__ = ("count", "file", "position")
+
+    def __init__(self, file: File, position: int, count: int) -> None:
+        self.file = file
+        self.position = position
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self) -> bytes:
+        return self.file.pread(self.count, self.position)
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False, preallocate_bytes: int = 0) -> File:
+        """For reading and writing. With `preallocate_bytes` a new file takes that room at once
+        while its `size()` stays 0; `truncate(size())` on close gives the rest back."""
+
+    def map(self, path: str, size: int | None = None) -> Mapping:
+        """Maps the whole file; with `size`, the file is made and set to that size first."""
+
+    def read(self, path: str) -> bytes: ...
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """The file has either its old or its new content, whatever happens, and the new content
+        is durable on return: temporary file, fsync, rename, fsync of the directory."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def size(self, path: str) -> int: ...
+
+    def truncate(self, path: str, size: int) -> None: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system."""
+
+    def lock(self, path: str, owner: str) -> DiskLock:
+        """Takes the lock file, or raises BlockingIOError whose text is what its holder wrote."""
+
+
+class SystemFile:
+    """A file of the operating system. The descriptor closes with the last reference."""
+
+    __slots__ = ("_fd", "_raw", "_size", "path")
+
+    def __init__(self, path: str, raw: object, fd: int, size: int) -> None:
+        self.path = path
+        self._raw = raw  # owns the descriptor
+        self._fd = fd
+        self._size = size
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, *parts: Buffer) -> None:
+        start = self._size
+        try:
+            written = os.pwritev(self._fd, parts, start)
+            total = sum(memoryview(part).nbytes for part in parts)
+            if written != total:
+                _write_rest(self._fd, parts, start, written)
+        except OSError:
+            os.ftruncate(self._fd, start)
+            raise
+        self._size = start + total
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        view = memoryview(data).cast("B")
+        _write_rest(self._fd, (view,), offset, 0)
+        self._size = max(self._size, offset + len(view))
+
+    def pread(self, count: int, offset: int) -> bytes:
+        count = max(0, min(count, self._size - offset))
+        data = os.pread(self._fd, count, offset)
+        while len(data) < count:
+            more = os.pread(self._fd, count - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def is_warm(self, offset: int, count: int) -> bool:
+        probe = bytearray(1)
+        last = offset + max(count, 1) - 1
+        try:
+            for position in range(offset, last, _PROBE_STRIDE_BYTES):
+                os.preadv(self._fd, [probe], position, os.RWF_NOWAIT)
+            os.preadv(self._fd, [probe], last, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return True  # this file system cannot tell; most that cannot live in memory
+            raise
+        return True
+
+    def close(self) -> None:
+        self._raw.close()  # type: ignore[attr-defined]  # FileIO, or None's stand-in for memfd
+
+
+def _write_rest(fd: int, parts: tuple[Buffer, ...], start: int, written: int) -> None:
+    """Goes on after a short write, which regular files give when the disk is nearly full."""
+    offset = 0
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while offset + len(view) > written:
+            count = os.pwrite(fd, view[max(0, written - offset) :], start + written)
+            if count == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written += count
+        offset += len(view)
+
+
+class _EmptyMapping(bytearray):
+    """What stands for a mapping of an empty file, which the kernel does not give."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _SystemLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class SystemDisk:
+    """The file systems of this machine."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, preallocate_bytes: int = 0) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        fd = os.open(path, flags, 0o644)
+        raw = open(fd, "r+b", buffering=0)  # noqa: SIM115 - owned by the SystemFile
+        size = os.fstat(fd).st_size
+        if preallocate_bytes > size:
+            os.posix_fallocate(fd, 0, preallocate_bytes)
+        return SystemFile(path, raw, fd, size)
+
+    def map(self, path: str, size: int | None = None) -> Mapping:
+        fd = os.open(
+            path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if size is not None else 0), 0o644
+        )
+        try:
+            if size is not None:
+                os.ftruncate(fd, size)
+            else:
+                size = os.fstat(fd).st_size
+            return mmap.mmap(fd, size) if size else _EmptyMapping()
+        finally:
+            os.close(fd)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_dir(os.path.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def truncate(self, path: str, size: int) -> None:
+        os.truncate(path, size)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def space(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+
+    def lock(self, path: str, owner: str) -> DiskLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Kafka on the JVM takes a POSIX record lock on the same file: hold both kinds, so
+            # that neither of the two systems opens a directory that the other one has open.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(fd, 200).decode("utf-8", "replace").strip()
+            os.close(fd)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise BlockingIOError(holder) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, owner.encode(), 0)
+        return _SystemLock(fd)

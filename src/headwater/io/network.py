@@ -1,0 +1,356 @@
+"""Sockets, as the host gives them: streams of bytes with as little between as possible.
+
+A `Stream` reads straight into the buffer that its `Receiver` offers and writes what it is given at
+once if the kernel takes it. Slices of files go out by `sendfile`. There is no task and no future
+for a connection: the loop calls us when a socket is ready, and we call the receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headwater.io.disk import FileSlice, SystemFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
+_JOIN_BYTES_MAX = 64 * 1024
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Receiver(Protocol):
+    """What a connection does with what arrives. All calls come from the loop, one at a time."""
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+
+    def received(self, count: int) -> None:
+        """So many bytes have been put into the buffer."""
+
+    def drained(self) -> None:
+        """All that was queued has been given to the kernel."""
+
+    def ended(self) -> None:
+        """The peer will send no more."""
+
+    def closed(self, error: OSError | None) -> None:
+        """The connection is gone; called once, last."""
+
+
+class Stream(Protocol):
+    local: Address
+    peer: Address
+
+    def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        """Sends or queues; the parts must not change until they are sent."""
+
+    def queued_bytes(self) -> int: ...
+
+    def pause(self) -> None:
+        """Reads no more until `resume`."""
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        """Ends the connection when what is queued has been sent."""
+
+    def abort(self) -> None:
+        """Ends it now."""
+
+
+class Listener(Protocol):
+    address: Address
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    def listen(
+        self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
+    ) -> Listener: ...
+
+    async def connect(
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver]
+    ) -> Stream: ...
+
+
+class SocketStream:
+    """A TCP connection on the running loop."""
+
+    __slots__ = (
+        "_closing",
+        "_fd",
+        "_gone",
+        "_loop",
+        "_queue",
+        "_queued",
+        "_reading",
+        "_receiver",
+        "_socket",
+        "local",
+        "peer",
+    )
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._queue: deque[memoryview | FileSlice] = deque()
+        self._queued = 0
+        self._reading = False
+        self._closing = False
+        self._gone = False
+        self._receiver: Receiver
+        self.local = Address(*sock.getsockname()[:2])
+        self.peer = Address(*sock.getpeername()[:2])
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.resume()
+
+    # Reading
+
+    def _on_readable(self) -> None:
+        receiver = self._receiver
+        try:
+            count = self._socket.recv_into(receiver.buffer())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(error)
+            return
+        if count:
+            receiver.received(count)
+        else:
+            self.pause()
+            receiver.ended()
+
+    def pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._reading and not self._gone:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    # Writing
+
+    def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        if self._gone:
+            return
+        if not self._queue and len(parts) == 1 and not isinstance(parts[0], FileSlice):
+            view = memoryview(parts[0])
+            try:
+                sent = self._socket.send(view)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._end(error)
+                return
+            if sent == len(view):
+                return
+            self._queue.append(view[sent:])
+            self._queued += len(view) - sent
+            self._loop.add_writer(self._fd, self._on_writable)
+            return
+        idle = not self._queue
+        for part in parts:
+            item = part if isinstance(part, FileSlice) else memoryview(part)
+            if len(item):
+                self._queue.append(item)
+                self._queued += len(item)
+        if idle and self._queue and not self._flush():
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if self._flush():
+            self._loop.remove_writer(self._fd)
+            self._receiver.drained()
+            if self._closing and not self._queue:
+                self._end(None)
+
+    def _flush(self) -> bool:
+        """Gives the kernel what it takes; whether all is gone."""
+        queue = self._queue
+        budget = _SENDFILE_BYTES_MAX
+        try:
+            while queue:
+                head = queue[0]
+                if isinstance(head, FileSlice):
+                    if budget <= 0:
+                        return False
+                    sent = self._send_file(head, min(budget, head.count))
+                    budget -= sent
+                    head.position += sent
+                    head.count -= sent
+                    if head.count == 0:
+                        queue.popleft()
+                else:
+                    # More follows: let the kernel put the header and the data into one segment.
+                    flags = socket.MSG_MORE if len(queue) > 1 else 0
+                    sent = self._socket.send(head, flags)
+                    if sent == len(head):
+                        queue.popleft()
+                    else:
+                        queue[0] = head[sent:]
+                self._queued -= sent
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._end(error)
+            return True
+        return True
+
+    def _send_file(self, part: FileSlice, count: int) -> int:
+        assert isinstance(part.file, SystemFile)
+        sent = os.sendfile(self._fd, part.file.fileno(), part.position, count)
+        if sent == 0:
+            # The file was cut short under a pending answer (truncation). What was promised in
+            # the length cannot be delivered any more, and the connection is out of step.
+            raise OSError(errno.EIO, f"{part.file.path} ends before byte {part.position}")
+        return sent
+
+    def queued_bytes(self) -> int:
+        return self._queued
+
+    # Ending
+
+    def close(self) -> None:
+        if not self._queue:
+            self._end(None)
+        else:
+            self._closing = True
+            self.pause()
+
+    def abort(self) -> None:
+        self._end(None)
+
+    def _end(self, error: OSError | None) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._queue.clear()
+        self._queued = 0
+        self._socket.close()
+        self._loop.call_soon(self._receiver.closed, error)
+
+
+class SocketListener:
+    __slots__ = ("_accept", "_loop", "_socket", "address")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        accept: Callable[[Stream], Receiver],
+    ) -> None:
+        self._socket = sock
+        self._loop = loop
+        self._accept = accept
+        self.address = Address(*sock.getsockname()[:2])
+        loop.add_reader(sock.fileno(), self._on_acceptable)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(16):
+            try:
+                sock, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # Out of descriptors: wait for some to come free instead of spinning.
+                    self._loop.remove_reader(self._socket.fileno())
+                    self._loop.call_later(0.1, self._listen_again)
+                    return
+                raise
+            _tune(sock)
+            with contextlib.suppress(OSError):  # the peer may be gone already
+                stream = SocketStream(sock, self._loop)
+                stream.start(self._accept(stream))
+
+    def _listen_again(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Half-open connections (a peer that lost power) are found by the kernel.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+class SocketNetwork:
+    """The network of this machine."""
+
+    __slots__ = ()
+
+    def listen(
+        self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
+    ) -> SocketListener:
+        loop = asyncio.get_running_loop()
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and not host:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.setblocking(False)
+            sock.bind(address)
+            sock.listen(backlog)
+        except OSError:
+            sock.close()
+            raise
+        return SocketListener(sock, loop, accept)
+
+    async def connect(
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver]
+    ) -> SocketStream:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in found:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                _tune(sock)
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                stream = SocketStream(sock, loop)
+                stream.start(receiver(stream))
+                return stream
+        assert failure is not None
+        raise failure
