@@ -1,0 +1,265 @@
+"""Nodes as processes: Headwater's and Apache Kafka's, started, stopped, killed and measured.
+
+Both kinds have the same face, so that whatever is asked of one can be asked of the other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tools import kafka_jars
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADWATER = ROOT / ".venv" / "bin" / "headwater"
+
+_START_TIMEOUT = 120.0
+_STOP_TIMEOUT = 120.0
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class NodeFailed(Exception):
+    """A node ended, or did not open its port in time; the message has the end of its output."""
+
+
+class Flavour(Protocol):
+    """What differs between the kinds of node: how one is prepared and what command runs it."""
+
+    name: str
+
+    def prepare(self, node: Node) -> None: ...
+
+    def command(self, node: Node) -> list[str]: ...
+
+    def log_folder(self, node: Node) -> Path: ...
+
+
+@dataclass(slots=True)
+class Node:
+    """One node on one folder and one port, over any number of starts."""
+
+    flavour: Flavour
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    controller_port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = self.port or free_port()
+        self.controller_port = self.controller_port or free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_folder(self) -> Path:
+        """The folder that holds the partitions' folders."""
+        return self.flavour.log_folder(self)
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "node.out"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the node was never started"
+        return self.process.pid
+
+    def launch(self) -> None:
+        """Starts the process and comes back at once."""
+        assert self.process is None or self.process.poll() is not None, "already running"
+        self.flavour.prepare(self)
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.flavour.command(self),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        _running.append(self)
+
+    def start(self) -> Node:
+        """Starts the process and waits until its port answers."""
+        self.launch()
+        deadline = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < deadline:
+            self.raise_if_ended()
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.02)
+            else:
+                return self
+        raise NodeFailed(f"{self.flavour.name} did not open its port\n{self.last_output()}")
+
+    def stop(self) -> None:
+        """Asks it to stop and waits for that."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise NodeFailed(f"{self.flavour.name} did not stop\n{self.last_output()}") from None
+
+    def kill(self) -> None:
+        """kill -9, as a crash would."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def remove(self) -> None:
+        """Kills it and deletes all it wrote."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def raise_if_ended(self) -> None:
+        if self.process is not None and self.process.poll() is not None:
+            raise NodeFailed(
+                f"{self.flavour.name} ended with {self.process.returncode}\n{self.last_output()}"
+            )
+
+    def last_output(self, lines: int = 30) -> str:
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process so far, all threads together."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+    def resident_bytes(self, *, peak: bool = False) -> int:
+        wanted = "VmHWM:" if peak else "VmRSS:"
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(wanted):
+                return int(line.split()[1]) * 1024
+        raise NodeFailed(f"{self.flavour.name} has no {wanted} in /proc")
+
+
+@dataclass(slots=True)
+class Headwater:
+    """Our own node, by the command a user types."""
+
+    name: str = "headwater"
+
+    def prepare(self, node: Node) -> None:
+        pass  # formatted on first start
+
+    def command(self, node: Node) -> list[str]:
+        command = [str(HEADWATER), "start", "--data", str(self.log_folder(node))]
+        command += ["--listen", node.bootstrap]
+        for key, value in node.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def log_folder(self, node: Node) -> Path:
+        return node.folder / "data"
+
+
+@dataclass(slots=True)
+class Kafka:
+    """Apache Kafka, broker and controller in one process, with the defaults of its own scripts."""
+
+    jars: Path
+    name: str = "kafka"
+    # False formats as kafka-storage --standalone does, with the voters in the metadata log; True is
+    # the older way, with the voters in the properties.
+    static_voters: bool = False
+    cluster_id: str = "aGVhZHdhdGVyLWp1ZGdlcw"
+
+    def prepare(self, node: Node) -> None:
+        controller = f"127.0.0.1:{node.controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://{node.bootstrap},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.log_folder(node)),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        }
+        if self.static_voters:
+            settings["controller.quorum.voters"] = f"1@{controller}"
+        else:
+            settings["controller.quorum.bootstrap.servers"] = controller
+        settings |= node.settings
+        properties = node.folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if not (self.log_folder(node) / "meta.properties").exists():
+            arguments = ["format", "-t", self.cluster_id, "-c", str(properties)]
+            if not self.static_voters:
+                arguments.append("--standalone")
+            run_java(self.jars, "kafka.tools.StorageTool", *arguments)
+
+    def command(self, node: Node) -> list[str]:
+        # The heap and the collector as bin/kafka-server-start.sh and kafka-run-class.sh set them.
+        options = (
+            "-Xmx1G",
+            "-Xms1G",
+            "-server",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-XX:+ExplicitGCInvokesConcurrent",
+            "-Djava.awt.headless=true",
+        )
+        properties = str(node.folder / "server.properties")
+        return kafka_jars.java_command(self.jars, "kafka.Kafka", properties, options=options)
+
+    def log_folder(self, node: Node) -> Path:
+        return node.folder / "data"
+
+
+def run_java(
+    folder: Path, main: str, *arguments: str, stdin: str | None = None, timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """Runs one of Kafka's tools to its end and hands back what it printed; fails if it fails."""
+    # Tools live for a second or two: the quick compiler alone makes them start sooner.
+    options = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+    done = subprocess.run(
+        kafka_jars.java_command(folder, main, *arguments, options=options),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(
+            f"{main} {' '.join(arguments)}\nended with {done.returncode}\n"
+            f"{done.stdout}{done.stderr}"
+        )
+    return done
+
+
+def free_port() -> int:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port: int = chosen.getsockname()[1]
+        return port
+
+
+_running: list[Node] = []
+
+
+@atexit.register
+def _kill_what_was_left() -> None:
+    for node in _running:
+        node.kill()
