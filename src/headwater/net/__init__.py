@@ -1,0 +1,7 @@
+"""Bytes in, bytes out: listeners, connections, frames, limits. Knows no API."""
+
+from headwater.net.connection import Answer, Connection, Dispatch, Later
+from headwater.net.limits import NetLimits
+from headwater.net.server import Server
+
+__all__ = ["Answer", "Connection", "Dispatch", "Later", "NetLimits", "Server"]

@@ -1,0 +1,279 @@
+"""One connection: cuts the stream into frames, hands each to the dispatcher, answers in order.
+
+First stop of every journey. A frame is a view into the receive buffer and is valid only until the
+dispatcher returns; whatever a request needs later must have been decoded by then. Requests of one
+connection are served one after the other, as Kafka does: the next one starts when the one before
+is answered. Only requests that the dispatcher calls `overlapping` (produce, which has done its
+work before it waits) may start while others like them still wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from headwater.io import FileSlice, Receiver, Stream
+from headwater.net.limits import NetLimits
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headwater.net.server import Server
+
+Answer = Sequence["Buffer | FileSlice"]
+"""The bytes of one answer, size field included, ready to be sent."""
+
+_SIZE = Struct(">i")
+_SMALL_BUFFER_BYTES = 64 * 1024
+_OVERLAP_MAX = 64
+
+
+class Later:
+    """An answer that is not there yet. Whoever has it calls `answer`, once, from the loop."""
+
+    __slots__ = ("_connection", "overlapping", "parts")
+
+    def __init__(self, *, overlapping: bool = False) -> None:
+        self.overlapping = overlapping
+        self.parts: Answer | None = None
+        self._connection: Connection | None = None
+
+    def answer(self, parts: Answer) -> None:
+        assert self.parts is None, "answered twice"
+        self.parts = parts
+        if self._connection is not None:
+            self._connection.on_answered()
+
+    def attach(self, connection: Connection) -> None:
+        self._connection = connection
+
+
+class Refused(Exception):
+    """The frame cannot be understood; the connection ends with this reason in the log."""
+
+
+Dispatch = Callable[["Connection", memoryview], "Answer | Later"]
+"""Serves one frame. An empty answer means that the peer expects none. May raise `Refused`."""
+
+
+class Connection(Receiver):
+    __slots__ = (
+        "_buffer",
+        "_dispatch",
+        "_ended",
+        "_large",
+        "_large_filled",
+        "_limits",
+        "_read_end",
+        "_read_start",
+        "_server",
+        "_view",
+        "_waiting",
+        "active_at",
+        "gone",
+        "listener",
+        "on_gone",
+        "session",
+        "stream",
+    )
+
+    def __init__(self, stream: Stream, listener: str, server: Server, dispatch: Dispatch) -> None:
+        self.stream = stream
+        self.listener = listener
+        self.session: object | None = None  # what the broker remembers of this connection
+        self.active_at = server.now()
+        self.gone = False
+        self.on_gone: list[Callable[[], None]] = []
+        self._server = server
+        self._limits: NetLimits = server.limits
+        self._dispatch = dispatch
+        self._buffer = bytearray(_SMALL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._read_start = 0  # first byte that is not served
+        self._read_end = 0  # first byte that is free
+        self._large: memoryview | None = None  # a frame that does not fit the buffer
+        self._large_filled = 0
+        self._waiting: deque[Later] = deque()
+        self._ended = False
+
+    # Bytes in
+
+    def buffer(self) -> memoryview:
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        if self._read_end == len(self._buffer):
+            self._compact()
+        return self._view[self._read_end :]
+
+    def _compact(self) -> None:
+        left = self._read_end - self._read_start
+        self._buffer[:left] = self._buffer[self._read_start : self._read_end]
+        self._read_start = 0
+        self._read_end = left
+
+    def received(self, count: int) -> None:
+        self.active_at = self._server.now()
+        if self._large is None:
+            self._read_end += count
+            self._serve_buffered()
+            return
+        self._large_filled += count
+        if self._large_filled == len(self._large) and self._may_start():
+            self._serve_large()
+
+    def _may_start(self) -> bool:
+        """Whether the next request may be looked at now."""
+        waiting = self._waiting
+        if not waiting:
+            return True
+        return waiting[-1].overlapping and len(waiting) < _OVERLAP_MAX
+
+    def _serve_large(self) -> None:
+        frame = self._large
+        assert frame is not None
+        self._large = None
+        self._server.release(len(frame))
+        if self._serve(frame):
+            self.stream.resume()
+            self._serve_buffered()
+
+    def _serve_buffered(self) -> None:
+        """Serves every whole frame in the buffer, as long as requests may start."""
+        view = self._view
+        while True:
+            start = self._read_start
+            ready = self._read_end - start
+            if ready < 4:
+                break
+            if self._waiting and not self._may_start():
+                break
+            size: int = _SIZE.unpack_from(view, start)[0]
+            if size < 0 or size > self._limits.frame_bytes_max:
+                self.refuse(
+                    f"frame of {size} bytes, allowed are 0 to {self._limits.frame_bytes_max}"
+                )
+                return
+            end = start + 4 + size
+            if end <= self._read_end:
+                self._read_start = end
+                if not self._serve(view[start + 4 : end]):
+                    return
+            elif size + 4 > len(view):
+                self._begin_large(size, start + 4)
+                return
+            else:
+                if start:
+                    self._compact()
+                break
+        if self._read_start == self._read_end:
+            self._read_start = self._read_end = 0
+        elif self._read_end - self._read_start == len(self._buffer):
+            self.stream.pause()  # full of requests that may not start yet
+
+    def _begin_large(self, size: int, start: int) -> None:
+        if not self._server.reserve(size, self):
+            return  # reading stops here until other connections have given room back
+        self._large = memoryview(bytearray(size))
+        filled = self._read_end - start
+        self._large[:filled] = self._view[start : self._read_end]
+        self._large_filled = filled
+        self._read_start = self._read_end = 0
+
+    def on_room(self) -> None:
+        """There is room again for a large frame that had to wait."""
+        if not self.gone:
+            self.stream.resume()
+            self._serve_buffered()
+
+    def is_mid_frame(self) -> bool:
+        return self._large is not None or (self._read_end > self._read_start and not self._waiting)
+
+    # Answers out
+
+    def _serve(self, frame: memoryview) -> bool:
+        """Serves one frame; False if the connection has ended or must not go on."""
+        try:
+            answer = self._dispatch(self, frame)
+        except Refused as refusal:
+            self.refuse(str(refusal))
+            return False
+        if isinstance(answer, Later):
+            if answer.parts is None:
+                answer.attach(self)
+                self._waiting.append(answer)
+                return True
+            answer = answer.parts
+        if self._waiting:
+            done = Later()
+            done.parts = answer
+            self._waiting.append(done)
+        elif answer:
+            self._send(answer)
+        return not self.gone
+
+    def _send(self, answer: Answer) -> None:
+        stream = self.stream
+        stream.send(answer)
+        if stream.queued_bytes() > self._limits.unsent_bytes_max:
+            stream.pause()
+
+    def on_answered(self) -> None:
+        """Some answer has come: sends all that stand first in line, then goes on serving."""
+        if self.gone:
+            return
+        waiting = self._waiting
+        while waiting:
+            parts = waiting[0].parts
+            if parts is None:
+                return
+            waiting.popleft()
+            if parts:
+                self._send(parts)
+        self.active_at = self._server.now()
+        if self._large is not None:
+            if self._large_filled == len(self._large):
+                self._serve_large()
+        elif self._read_end:
+            self.stream.resume()
+            self._serve_buffered()
+        if self._ended:
+            self._close_when_served()
+
+    def drained(self) -> None:
+        if not self._ended and self._large is None:
+            self.stream.resume()
+
+    # Ending
+
+    def ended(self) -> None:
+        self._ended = True
+        self._close_when_served()
+
+    def _close_when_served(self) -> None:
+        if not self._waiting and not self.gone:
+            self.stream.close()
+
+    def close_if_quiet(self) -> bool:
+        """For a graceful stop: ends the connection unless an answer is owed."""
+        if self._waiting or self.stream.queued_bytes():
+            self._ended = True
+            return False
+        self.stream.close()
+        return True
+
+    def refuse(self, reason: str) -> None:
+        self._server.log_refusal(self, reason)
+        self.stream.abort()
+
+    def closed(self, error: OSError | None) -> None:
+        self.gone = True
+        if self._large is not None:
+            self._server.release(len(self._large))
+            self._large = None
+        self._waiting.clear()
+        self._server.forget(self)
+        for callback in self.on_gone:
+            callback()
+        self.on_gone.clear()

@@ -1,0 +1,19 @@
+"""The bounds of the network side, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    frame_bytes_max: int = 104_857_600  # socket.request.max.bytes
+    connections_max: int = 2_147_483_647  # max.connections
+    connections_per_ip_max: int = 2_147_483_647  # max.connections.per.ip
+    idle_seconds: float = 600.0  # connections.max.idle.ms
+    # A frame that was begun must arrive in this time: a peer that trickles bytes holds memory.
+    partial_frame_seconds: float = 30.0
+    # Large frames that are being received, over all connections together.
+    receiving_bytes_max: int = 512 * 1024 * 1024
+    # Answers that a peer does not take; past this we read no more requests from it.
+    unsent_bytes_max: int = 64 * 1024 * 1024

@@ -1,0 +1,127 @@
+"""The acceptor: listeners, the count of connections and bytes, idle ends, graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+
+from headwater.io import Host, Listener, Receiver, Stream
+from headwater.net.connection import Connection, Dispatch
+from headwater.net.limits import NetLimits
+
+_SWEEP_SECONDS = 5.0
+
+LogLine = Callable[[str], None]
+
+
+class Server:
+    """All connections of one node, whatever listener they came by."""
+
+    def __init__(self, host: Host, limits: NetLimits, log: LogLine) -> None:
+        self.limits = limits
+        self.now = host.clock.monotonic
+        self.connections: set[Connection] = set()
+        self.listeners: dict[str, Listener] = {}
+        self._host = host
+        self._log = log
+        self._per_ip: Counter[str] = Counter()
+        self._receiving_bytes = 0
+        self._wanting_room: deque[Connection] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def listen(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
+        def accept(stream: Stream) -> Receiver:
+            return self._accept(stream, name, dispatch)
+
+        listener = self._host.network.listen(host, port, accept, backlog=512)
+        self.listeners[name] = listener
+        if self._sweep is None:
+            self._schedule_sweep()
+        return listener
+
+    def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
+        connection = Connection(stream, listener, self, dispatch)
+        self.connections.add(connection)
+        ip = stream.peer.host
+        self._per_ip[ip] += 1
+        if len(self.connections) > self.limits.connections_max:
+            self._turn_away(connection, f"max.connections is {self.limits.connections_max}")
+        elif self._per_ip[ip] > self.limits.connections_per_ip_max:
+            self._turn_away(
+                connection, f"max.connections.per.ip is {self.limits.connections_per_ip_max}"
+            )
+        return connection
+
+    def _turn_away(self, connection: Connection, reason: str) -> None:
+        # The stream is not started yet; it may end only after that.
+        asyncio.get_running_loop().call_soon(connection.refuse, reason)
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        ip = connection.stream.peer.host
+        self._per_ip[ip] -= 1
+        if not self._per_ip[ip]:
+            del self._per_ip[ip]
+        if self._stopping is not None and not self.connections:
+            self._stopping.set()
+
+    # Room for large frames
+
+    def reserve(self, size: int, connection: Connection) -> bool:
+        """Room to receive a large frame; else the connection is paused and told when there is."""
+        # One frame always finds room, or a bound below the frame limit would block for ever.
+        if self._receiving_bytes and (
+            self._receiving_bytes + size > self.limits.receiving_bytes_max
+        ):
+            connection.stream.pause()
+            self._wanting_room.append(connection)
+            return False
+        self._receiving_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self._receiving_bytes -= size
+        if self._wanting_room:
+            asyncio.get_running_loop().call_soon(self._wanting_room.popleft().on_room)
+
+    # Idle connections
+
+    def _schedule_sweep(self) -> None:
+        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        now = self.now()
+        idle_since = now - self.limits.idle_seconds
+        partial_since = now - self.limits.partial_frame_seconds
+        for connection in list(self.connections):
+            if connection.active_at < idle_since:
+                connection.stream.abort()
+            elif connection.active_at < partial_since and connection.is_mid_frame():
+                connection.refuse(
+                    f"a frame was begun and not finished in {self.limits.partial_frame_seconds:g} s"
+                )
+        self._schedule_sweep()
+
+    def log_refusal(self, connection: Connection, reason: str) -> None:
+        self._log(f"connection from {connection.stream.peer} closed: {reason}")
+
+    # Stopping
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no new connections, lets answers that are owed go out, then ends the rest."""
+        for listener in self.listeners.values():
+            listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._stopping = asyncio.Event()
+        for connection in list(self.connections):
+            connection.close_if_quiet()
+        if self.connections:
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await self._stopping.wait()
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.stream.abort()
