@@ -1,0 +1,136 @@
+"""What goes around a message: the size, the header, and which header that is.
+
+A frame is a four-byte size, a header and a body. Functions here that build a frame leave room for
+the size and fill it in; functions that read one start behind it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.protocol.apis import APIS, Api
+from headwater.protocol.codec import encode_parts, encoder
+from headwater.protocol.decoding import read_unknown_tags
+from headwater.protocol.errors import DecodeError
+
+if TYPE_CHECKING:
+    from headwater.protocol.codec import Buffer
+    from headwater.protocol.schema import Message
+
+_REQUEST_START = Struct(">hhih")
+_CORRELATION = Struct(">i")
+_SIZE = Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """The start of a request. A client that does not name itself has the empty name."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str
+
+
+def read_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
+    """The header of a request, and where its body starts.
+
+    The version may be one that we do not serve: only ApiVersions is answered then, and whoever
+    dispatches the request decides that. A key that nobody knows is a `DecodeError`.
+    """
+    try:
+        key, version, correlation_id, size = _REQUEST_START.unpack_from(data, position)
+        api = APIS.get(key)
+        if api is None or api.versions is None:
+            raise DecodeError(f"request for unknown API key {key}")
+        position += 10
+        client_id = ""
+        if size > 0:
+            end = position + size
+            if end > len(data):
+                raise DecodeError(f"client id of {size} bytes, {len(data) - position} left")
+            client_id = str(data[position:end], "utf-8")
+            position = end
+        flexible = api.flexible
+        if flexible is not None and version >= flexible:
+            count = data[position]
+            position += 1
+            if count:  # no tag of a request header is known yet
+                _, position = read_unknown_tags(memoryview(data), position, count)
+    except (error, IndexError, UnicodeDecodeError) as problem:
+        raise DecodeError(f"request header: {problem}") from None
+    return RequestHeader(api, version, correlation_id, client_id), position
+
+
+def request_prefix(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """The header of a request, behind four bytes for the size."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    out = bytearray(_SIZE.size)
+    out += _REQUEST_START.pack(api.key, version, correlation_id, length)
+    out += name
+    if api.flexible is not None and version >= api.flexible:
+        out.append(0)
+    return out
+
+
+def encode_request(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """A whole request, ready to be sent."""
+    cls = type(request)
+    assert cls.API is not None, f"{cls.__name__} is not a request"
+    out = request_prefix(APIS[cls.API], version, correlation_id, client_id)
+    encoder(cls, version)(request, out)
+    _SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def response_prefix(api: Api, version: int, correlation_id: int) -> bytearray:
+    """The header of a response, behind four bytes for the size."""
+    out = bytearray(_SIZE.size)
+    out += _CORRELATION.pack(correlation_id)
+    if api.response_header_version(version):
+        out.append(0)
+    return out
+
+
+def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
+    """A whole response, ready to be sent."""
+    cls = type(response)
+    assert cls.API is not None, f"{cls.__name__} is not a response"
+    out = response_prefix(APIS[cls.API], version, correlation_id)
+    encoder(cls, version)(response, out)
+    _SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response_parts(
+    response: Message, version: int, correlation_id: int
+) -> list[bytes | bytearray | memoryview | object]:
+    """A whole response with its records as parts of their own; see `encode_parts`."""
+    cls = type(response)
+    assert cls.API is not None, f"{cls.__name__} is not a response"
+    prefix = response_prefix(APIS[cls.API], version, correlation_id)
+    parts = encode_parts(response, version, prefix)
+    head = parts[0]
+    assert isinstance(head, bytearray)
+    _SIZE.pack_into(head, 0, sum(len(part) for part in parts) - 4)  # type: ignore[arg-type, misc]
+    return parts
+
+
+def read_response_header(
+    api: Api, version: int, data: Buffer, position: int = 0
+) -> tuple[int, int]:
+    """The correlation id of a response, and where its body starts."""
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(data, position)
+        position += 4
+        if api.response_header_version(version):
+            count = data[position]
+            position += 1
+            if count:
+                _, position = read_unknown_tags(memoryview(data), position, count)
+    except (error, IndexError) as problem:
+        raise DecodeError(f"response header: {problem}") from None
+    return correlation_id, position

@@ -1,0 +1,85 @@
+"""BeginQuorumEpoch (key 53)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    UInt16,
+    Uuid,
+    ignorable,
+    message,
+    since,
+    tag,
+)
+
+
+@message(api=53, versions=(0, 1), flexible=1)
+class BeginQuorumEpochRequest(Message):
+    """The message `BeginQuorumEpochRequest`."""
+
+    cluster_id: str | None = None
+    voter_id: Annotated[Int32, since(1), ignorable] = -1
+    topics: list[BeginQuorumEpochRequestTopicData] = []
+    leader_endpoints: Annotated[list[LeaderEndpoint], since(1), ignorable] = []
+
+
+class BeginQuorumEpochRequestTopicData(Message):
+    """A part of `BeginQuorumEpochRequest`."""
+
+    topic_name: str
+    partitions: list[BeginQuorumEpochRequestPartitionData] = []
+
+
+class BeginQuorumEpochRequestPartitionData(Message):
+    """A part of `BeginQuorumEpochRequest`."""
+
+    partition_index: Int32
+    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
+    leader_id: Int32
+    leader_epoch: Int32
+
+
+class LeaderEndpoint(Message):
+    """A part of `BeginQuorumEpochRequest`."""
+
+    name: str
+    host: str
+    port: UInt16
+
+
+@message(api=53, versions=(0, 1), flexible=1)
+class BeginQuorumEpochResponse(Message):
+    """The message `BeginQuorumEpochResponse`."""
+
+    error_code: Int16 = 0
+    topics: list[BeginQuorumEpochResponseTopicData] = []
+    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=1)] = []
+
+
+class BeginQuorumEpochResponseTopicData(Message):
+    """A part of `BeginQuorumEpochResponse`."""
+
+    topic_name: str = ""
+    partitions: list[BeginQuorumEpochResponsePartitionData] = []
+
+
+class BeginQuorumEpochResponsePartitionData(Message):
+    """A part of `BeginQuorumEpochResponse`."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+
+
+class NodeEndpoint(Message):
+    """A part of `BeginQuorumEpochResponse`."""
+
+    node_id: Int32 = 0
+    host: str = ""
+    port: UInt16 = 0

@@ -1,0 +1,56 @@
+"""ConsumerGroupHeartbeat (key 68)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, message, since
+
+
+@message(api=68, versions=(0, 1), flexible=0)
+class ConsumerGroupHeartbeatRequest(Message):
+    """The message `ConsumerGroupHeartbeatRequest`."""
+
+    group_id: str
+    member_id: str
+    member_epoch: Int32
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    subscribed_topic_names: list[str] | None = None
+    subscribed_topic_regex: Annotated[str | None, since(1)] = None
+    server_assignor: str | None = None
+    topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
+
+
+class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
+    """A part of `ConsumerGroupHeartbeatRequest`."""
+
+    topic_id: Uuid
+    partitions: list[Int32] = []
+
+
+@message(api=68, versions=(0, 1), flexible=0)
+class ConsumerGroupHeartbeatResponse(Message):
+    """The message `ConsumerGroupHeartbeatResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    assignment: Assignment | None = None
+
+
+class Assignment(Message):
+    """A part of `ConsumerGroupHeartbeatResponse`."""
+
+    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
+
+
+class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
+    """A part of `ConsumerGroupHeartbeatResponse`."""
+
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = []

@@ -1,0 +1,42 @@
+"""ControllerRegistration (key 70)."""
+
+from __future__ import annotations
+
+from headwater.protocol.schema import Int16, Int32, Message, UInt16, Uuid, message
+
+
+@message(api=70, versions=(0, 0), flexible=0)
+class ControllerRegistrationRequest(Message):
+    """The message `ControllerRegistrationRequest`."""
+
+    controller_id: Int32
+    incarnation_id: Uuid
+    zk_migration_ready: bool
+    listeners: list[Listener] = []
+    features: list[Feature] = []
+
+
+class Listener(Message):
+    """A part of `ControllerRegistrationRequest`."""
+
+    name: str
+    host: str
+    port: UInt16
+    security_protocol: Int16
+
+
+class Feature(Message):
+    """A part of `ControllerRegistrationRequest`."""
+
+    name: str
+    min_supported_version: Int16
+    max_supported_version: Int16
+
+
+@message(api=70, versions=(0, 0), flexible=0)
+class ControllerRegistrationResponse(Message):
+    """The message `ControllerRegistrationResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = ""

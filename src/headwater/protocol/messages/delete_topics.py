@@ -1,0 +1,51 @@
+"""DeleteTopics (key 20)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    Uuid,
+    ignorable,
+    message,
+    nullable,
+    since,
+    until,
+)
+
+
+@message(api=20, versions=(1, 6), flexible=4)
+class DeleteTopicsRequest(Message):
+    """The message `DeleteTopicsRequest`."""
+
+    topics: Annotated[list[DeleteTopicState], since(6)] = []
+    topic_names: Annotated[list[str], until(5), ignorable] = []
+    timeout_ms: Int32
+
+
+class DeleteTopicState(Message):
+    """A part of `DeleteTopicsRequest`."""
+
+    name: str | None = None
+    topic_id: Uuid
+
+
+@message(api=20, versions=(1, 6), flexible=4)
+class DeleteTopicsResponse(Message):
+    """The message `DeleteTopicsResponse`."""
+
+    throttle_time_ms: Annotated[Int32, ignorable] = 0
+    responses: list[DeletableTopicResult] = []
+
+
+class DeletableTopicResult(Message):
+    """A part of `DeleteTopicsResponse`."""
+
+    name: Annotated[str | None, nullable(6)] = ""
+    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
+    error_code: Int16 = 0
+    error_message: Annotated[str | None, since(5), ignorable] = None

@@ -1,0 +1,52 @@
+"""DescribeClientQuotas (key 48)."""
+
+from __future__ import annotations
+
+from headwater.protocol.schema import Float64, Int8, Int16, Int32, Message, message
+
+
+@message(api=48, versions=(0, 1), flexible=1)
+class DescribeClientQuotasRequest(Message):
+    """The message `DescribeClientQuotasRequest`."""
+
+    components: list[ComponentData] = []
+    strict: bool
+
+
+class ComponentData(Message):
+    """A part of `DescribeClientQuotasRequest`."""
+
+    entity_type: str
+    match_type: Int8
+    match: str | None
+
+
+@message(api=48, versions=(0, 1), flexible=1)
+class DescribeClientQuotasResponse(Message):
+    """The message `DescribeClientQuotasResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = ""
+    entries: list[EntryData] | None = []
+
+
+class EntryData(Message):
+    """A part of `DescribeClientQuotasResponse`."""
+
+    entity: list[EntityData] = []
+    values: list[ValueData] = []
+
+
+class EntityData(Message):
+    """A part of `DescribeClientQuotasResponse`."""
+
+    entity_type: str = ""
+    entity_name: str | None = ""
+
+
+class ValueData(Message):
+    """A part of `DescribeClientQuotasResponse`."""
+
+    key: str = ""
+    value: Float64 = 0.0

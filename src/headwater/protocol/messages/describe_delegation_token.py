@@ -1,0 +1,52 @@
+"""DescribeDelegationToken (key 41)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sensitive, since
+
+
+@message(api=41, versions=(1, 3), flexible=2)
+class DescribeDelegationTokenRequest(Message):
+    """The message `DescribeDelegationTokenRequest`."""
+
+    owners: list[DescribeDelegationTokenOwner] | None = []
+
+
+class DescribeDelegationTokenOwner(Message):
+    """A part of `DescribeDelegationTokenRequest`."""
+
+    principal_type: str
+    principal_name: str
+
+
+@message(api=41, versions=(1, 3), flexible=2)
+class DescribeDelegationTokenResponse(Message):
+    """The message `DescribeDelegationTokenResponse`."""
+
+    error_code: Int16 = 0
+    tokens: list[DescribedDelegationToken] = []
+    throttle_time_ms: Int32 = 0
+
+
+class DescribedDelegationToken(Message):
+    """A part of `DescribeDelegationTokenResponse`."""
+
+    principal_type: str = ""
+    principal_name: str = ""
+    token_requester_principal_type: Annotated[str, since(3)] = ""
+    token_requester_principal_name: Annotated[str, since(3)] = ""
+    issue_timestamp: Int64 = 0
+    expiry_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    token_id: str = ""
+    hmac: Annotated[bytes, sensitive] = b""
+    renewers: list[DescribedDelegationTokenRenewer] = []
+
+
+class DescribedDelegationTokenRenewer(Message):
+    """A part of `DescribeDelegationTokenResponse`."""
+
+    principal_type: str = ""
+    principal_name: str = ""

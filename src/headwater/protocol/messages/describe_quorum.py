@@ -1,0 +1,93 @@
+"""DescribeQuorum (key 55)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    UInt16,
+    Uuid,
+    ignorable,
+    message,
+    since,
+)
+
+
+@message(api=55, versions=(0, 2), flexible=0)
+class DescribeQuorumRequest(Message):
+    """The message `DescribeQuorumRequest`."""
+
+    topics: list[DescribeQuorumRequestTopicData] = []
+
+
+class DescribeQuorumRequestTopicData(Message):
+    """A part of `DescribeQuorumRequest`."""
+
+    topic_name: str
+    partitions: list[DescribeQuorumRequestPartitionData] = []
+
+
+class DescribeQuorumRequestPartitionData(Message):
+    """A part of `DescribeQuorumRequest`."""
+
+    partition_index: Int32
+
+
+@message(api=55, versions=(0, 2), flexible=0)
+class DescribeQuorumResponse(Message):
+    """The message `DescribeQuorumResponse`."""
+
+    error_code: Int16 = 0
+    error_message: Annotated[str | None, since(2), ignorable] = ""
+    topics: list[DescribeQuorumResponseTopicData] = []
+    nodes: Annotated[list[Node], since(2)] = []
+
+
+class DescribeQuorumResponseTopicData(Message):
+    """A part of `DescribeQuorumResponse`."""
+
+    topic_name: str = ""
+    partitions: list[DescribeQuorumResponsePartitionData] = []
+
+
+class DescribeQuorumResponsePartitionData(Message):
+    """A part of `DescribeQuorumResponse`."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[str | None, since(2), ignorable] = ""
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    high_watermark: Int64 = 0
+    current_voters: list[ReplicaState] = []
+    observers: list[ReplicaState] = []
+
+
+class ReplicaState(Message):
+    """A part of `DescribeQuorumResponse`."""
+
+    replica_id: Int32 = 0
+    replica_directory_id: Annotated[Uuid, since(2)] = ZERO_UUID
+    log_end_offset: Int64 = 0
+    last_fetch_timestamp: Annotated[Int64, since(1), ignorable] = -1
+    last_caught_up_timestamp: Annotated[Int64, since(1), ignorable] = -1
+
+
+class Node(Message):
+    """A part of `DescribeQuorumResponse`."""
+
+    node_id: Int32 = 0
+    listeners: list[Listener] = []
+
+
+class Listener(Message):
+    """A part of `DescribeQuorumResponse`."""
+
+    name: str = ""
+    host: str = ""
+    port: UInt16 = 0

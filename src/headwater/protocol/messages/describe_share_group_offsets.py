@@ -1,0 +1,74 @@
+"""DescribeShareGroupOffsets (key 90)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Uuid,
+    ignorable,
+    message,
+    since,
+)
+
+
+@message(api=90, versions=(0, 1), flexible=0)
+class DescribeShareGroupOffsetsRequest(Message):
+    """The message `DescribeShareGroupOffsetsRequest`."""
+
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = []
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    """A part of `DescribeShareGroupOffsetsRequest`."""
+
+    group_id: str
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []
+
+
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    """A part of `DescribeShareGroupOffsetsRequest`."""
+
+    topic_name: str
+    partitions: list[Int32] = []
+
+
+@message(api=90, versions=(0, 1), flexible=0)
+class DescribeShareGroupOffsetsResponse(Message):
+    """The message `DescribeShareGroupOffsetsResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    """A part of `DescribeShareGroupOffsetsResponse`."""
+
+    group_id: str = ""
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    error_code: Int16 = 0
+    error_message: str | None = None
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    """A part of `DescribeShareGroupOffsetsResponse`."""
+
+    topic_name: str = ""
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    """A part of `DescribeShareGroupOffsetsResponse`."""
+
+    partition_index: Int32 = 0
+    start_offset: Int64 = 0
+    leader_epoch: Int32 = 0
+    lag: Annotated[Int64, since(1), ignorable] = -1
+    error_code: Int16 = 0
+    error_message: str | None = None

@@ -1,0 +1,47 @@
+"""ElectLeaders (key 43)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int8, Int16, Int32, Message, message, since
+
+
+@message(api=43, versions=(0, 2), flexible=2)
+class ElectLeadersRequest(Message):
+    """The message `ElectLeadersRequest`."""
+
+    election_type: Annotated[Int8, since(1)] = 0
+    topic_partitions: list[TopicPartitions] | None = []
+    timeout_ms: Int32 = 60000
+
+
+class TopicPartitions(Message):
+    """A part of `ElectLeadersRequest`."""
+
+    topic: str
+    partitions: list[Int32] = []
+
+
+@message(api=43, versions=(0, 2), flexible=2)
+class ElectLeadersResponse(Message):
+    """The message `ElectLeadersResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Annotated[Int16, since(1)] = 0
+    replica_election_results: list[ReplicaElectionResult] = []
+
+
+class ReplicaElectionResult(Message):
+    """A part of `ElectLeadersResponse`."""
+
+    topic: str = ""
+    partition_result: list[PartitionResult] = []
+
+
+class PartitionResult(Message):
+    """A part of `ElectLeadersResponse`."""
+
+    partition_id: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = ""

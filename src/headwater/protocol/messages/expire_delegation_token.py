@@ -1,0 +1,24 @@
+"""ExpireDelegationToken (key 40)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sensitive
+
+
+@message(api=40, versions=(1, 2), flexible=2)
+class ExpireDelegationTokenRequest(Message):
+    """The message `ExpireDelegationTokenRequest`."""
+
+    hmac: Annotated[bytes, sensitive]
+    expiry_time_period_ms: Int64
+
+
+@message(api=40, versions=(1, 2), flexible=2)
+class ExpireDelegationTokenResponse(Message):
+    """The message `ExpireDelegationTokenResponse`."""
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0

@@ -1,0 +1,149 @@
+"""Fetch (key 1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    RecordsSlice,
+    Uuid,
+    ignorable,
+    message,
+    never_null,
+    nullable,
+    since,
+    tag,
+    until,
+)
+
+
+@message(api=1, versions=(4, 18), flexible=12)
+class FetchRequest(Message):
+    """The message `FetchRequest`."""
+
+    cluster_id: Annotated[str | None, tag(0, since=12), ignorable] = None
+    replica_id: Annotated[Int32, until(14)] = -1
+    replica_state: Annotated[ReplicaState | None, tag(1, since=15), never_null] = None
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Annotated[Int32, ignorable] = 2147483647
+    isolation_level: Annotated[Int8, ignorable] = 0
+    session_id: Annotated[Int32, since(7), ignorable] = 0
+    session_epoch: Annotated[Int32, since(7), ignorable] = -1
+    topics: list[FetchTopic] = []
+    forgotten_topics_data: Annotated[list[ForgottenTopic], since(7)] = []
+    rack_id: Annotated[str, since(11), ignorable] = ""
+
+
+class ReplicaState(Message):
+    """A part of `FetchRequest`."""
+
+    replica_id: Int32 = -1
+    replica_epoch: Int64 = -1
+
+
+class FetchTopic(Message):
+    """A part of `FetchRequest`."""
+
+    topic: Annotated[str, until(12), ignorable] = ""
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    partitions: list[FetchPartition] = []
+
+
+class FetchPartition(Message):
+    """A part of `FetchRequest`."""
+
+    partition: Int32
+    current_leader_epoch: Annotated[Int32, since(9), ignorable] = -1
+    fetch_offset: Int64
+    last_fetched_epoch: Annotated[Int32, since(12)] = -1
+    log_start_offset: Annotated[Int64, since(5), ignorable] = -1
+    partition_max_bytes: Int32
+    replica_directory_id: Annotated[Uuid, tag(0, since=17), ignorable] = ZERO_UUID
+    high_watermark: Annotated[Int64, tag(1, since=18), ignorable] = 9223372036854775807
+
+
+class ForgottenTopic(Message):
+    """A part of `FetchRequest`."""
+
+    topic: Annotated[str, until(12), ignorable] = ""
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    partitions: list[Int32] = []
+
+
+@message(api=1, versions=(4, 18), flexible=12)
+class FetchResponse(Message):
+    """The message `FetchResponse`."""
+
+    throttle_time_ms: Annotated[Int32, ignorable] = 0
+    error_code: Annotated[Int16, since(7), ignorable] = 0
+    session_id: Annotated[Int32, since(7)] = 0
+    responses: list[FetchableTopicResponse] = []
+    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=16)] = []
+
+
+class FetchableTopicResponse(Message):
+    """A part of `FetchResponse`."""
+
+    topic: Annotated[str, until(12), ignorable] = ""
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    partitions: list[PartitionData] = []
+
+
+class PartitionData(Message):
+    """A part of `FetchResponse`."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    high_watermark: Int64 = 0
+    last_stable_offset: Annotated[Int64, ignorable] = -1
+    log_start_offset: Annotated[Int64, since(5), ignorable] = -1
+    diverging_epoch: Annotated[EpochEndOffset | None, tag(0, since=12), never_null] = None
+    current_leader: Annotated[LeaderIdAndEpoch | None, tag(1, since=12), never_null] = None
+    snapshot_id: Annotated[SnapshotId | None, tag(2, since=12), never_null] = None
+    aborted_transactions: Annotated[list[AbortedTransaction] | None, ignorable] = []
+    preferred_read_replica: Annotated[Int32, since(11)] = -1
+    records: Annotated[RecordsSlice, nullable(4)] = None
+
+
+class EpochEndOffset(Message):
+    """A part of `FetchResponse`."""
+
+    epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+class LeaderIdAndEpoch(Message):
+    """A part of `FetchResponse`."""
+
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+class SnapshotId(Message):
+    """A part of `FetchResponse`."""
+
+    end_offset: Int64 = -1
+    epoch: Int32 = -1
+
+
+class AbortedTransaction(Message):
+    """A part of `FetchResponse`."""
+
+    producer_id: Int64 = 0
+    first_offset: Int64 = 0
+
+
+class NodeEndpoint(Message):
+    """A part of `FetchResponse`."""
+
+    node_id: Int32 = 0
+    host: str = ""
+    port: Int32 = 0
+    rack: str | None = None

@@ -1,0 +1,46 @@
+"""ListPartitionReassignments (key 46)."""
+
+from __future__ import annotations
+
+from headwater.protocol.schema import Int16, Int32, Message, message
+
+
+@message(api=46, versions=(0, 0), flexible=0)
+class ListPartitionReassignmentsRequest(Message):
+    """The message `ListPartitionReassignmentsRequest`."""
+
+    timeout_ms: Int32 = 60000
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+
+
+class ListPartitionReassignmentsTopics(Message):
+    """A part of `ListPartitionReassignmentsRequest`."""
+
+    name: str
+    partition_indexes: list[Int32] = []
+
+
+@message(api=46, versions=(0, 0), flexible=0)
+class ListPartitionReassignmentsResponse(Message):
+    """The message `ListPartitionReassignmentsResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = ""
+    topics: list[OngoingTopicReassignment] = []
+
+
+class OngoingTopicReassignment(Message):
+    """A part of `ListPartitionReassignmentsResponse`."""
+
+    name: str = ""
+    partitions: list[OngoingPartitionReassignment] = []
+
+
+class OngoingPartitionReassignment(Message):
+    """A part of `ListPartitionReassignmentsResponse`."""
+
+    partition_index: Int32 = 0
+    replicas: list[Int32] = []
+    adding_replicas: list[Int32] = []
+    removing_replicas: list[Int32] = []

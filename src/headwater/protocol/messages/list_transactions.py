@@ -1,0 +1,35 @@
+"""ListTransactions (key 66)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Int64, Message, message, since
+
+
+@message(api=66, versions=(0, 2), flexible=0)
+class ListTransactionsRequest(Message):
+    """The message `ListTransactionsRequest`."""
+
+    state_filters: list[str] = []
+    producer_id_filters: list[Int64] = []
+    duration_filter: Annotated[Int64, since(1)] = -1
+    transactional_id_pattern: Annotated[str | None, since(2)] = None
+
+
+@message(api=66, versions=(0, 2), flexible=0)
+class ListTransactionsResponse(Message):
+    """The message `ListTransactionsResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    unknown_state_filters: list[str] = []
+    transaction_states: list[TransactionState] = []
+
+
+class TransactionState(Message):
+    """A part of `ListTransactionsResponse`."""
+
+    transactional_id: str = ""
+    producer_id: Int64 = 0
+    transaction_state: str = ""

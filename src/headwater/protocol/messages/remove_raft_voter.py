@@ -1,0 +1,25 @@
+"""RemoveRaftVoter (key 81)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, ignorable, message
+
+
+@message(api=81, versions=(0, 0), flexible=0)
+class RemoveRaftVoterRequest(Message):
+    """The message `RemoveRaftVoterRequest`."""
+
+    cluster_id: str | None
+    voter_id: Int32
+    voter_directory_id: Uuid
+
+
+@message(api=81, versions=(0, 0), flexible=0)
+class RemoveRaftVoterResponse(Message):
+    """The message `RemoveRaftVoterResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Annotated[str | None, ignorable] = ""

@@ -1,0 +1,24 @@
+"""RenewDelegationToken (key 39)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sensitive
+
+
+@message(api=39, versions=(1, 2), flexible=2)
+class RenewDelegationTokenRequest(Message):
+    """The message `RenewDelegationTokenRequest`."""
+
+    hmac: Annotated[bytes, sensitive]
+    renew_period_ms: Int64
+
+
+@message(api=39, versions=(1, 2), flexible=2)
+class RenewDelegationTokenResponse(Message):
+    """The message `RenewDelegationTokenResponse`."""
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0

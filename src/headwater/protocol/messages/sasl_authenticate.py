@@ -1,0 +1,24 @@
+"""SaslAuthenticate (key 36)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int64, Message, ignorable, message, sensitive, since
+
+
+@message(api=36, versions=(0, 2), flexible=2)
+class SaslAuthenticateRequest(Message):
+    """The message `SaslAuthenticateRequest`."""
+
+    auth_bytes: Annotated[bytes, sensitive]
+
+
+@message(api=36, versions=(0, 2), flexible=2)
+class SaslAuthenticateResponse(Message):
+    """The message `SaslAuthenticateResponse`."""
+
+    error_code: Int16 = 0
+    error_message: str | None = ""
+    auth_bytes: Annotated[bytes, sensitive] = b""
+    session_lifetime_ms: Annotated[Int64, since(1), ignorable] = 0

@@ -1,0 +1,61 @@
+"""ShareGroupDescribe (key 77)."""
+
+from __future__ import annotations
+
+from headwater.protocol.schema import EMPTY, ZERO_UUID, Int16, Int32, Message, Uuid, message
+
+
+@message(api=77, versions=(1, 1), flexible=0)
+class ShareGroupDescribeRequest(Message):
+    """The message `ShareGroupDescribeRequest`."""
+
+    group_ids: list[str] = []
+    include_authorized_operations: bool
+
+
+@message(api=77, versions=(1, 1), flexible=0)
+class ShareGroupDescribeResponse(Message):
+    """The message `ShareGroupDescribeResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup] = []
+
+
+class DescribedGroup(Message):
+    """A part of `ShareGroupDescribeResponse`."""
+
+    error_code: Int16 = 0
+    error_message: str | None = None
+    group_id: str = ""
+    group_state: str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: str = ""
+    members: list[Member] = []
+    authorized_operations: Int32 = -2147483648
+
+
+class Member(Message):
+    """A part of `ShareGroupDescribeResponse`."""
+
+    member_id: str = ""
+    rack_id: str | None = None
+    member_epoch: Int32 = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    assignment: Assignment = EMPTY
+
+
+class Assignment(Message):
+    """A part of `ShareGroupDescribeResponse`."""
+
+    topic_partitions: list[TopicPartitions] = []
+
+
+class TopicPartitions(Message):
+    """A part of `ShareGroupDescribeResponse`."""
+
+    topic_id: Uuid = ZERO_UUID
+    topic_name: str = ""
+    partitions: list[Int32] = []

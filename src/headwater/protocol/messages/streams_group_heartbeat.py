@@ -1,0 +1,165 @@
+"""StreamsGroupHeartbeat (key 88)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    EMPTY,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    UInt16,
+    ignorable,
+    message,
+    since,
+    until,
+)
+
+
+@message(api=88, versions=(0, 1), flexible=0)
+class StreamsGroupHeartbeatRequest(Message):
+    """The message `StreamsGroupHeartbeatRequest`."""
+
+    group_id: str
+    member_id: str
+    member_epoch: Int32
+    endpoint_information_epoch: Int32
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    topology: Topology | None = None
+    active_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
+    standby_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
+    warmup_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
+    process_id: str | None = None
+    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None
+    client_tags: list[KeyValue] | None = None
+    task_offsets: list[TaskOffset] | None = None
+    task_end_offsets: list[TaskOffset] | None = None
+    shutdown_application: bool = False
+
+
+class Topology(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    epoch: Int32
+    subtopologies: list[Subtopology] = []
+
+
+class Subtopology(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    subtopology_id: str
+    source_topics: list[str] = []
+    source_topic_regex: list[str] = []
+    state_changelog_topics: list[TopicInfo] = []
+    repartition_sink_topics: list[str] = []
+    repartition_source_topics: list[TopicInfo] = []
+    copartition_groups: list[CopartitionGroup] = []
+
+
+class TopicInfo(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    name: str
+    partitions: Int32
+    replication_factor: Int16
+    topic_configs: list[KeyValue] = []
+
+
+class CopartitionGroup(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    source_topics: list[Int16] = []
+    source_topic_regex: list[Int16] = []
+    repartition_source_topics: list[Int16] = []
+
+
+class StreamsGroupHeartbeatRequestTaskIds(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    subtopology_id: str
+    partitions: list[Int32] = []
+
+
+class StreamsGroupHeartbeatRequestEndpoint(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    host: str
+    port: UInt16
+
+
+class KeyValue(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    key: str
+    value: str
+
+
+class TaskOffset(Message):
+    """A part of `StreamsGroupHeartbeatRequest`."""
+
+    subtopology_id: str
+    partition: Int32
+    offset: Int64
+
+
+@message(api=88, versions=(0, 1), flexible=0)
+class StreamsGroupHeartbeatResponse(Message):
+    """The message `StreamsGroupHeartbeatResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    member_id: str = ""
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    acceptable_recovery_lag_legacy: Annotated[Int32, until(0)] = 0
+    task_offset_interval_ms: Int32 = 0
+    acceptable_recovery_lag: Annotated[Int64, since(1), ignorable] = -1
+    status: list[Status] | None = []
+    active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
+    standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
+    warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
+    topology_description_required: Annotated[bool, since(1)] = False
+    endpoint_information_epoch: Int32 = 0
+    partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
+
+
+class Status(Message):
+    """A part of `StreamsGroupHeartbeatResponse`."""
+
+    status_code: Int8 = 0
+    status_detail: str = ""
+
+
+class StreamsGroupHeartbeatResponseTaskIds(Message):
+    """A part of `StreamsGroupHeartbeatResponse`."""
+
+    subtopology_id: str = ""
+    partitions: list[Int32] = []
+
+
+class EndpointToPartitions(Message):
+    """A part of `StreamsGroupHeartbeatResponse`."""
+
+    user_endpoint: StreamsGroupHeartbeatResponseEndpoint = EMPTY
+    active_partitions: list[TopicPartition] = []
+    standby_partitions: list[TopicPartition] = []
+
+
+class StreamsGroupHeartbeatResponseEndpoint(Message):
+    """A part of `StreamsGroupHeartbeatResponse`."""
+
+    host: str = ""
+    port: UInt16 = 0
+
+
+class TopicPartition(Message):
+    """A part of `StreamsGroupHeartbeatResponse`."""
+
+    topic: str = ""
+    partitions: list[Int32] = []

@@ -1,0 +1,21 @@
+"""UnregisterController (key 94)."""
+
+from __future__ import annotations
+
+from headwater.protocol.schema import Int16, Int32, Message, message
+
+
+@message(api=94, versions=(0, 0), flexible=0)
+class UnregisterControllerRequest(Message):
+    """The message `UnregisterControllerRequest`."""
+
+    controller_id: Int32
+
+
+@message(api=94, versions=(0, 0), flexible=0)
+class UnregisterControllerResponse(Message):
+    """The message `UnregisterControllerResponse`."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = ""

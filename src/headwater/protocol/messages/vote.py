@@ -1,0 +1,82 @@
+"""Vote (key 52)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    UInt16,
+    Uuid,
+    ignorable,
+    message,
+    since,
+    tag,
+)
+
+
+@message(api=52, versions=(0, 2), flexible=0)
+class VoteRequest(Message):
+    """The message `VoteRequest`."""
+
+    cluster_id: str | None = None
+    voter_id: Annotated[Int32, since(1), ignorable] = -1
+    topics: list[VoteRequestTopicData] = []
+
+
+class VoteRequestTopicData(Message):
+    """A part of `VoteRequest`."""
+
+    topic_name: str
+    partitions: list[VoteRequestPartitionData] = []
+
+
+class VoteRequestPartitionData(Message):
+    """A part of `VoteRequest`."""
+
+    partition_index: Int32
+    replica_epoch: Int32
+    replica_id: Int32
+    replica_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
+    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
+    last_offset_epoch: Int32
+    last_offset: Int64
+    pre_vote: Annotated[bool, since(2)] = False
+
+
+@message(api=52, versions=(0, 2), flexible=0)
+class VoteResponse(Message):
+    """The message `VoteResponse`."""
+
+    error_code: Int16 = 0
+    topics: list[VoteResponseTopicData] = []
+    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=1)] = []
+
+
+class VoteResponseTopicData(Message):
+    """A part of `VoteResponse`."""
+
+    topic_name: str = ""
+    partitions: list[VoteResponsePartitionData] = []
+
+
+class VoteResponsePartitionData(Message):
+    """A part of `VoteResponse`."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    vote_granted: bool = False
+
+
+class NodeEndpoint(Message):
+    """A part of `VoteResponse`."""
+
+    node_id: Int32 = 0
+    host: str = ""
+    port: UInt16 = 0

@@ -1,0 +1,1 @@
+"""Messages that are not requests: what logs, state files and members of groups carry."""

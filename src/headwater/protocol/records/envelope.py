@@ -1,0 +1,33 @@
+"""What goes around a message: headers, and the principal of a forwarded request."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import Int16, Int32, Message, message, never_compact
+
+
+@message(versions=(1, 2), flexible=2)
+class RequestHeader(Message):
+    """The message `RequestHeader`."""
+
+    request_api_key: Int16
+    request_api_version: Int16
+    correlation_id: Int32
+    client_id: Annotated[str | None, never_compact]
+
+
+@message(versions=(0, 1), flexible=1)
+class ResponseHeader(Message):
+    """The message `ResponseHeader`."""
+
+    correlation_id: Int32
+
+
+@message(versions=(0, 0), flexible=0)
+class DefaultPrincipalData(Message):
+    """The message `DefaultPrincipalData`."""
+
+    type: str
+    name: str
+    token_authenticated: bool

@@ -1,0 +1,146 @@
+"""What storage writes about itself: producer snapshots, and what lies in remote storage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from headwater.protocol.schema import (
+    EMPTY,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    UInt32,
+    Uuid,
+    message,
+    tag,
+)
+
+
+@message(versions=(1, 1), flexible=None)
+class ProducerSnapshot(Message):
+    """The message `ProducerSnapshot`."""
+
+    crc: UInt32
+    producer_entries: list[ProducerEntry] = []
+
+
+class ProducerEntry(Message):
+    """A part of `ProducerSnapshot`."""
+
+    producer_id: Int64
+    epoch: Int16
+    last_sequence: Int32
+    last_offset: Int64
+    offset_delta: Int32
+    timestamp: Int64
+    coordinator_epoch: Int32
+    current_txn_first_offset: Int64
+
+
+@message(api=0, versions=(0, 0), flexible=0)
+class RemoteLogSegmentMetadataRecord(Message):
+    """The message `RemoteLogSegmentMetadataRecord`."""
+
+    remote_log_segment_id: RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = EMPTY
+    start_offset: Int64
+    end_offset: Int64
+    broker_id: Int32
+    max_timestamp_ms: Int64
+    event_timestamp_ms: Int64
+    segment_leader_epochs: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = []
+    segment_size_in_bytes: Int32
+    custom_metadata: bytes | None = None
+    remote_log_segment_state: Int8
+    txn_index_empty: Annotated[bool, tag(0)] = False
+
+
+class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry(Message):
+    """A part of `RemoteLogSegmentMetadataRecord`."""
+
+    topic_id_partition: RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = EMPTY
+    id: Uuid
+
+
+class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry(Message):
+    """A part of `RemoteLogSegmentMetadataRecord`."""
+
+    name: str
+    id: Uuid
+    partition: Int32
+
+
+class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(Message):
+    """A part of `RemoteLogSegmentMetadataRecord`."""
+
+    leader_epoch: Int32
+    offset: Int64
+
+
+@message(api=1, versions=(0, 0), flexible=0)
+class RemoteLogSegmentMetadataUpdateRecord(Message):
+    """The message `RemoteLogSegmentMetadataUpdateRecord`."""
+
+    remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = EMPTY
+    broker_id: Int32
+    event_timestamp_ms: Int64
+    custom_metadata: bytes | None = None
+    remote_log_segment_state: Int8
+
+
+class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(Message):
+    """A part of `RemoteLogSegmentMetadataUpdateRecord`."""
+
+    topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = EMPTY
+    id: Uuid
+
+
+class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(Message):
+    """A part of `RemoteLogSegmentMetadataUpdateRecord`."""
+
+    name: str
+    id: Uuid
+    partition: Int32
+
+
+@message(api=3, versions=(0, 0), flexible=0)
+class RemoteLogSegmentMetadataSnapshotRecord(Message):
+    """The message `RemoteLogSegmentMetadataSnapshotRecord`."""
+
+    segment_id: Uuid
+    start_offset: Int64
+    end_offset: Int64
+    broker_id: Int32
+    max_timestamp_ms: Int64
+    event_timestamp_ms: Int64
+    segment_leader_epochs: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = []
+    segment_size_in_bytes: Int32
+    custom_metadata: bytes | None = None
+    remote_log_segment_state: Int8
+    txn_index_empty: Annotated[bool, tag(0)] = False
+
+
+class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(Message):
+    """A part of `RemoteLogSegmentMetadataSnapshotRecord`."""
+
+    leader_epoch: Int32
+    offset: Int64
+
+
+@message(api=2, versions=(0, 0), flexible=0)
+class RemotePartitionDeleteMetadataRecord(Message):
+    """The message `RemotePartitionDeleteMetadataRecord`."""
+
+    topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = EMPTY
+    broker_id: Int32
+    event_timestamp_ms: Int64
+    remote_partition_delete_state: Int8
+
+
+class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry(Message):
+    """A part of `RemotePartitionDeleteMetadataRecord`."""
+
+    name: str
+    id: Uuid
+    partition: Int32
