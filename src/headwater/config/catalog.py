@@ -1,0 +1,145 @@
+"""The settings by kind of resource, and which broker setting stands behind which topic setting.
+
+Tables are read on first use: most commands never look at them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from headwater.config.definition import ConfigDef, read_table
+
+# Topic setting → broker settings that give its default, the strongest first, with the factor that
+# turns their unit into the topic's.
+TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", 3_600_000)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+
+# Group settings without a broker setting of the same meaning; all others have `group.` before.
+_GROUP_ONLY = frozenset(
+    {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
+)
+
+LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
+
+# These follow a SASL mechanism in a listener's override: listener.name.x.plain.sasl.jaas.config.
+LISTENER_MECHANISM_SETTINGS = (
+    "connections.max.reauth.ms",
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
+
+_TIME_FAMILIES = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+
+@cache
+def broker_definitions() -> Mapping[str, ConfigDef]:
+    from headwater.config.tables import (
+        cluster,
+        coordinators,
+        groups,
+        log,
+        network,
+        security,
+        tiered,
+    )
+
+    definitions: dict[str, ConfigDef] = {}
+    for area in (cluster, network, log, groups, coordinators, tiered, security):
+        definitions.update(read_table(area.TABLE))
+    return definitions
+
+
+@cache
+def topic_definitions() -> Mapping[str, ConfigDef]:
+    from headwater.config.tables import topic
+
+    return read_table(topic.TABLE)
+
+
+@cache
+def group_definitions() -> Mapping[str, ConfigDef]:
+    from headwater.config.tables import group
+
+    return read_table(group.TABLE)
+
+
+@cache
+def client_metrics_definitions() -> Mapping[str, ConfigDef]:
+    from headwater.config.tables import client_metrics
+
+    return read_table(client_metrics.TABLE)
+
+
+def broker_definition(name: str) -> ConfigDef | None:
+    """The setting behind a broker's key, also where the key is a listener's override."""
+    definitions = broker_definitions()
+    if name in definitions:
+        return definitions[name]
+    override = LISTENER_OVERRIDE.fullmatch(name)
+    return definitions.get(base_name(override[1])) if override else None
+
+
+def base_name(inside_listener: str) -> str:
+    """A setting's own name, without the SASL mechanism that may stand before it."""
+    for setting in LISTENER_MECHANISM_SETTINGS:
+        if inside_listener.endswith(setting):
+            return setting
+    return inside_listener
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The names under which a broker setting may be given, the strongest first."""
+    for family in _TIME_FAMILIES:
+        if name in family:
+            return family
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    override = LISTENER_OVERRIDE.fullmatch(name)
+    if override:
+        return (name, base_name(override[1]))
+    return (name,)
+
+
+def group_synonym(name: str) -> str | None:
+    """The broker setting that gives a group setting its default."""
+    return None if name in _GROUP_ONLY else f"group.{name}"

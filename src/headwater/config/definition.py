@@ -1,0 +1,125 @@
+"""What a setting is: its name, type, default, rule and who may change it.
+
+The tables in `tables/` hold Kafka's settings as text, two lines each; `read_table` turns them into
+`ConfigDef`s the first time somebody asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from headwater.config.errors import ConfigError
+from headwater.config.rules import Rule, rule_from_text
+from headwater.config.values import ConfigType, ConfigValue, parse_value, render_value
+
+
+class Importance(StrEnum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class UpdateMode(StrEnum):
+    """Who may change a setting while the node runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by the numbers of DescribeConfigs."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDef:
+    """One setting. `supported`: Headwater acts on it; `internal`: not shown to admins."""
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    importance: Importance
+    update_mode: UpdateMode
+    supported: bool
+    internal: bool
+    required: bool
+    rule: Rule | None
+    doc: str
+
+    @property
+    def sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def read_only(self) -> bool:
+        return self.update_mode is UpdateMode.READ_ONLY
+
+    @property
+    def default_text(self) -> str | None:
+        return render_value(self.type, self.default)
+
+
+def parse(definition: ConfigDef, text: str | None) -> ConfigValue:
+    """The typed value of `text`, checked against the rule; ConfigError says what is allowed."""
+    value = parse_value(definition.name, definition.type, text)
+    if definition.rule is not None:
+        expected = definition.rule.expected_instead_of(value)
+        if expected is not None:
+            raise ConfigError(definition.name, text, expected, secret=definition.sensitive)
+    return value
+
+
+def render(definition: ConfigDef, value: ConfigValue) -> str | None:
+    """The text of a value as DescribeConfigs shows it."""
+    return render_value(definition.type, value)
+
+
+_IMPORTANCE = {"H": Importance.HIGH, "M": Importance.MEDIUM, "L": Importance.LOW}
+_MODES = {
+    "fixed": UpdateMode.READ_ONLY,
+    "broker": UpdateMode.PER_BROKER,
+    "cluster": UpdateMode.CLUSTER_WIDE,
+}
+
+
+def read_table(table: str) -> dict[str, ConfigDef]:
+    """Settings by name, in the table's order.
+
+    The first line of each is `name TYPE default importance mode marks [rule]`, the second its
+    documentation. Marks: `+` Headwater acts on it, `-` not yet; `i` after it means internal.
+    """
+    lines = table.strip("\n").split("\n")
+    definitions: dict[str, ConfigDef] = {}
+    for head, doc in zip(lines[::2], lines[1::2], strict=True):
+        name, kind, default, importance, mode, marks, *rule = head.split()
+        config_type = ConfigType[kind]
+        definitions[name] = ConfigDef(
+            name=name,
+            type=config_type,
+            default=_default(name, config_type, default),
+            importance=_IMPORTANCE[importance],
+            update_mode=_MODES[mode],
+            supported=marks[0] == "+",
+            internal=marks[1:] == "i",
+            required=default == "required",
+            rule=rule_from_text(rule[0]) if rule else None,
+            doc=doc.strip(),
+        )
+    return definitions
+
+
+def _default(name: str, kind: ConfigType, text: str) -> ConfigValue:
+    if text in ("null", "required"):
+        return None
+    return parse_value(name, kind, "" if text == '""' else text)

@@ -1,0 +1,72 @@
+"""What a node assumes where its user says nothing, so that a node with no settings runs alone.
+
+Kafka has no defaults for these or defaults that need three brokers. What is implied counts as set:
+DescribeConfigs shows it as the broker's static value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_CONTROLLER_LISTENER = "CONTROLLER"
+_BROKER_LISTENER = "PLAINTEXT://127.0.0.1:9092"
+_PORT_DEFAULT = 9092
+_PORT_MAX = 65535
+
+# A node that is alone cannot keep three copies of its internal topics.
+_ONE_COPY = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+)
+
+
+def implied_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings to add to those given; none of them was given, except `listeners`."""
+    implied: dict[str, str] = {}
+    if "process.roles" not in given:
+        implied["process.roles"] = "broker,controller"
+    roles = _items(given.get("process.roles", "broker,controller"))
+    if "node.id" not in given:
+        broker_id = given.get("broker.id", "").strip()
+        implied["node.id"] = broker_id if broker_id.isdigit() else "1"
+    if "broker.id" not in given:
+        implied["broker.id"] = given.get("node.id", implied.get("node.id", "1"))
+    implied |= _implied_listeners(given, roles)
+    if "controller" in roles and not _names_a_quorum(given):
+        implied |= {key: "1" for key in _ONE_COPY if key not in given}
+    return implied
+
+
+def _implied_listeners(given: Mapping[str, str], roles: list[str]) -> dict[str, str]:
+    listeners = _items(given.get("listeners", _BROKER_LISTENER if "broker" in roles else ""))
+    implied: dict[str, str] = {}
+    if "controller.listener.names" not in given:
+        implied["controller.listener.names"] = _CONTROLLER_LISTENER
+        named = {item.partition("://")[0].upper() for item in listeners}
+        if "controller" in roles and _CONTROLLER_LISTENER not in named:
+            port = _port_above(listeners)
+            listeners.append(f"{_CONTROLLER_LISTENER}://127.0.0.1:{port}")
+            implied["listeners"] = ",".join(listeners)
+    if "listeners" not in given and listeners:
+        implied["listeners"] = ",".join(listeners)
+    return implied
+
+
+def _port_above(listeners: list[str]) -> int:
+    """One port above the first listener; where that one takes any port, any."""
+    port = listeners[0].rpartition(":")[2].strip() if listeners else str(_PORT_DEFAULT)
+    if not port.isdigit() or not 0 < int(port) < _PORT_MAX:
+        return 0
+    return int(port) + 1
+
+
+def _names_a_quorum(given: Mapping[str, str]) -> bool:
+    keys = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+    return any(given.get(key, "").strip() for key in keys)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,94 @@
+"""Which keys a node takes: those it acts on, those that Kafka knows (with a warning), no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headwater.config.catalog import (
+    TOPIC_SYNONYMS,
+    broker_definition,
+    broker_definitions,
+    topic_definitions,
+)
+from headwater.config.errors import ConfigError
+
+# Broker settings that came with Kafka 4.4, after the release whose table we show.
+_NEWER = """
+errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+group.consumer.assignor.offload.enable group.share.assignor.offload.enable
+group.share.dlq.manager.class.name group.streams.acceptable.recovery.lag
+group.streams.assignor.offload.enable group.streams.assignors
+group.streams.max.warmup.replicas group.streams.min.task.offset.interval.ms
+group.streams.num.warmup.replicas group.streams.rack.aware.assignment.tags
+group.streams.task.offset.interval.ms group.streams.topology.description.plugin.class
+log.remote.copy.lag.bytes log.remote.copy.lag.ms
+sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
+"""
+
+# Settings that Kafka 4.0 took away but that older server.properties files still carry.
+_OLDER = """
+advertised.host.name advertised.port broker.id.generation.enable control.plane.listener.name
+controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+delegation.token.master.key eligible.leader.replicas.enable group.coordinator.new.enable
+host.name inter.broker.protocol.version leader.imbalance.per.broker.percentage
+log.message.downconversion.enable log.message.format.version
+log.message.timestamp.difference.max.ms offsets.commit.required.acks port
+reserved.broker.max.id zookeeper.clientCnxnSocket zookeeper.connect
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
+zookeeper.session.timeout.ms zookeeper.set.acl
+"""
+
+# What a plugin reads for itself; Kafka hands these through without knowing the names.
+_OPEN_PREFIXES = (
+    "config.providers.",
+    "kafka.metrics.",
+    "listener.name.",
+    "metrics.",
+    "metric.reporters.",
+    "password.encoder.",
+    "rlmm.config.",
+    "rsm.config.",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "zookeeper.ssl.",
+)
+
+
+def warnings_for(properties: Mapping[str, str]) -> list[str]:
+    """One line for each key that is taken but does nothing; ConfigError for one nobody knows."""
+    lines = []
+    for key, text in properties.items():
+        definition = broker_definition(key)
+        if definition is not None and definition.name == key and definition.supported:
+            continue
+        lines.append(_warning(key, text, known=definition is not None))
+    return lines
+
+
+def _warning(key: str, text: str, *, known: bool) -> str:
+    if known or key in _NEWER.split():
+        return f"{key} is a setting of Kafka that Headwater does not act on yet"
+    if key in _OLDER.split():
+        return f"{key} is a setting of older releases of Kafka and has no effect"
+    if key in topic_definitions():
+        instead = (
+            f"; the node's own is {TOPIC_SYNONYMS[key][0][0]}" if key in TOPIC_SYNONYMS else ""
+        )
+        return f"{key} is a setting of topics and has no effect on a node{instead}"
+    if key.startswith(_OPEN_PREFIXES):
+        return f"{key} is not known and has no effect{_closest(key)}"
+    raise ConfigError(key, text, f"no such setting{_closest(key)}")
+
+
+def _closest(key: str) -> str:
+    return suggestion(key, broker_definitions())
+
+
+def suggestion(key: str, names: Iterable[str]) -> str:
+    """`, did you mean ...?` with the name most like the key, or nothing."""
+    import difflib  # slow to import, and only needed to help with a typo
+
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
+    return f", did you mean {close[0]}?" if close else ""

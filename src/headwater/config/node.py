@@ -1,0 +1,292 @@
+"""The settings of a node, typed: an attribute is its key with `_` for `.`.
+
+Built from what the user gave (a file and `--set`), over what `implied` adds so that a node with no
+settings runs alone, over Kafka's defaults. `broker/node.py` reads it at the start; a change of a
+dynamic setting makes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headwater.config.implied import implied_properties
+from headwater.config.known import warnings_for
+from headwater.config.layers import BrokerLayers
+from headwater.config.listeners import (
+    SECURITY_PROTOCOLS,
+    Listener,
+    Voter,
+    parse_connection_overrides,
+    parse_listeners,
+    parse_protocol_map,
+    parse_servers,
+    parse_voters,
+)
+from headwater.config.topic import TopicDefaults
+from headwater.config.values import ConfigValue
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything a node reads from its settings, checked alone and against each other."""
+
+    layers: BrokerLayers
+    warnings: tuple[str, ...]
+    topic_defaults: TopicDefaults
+
+    # Who it is.
+    node_id: int
+    process_roles: tuple[str, ...]
+    broker_rack: str | None
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    cordoned_log_dirs: tuple[str, ...]
+
+    # Where it listens.
+    listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    listener_security_protocol_map: Mapping[str, str]
+    controller_listener_names: tuple[str, ...]
+    inter_broker_listener_name: str
+    socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_connection_creation_rate: int
+    connections_max_idle_ms: int
+    connection_failed_authentication_delay_ms: int
+    queued_max_requests: int
+    queued_max_request_bytes: int
+    request_timeout_ms: int
+
+    # Produce, fetch and topics.
+    message_max_bytes: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    min_insync_replicas: int
+
+    # The log.
+    log_retention_check_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_dir_failure_timeout_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_backoff_ms: int
+    num_recovery_threads_per_data_dir: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    # The metadata log and its quorum.
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_max_idle_interval_ms: int
+    controller_quorum_voters: tuple[Voter, ...]
+    controller_quorum_bootstrap_servers: tuple[tuple[str, int], ...]
+    controller_quorum_auto_join_enable: bool
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_fetch_max_bytes: int
+    controller_quorum_fetch_snapshot_max_bytes: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
+    controller_quorum_append_linger_ms: int
+
+    # Brokers and replication.
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
+    controlled_shutdown_enable: bool
+    replica_lag_time_max_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_socket_timeout_ms: int
+    replica_socket_receive_buffer_bytes: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_selector_class: str | None
+    num_replica_fetchers: int
+    unclean_leader_election_enable: bool
+    unclean_leader_election_interval_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+
+    # Groups and offsets.
+    group_coordinator_rebalance_protocols: tuple[str, ...]
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
+    group_consumer_max_size: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_streams_max_size: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+
+    # Share groups.
+    group_share_assignors: tuple[str, ...]
+    group_share_max_size: int
+    group_share_max_share_sessions: int
+    share_coordinator_append_linger_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
+
+    # Transactions.
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_two_phase_commit_enable: bool
+
+    # Telemetry and features not yet stable.
+    telemetry_max_bytes: int
+    unstable_api_versions_enable: bool
+    unstable_feature_versions_enable: bool
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.process_roles
+
+    @property
+    def alone(self) -> bool:
+        """No quorum was named: the node is its own and only voter."""
+        return not self.controller_quorum_voters and not self.controller_quorum_bootstrap_servers
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        return tuple(at for at in self.listeners if at.name not in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        return tuple(at for at in self.listeners if at.name in self.controller_listener_names)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What DescribeConfigs calls static: the user's settings and what they imply."""
+        return self.layers.static
+
+    def value(self, key: str) -> ConfigValue:
+        """The value in force of any broker setting, also of one without an attribute."""
+        return self.layers.value(key)
+
+
+def node_config(
+    properties: Mapping[str, str] | None = None,
+    *,
+    dynamic_broker: Mapping[str, str] | None = None,
+    dynamic_default: Mapping[str, str] | None = None,
+) -> NodeConfig:
+    """The settings of a node from the user's keys and values; ConfigError names what cannot be."""
+    from headwater.config.node_rules import check_node
+
+    given = dict(properties or {})
+    warnings = warnings_for(given)
+    layers = BrokerLayers(
+        dynamic_broker or {}, dynamic_default or {}, given | implied_properties(given)
+    )
+    addresses = _addresses(layers, map_given="listener.security.protocol.map" in given)
+    values: dict[str, Any] = {
+        name: addresses[name] if name in addresses else layers.value(name.replace("_", "."))
+        for name in _ATTRIBUTES
+    }
+    config = NodeConfig(
+        layers=layers, warnings=tuple(warnings), topic_defaults=TopicDefaults(layers), **values
+    )
+    check_node(config)
+    return config
+
+
+_ATTRIBUTES = tuple(field.name for field in fields(NodeConfig))[3:]
+
+
+def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
+    """The settings that are more than one value: listeners, voters, directories."""
+
+    def items(key: str) -> tuple[str, ...]:
+        value = layers.value(key)
+        assert value is None or isinstance(value, tuple), key
+        return value or ()
+
+    protocols = parse_protocol_map(
+        "listener.security.protocol.map", str(layers.value("listener.security.protocol.map"))
+    )
+    controllers = tuple(name.upper() for name in items("controller.listener.names"))
+    listening = items("listeners")
+    if not map_given and not _uses_other_protocols(listening, controllers):
+        # Without a map of one's own a controller listener may have any name and is plain.
+        protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
+    log_dirs = items("log.dirs") or items("log.dir")
+    overrides_key = "max.connections.per.ip.overrides"
+    return {
+        "listener_security_protocol_map": protocols,
+        "controller_listener_names": controllers,
+        "listeners": parse_listeners("listeners", listening, protocols),
+        "advertised_listeners": parse_listeners(
+            "advertised.listeners", items("advertised.listeners"), protocols, ports_differ=False
+        ),
+        "inter_broker_listener_name": str(
+            layers.value("inter.broker.listener.name")
+            or layers.value("security.inter.broker.protocol")
+        ).upper(),
+        "controller_quorum_voters": parse_voters(
+            "controller.quorum.voters", items("controller.quorum.voters")
+        ),
+        "controller_quorum_bootstrap_servers": parse_servers(
+            "controller.quorum.bootstrap.servers", items("controller.quorum.bootstrap.servers")
+        ),
+        "max_connections_per_ip_overrides": parse_connection_overrides(
+            overrides_key, str(layers.value(overrides_key))
+        ),
+        "log_dirs": log_dirs,
+        "metadata_log_dir": layers.value("metadata.log.dir") or log_dirs[0],
+    }
+
+
+def _uses_other_protocols(listening: tuple[str, ...], controllers: tuple[str, ...]) -> bool:
+    names = {item.partition("://")[0].upper() for item in listening} | set(controllers)
+    return bool(names & set(SECURITY_PROTOCOLS[1:]))

@@ -1,0 +1,150 @@
+"""What a value may be: ranges, choices, lists. Read from the short words of the tables.
+
+>=1   1..9   in(a|b)   anycase(a|b)   nonempty   nonnull
+list  list!  list?  list(a|b)       a list without doubles; ! not empty, ? may be unset
+gzip  throttled  reset  servers  voters   what only one or two settings need
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from headwater.config.values import ConfigValue
+
+
+class Rule(Protocol):
+    def expected_instead_of(self, value: ConfigValue) -> str | None:
+        """What would have been allowed, or None if the value is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    low: float
+    high: float | None = None
+
+    def expected_instead_of(self, value: ConfigValue) -> str | None:
+        if value is None:
+            return "expected a number, not null"
+        assert isinstance(value, int | float)
+        if value < self.low or (self.high is not None and value > self.high):
+            if self.high is None:
+                return f"expected at least {self.low}"
+            return f"expected {self.low} to {self.high}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    choices: tuple[str, ...]
+    any_case: bool = False
+
+    def expected_instead_of(self, value: ConfigValue) -> str | None:
+        if self.any_case and isinstance(value, str):
+            allowed = value.lower() in {choice.lower() for choice in self.choices}
+        else:
+            allowed = value in self.choices
+        return None if allowed else f"expected one of {', '.join(self.choices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list without doubles and without empty items."""
+
+    choices: tuple[str, ...] = ()
+    empty: bool = True
+    null: bool = False
+
+    def expected_instead_of(self, value: ConfigValue) -> str | None:
+        if value is None:
+            return None if self.null else "expected a list, not null"
+        assert isinstance(value, tuple)
+        if not value:
+            return None if self.empty else "expected at least one item"
+        if "" in value:
+            return "expected no empty item between the commas"
+        if self.choices and not set(value) <= set(self.choices):
+            return f"expected items out of {', '.join(self.choices)}"
+        if len(set(value)) != len(value):
+            return "expected each item once"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A rule that is a function: true means allowed."""
+
+    allows: Callable[[ConfigValue], bool]
+    expected: str
+
+    def expected_instead_of(self, value: ConfigValue) -> str | None:
+        return None if self.allows(value) else self.expected
+
+
+_THROTTLED = re.compile(r"(?:\d+:\d+)?(?:,\d+:\d+)*")
+_DURATION = re.compile(
+    r"by_duration:([+-])?P(?=.)(?:[+-]?\d+D)?"
+    r"(?:T(?=.)(?:[+-]?\d+H)?(?:[+-]?\d+M)?(?:[+-]?\d+(?:[.,]\d{0,9})?S)?)?",
+    re.IGNORECASE,
+)
+_VOTER = re.compile(r"\d+@.+:\d{1,5}")
+_SERVER = re.compile(r"(?:\[[0-9a-fA-F:%.]+\]|[^:\[\]]+):\d{1,5}")
+
+
+def _is_throttled_list(value: ConfigValue) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return value == ("*",) or _THROTTLED.fullmatch(",".join(value)) is not None
+
+
+def _is_reset(value: ConfigValue) -> bool:
+    if not isinstance(value, str):
+        return False
+    return value in ("earliest", "latest") or (
+        _DURATION.fullmatch(value) is not None and "-" not in value
+    )
+
+
+_NAMED: dict[str, Rule] = {
+    "nonempty": Test(lambda value: value != "", "expected a text that is not empty"),
+    "nonnull": Test(lambda value: value is not None, "expected a text, not null"),
+    "gzip": Test(
+        lambda value: isinstance(value, int) and (value == -1 or 1 <= value <= 9),
+        "expected 1 to 9, or -1 for the library's own",
+    ),
+    "throttled": Test(_is_throttled_list, "expected * or partition:broker,partition:broker,..."),
+    "reset": Test(_is_reset, "expected earliest, latest or by_duration:PnDTnHnMn.nS"),
+    "voters": Test(
+        lambda value: isinstance(value, tuple) and all(map(_VOTER.fullmatch, value)),
+        "expected id@host:port,id@host:port,...",
+    ),
+    "servers": Test(
+        lambda value: isinstance(value, tuple) and all(map(_SERVER.fullmatch, value)),
+        "expected host:port,host:port,...",
+    ),
+}
+
+
+@cache
+def rule_from_text(text: str) -> Rule:
+    """The rule that a word of the tables stands for."""
+    if text in _NAMED:
+        return _NAMED[text]
+    if text.startswith(">="):
+        return Range(_number(text[2:]))
+    if ".." in text:
+        low, high = text.split("..")
+        return Range(_number(low), _number(high))
+    word, _, inside = text.partition("(")
+    choices = tuple(inside.rstrip(")").split("|")) if inside else ()
+    if word.startswith("list"):
+        return ListOf(choices, empty="!" not in word, null="?" in word)
+    assert word in ("in", "anycase"), text
+    return OneOf(choices, any_case=word == "anycase")
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
