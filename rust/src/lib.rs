@@ -1,0 +1,35 @@
+//! The Rust core of Headwater: pure functions over bytes. `_core.pyi` carries the documentation.
+
+mod batch;
+mod buffer;
+mod compression;
+mod decode;
+mod encode;
+mod fault;
+mod hash;
+mod header;
+mod murmur2;
+mod record;
+mod validate;
+mod varint;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    use super::*;
+
+    #[pymodule_export]
+    use super::decode::{decode, Record};
+    #[pymodule_export]
+    use super::encode::{compress, decompress, encode, recompress};
+    #[pymodule_export]
+    use super::hash::{crc32c, murmur2};
+    #[pymodule_export]
+    use super::header::{restamp, scan, validate, Batch};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fault::register(module)
+    }
+}
