@@ -53,13 +53,29 @@ def read_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader,
             position = end
         flexible = api.flexible
         if flexible is not None and version >= flexible:
-            count = data[position]
-            position += 1
-            if count:  # no tag of a request header is known yet
-                _, position = read_unknown_tags(memoryview(data), position, count)
+            # No tag of a request header is known yet.
+            position = position + 1 if data[position] == 0 else skip_tags(data, position)
     except (error, IndexError, UnicodeDecodeError) as problem:
         raise DecodeError(f"request header: {problem}") from None
     return RequestHeader(api, version, correlation_id, client_id), position
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether this version of the API has compact lengths and tagged fields."""
+    flexible = APIS[key].flexible
+    return flexible is not None and version >= flexible
+
+
+def response_header_is_flexible(key: int, version: int) -> bool:
+    return APIS[key].response_header_version(version) == 1
+
+
+def skip_tags(data: Buffer, position: int) -> int:
+    """The position behind a tag section that nobody here wants to read."""
+    try:
+        return read_unknown_tags(memoryview(data), position + 1, data[position])[1]
+    except IndexError:
+        raise DecodeError("tag section ends too early") from None
 
 
 def request_prefix(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytearray:
@@ -127,10 +143,7 @@ def read_response_header(
         (correlation_id,) = _CORRELATION.unpack_from(data, position)
         position += 4
         if api.response_header_version(version):
-            count = data[position]
-            position += 1
-            if count:
-                _, position = read_unknown_tags(memoryview(data), position, count)
+            position = position + 1 if data[position] == 0 else skip_tags(data, position)
     except (error, IndexError) as problem:
         raise DecodeError(f"response header: {problem}") from None
     return correlation_id, position
