@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.config.errors import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_LISTENER = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
-_VOTER = re.compile(r"(\d+)@(.+):(\d+)")
+_LISTENER = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
+_VOTER = r"(\d+)@(.+):(\d+)"
 _PORT_MAX = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """An address with a name. An empty host means every interface."""
 
     name: str
@@ -29,8 +28,7 @@ class Listener:
         return f"{self.name}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(NamedTuple):
     node_id: int
     host: str
     port: int
@@ -65,7 +63,7 @@ def parse_listeners(
 
 
 def _parse_listener(key: str, item: str, protocols: Mapping[str, str]) -> Listener:
-    match = _LISTENER.fullmatch(item.strip())
+    match = re.fullmatch(_LISTENER, item.strip())
     if match is None:
         raise ConfigError(key, item, "expected NAME://host:port")
     name, host, port = match[1].upper(), match[2], int(match[3])
@@ -105,7 +103,7 @@ def parse_voters(key: str, items: Iterable[str]) -> tuple[Voter, ...]:
     """id@host:port, ... in order."""
     voters = []
     for item in items:
-        match = _VOTER.fullmatch(item)
+        match = re.fullmatch(_VOTER, item)
         if match is None or int(match[3]) > _PORT_MAX:
             raise ConfigError(key, item, "expected id@host:port")
         voters.append(Voter(int(match[1]), match[2].strip("[]"), int(match[3])))

@@ -8,8 +8,7 @@ dynamic setting makes a new one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.config.implied import implied_properties
 from headwater.config.known import warnings_for
@@ -28,8 +27,7 @@ from headwater.config.topic import TopicDefaults
 from headwater.config.values import ConfigValue
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(NamedTuple):
     """Everything a node reads from its settings, checked alone and against each other."""
 
     layers: BrokerLayers
@@ -241,7 +239,7 @@ def node_config(
     return config
 
 
-_ATTRIBUTES = tuple(field.name for field in fields(NodeConfig))[3:]
+_ATTRIBUTES = NodeConfig._fields[3:]
 
 
 def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headwater.config.values import ConfigValue
 
@@ -21,8 +20,7 @@ class Rule(Protocol):
         """What would have been allowed, or None if the value is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     low: float
     high: float | None = None
 
@@ -37,8 +35,7 @@ class Range:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     choices: tuple[str, ...]
     any_case: bool = False
 
@@ -50,8 +47,7 @@ class OneOf:
         return None if allowed else f"expected one of {', '.join(self.choices)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(NamedTuple):
     """A list without doubles and without empty items."""
 
     choices: tuple[str, ...] = ()
@@ -73,8 +69,7 @@ class ListOf:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(NamedTuple):
     """A rule that is a function: true means allowed."""
 
     allows: Callable[[ConfigValue], bool]
@@ -84,28 +79,30 @@ class Test:
         return None if self.allows(value) else self.expected
 
 
-_THROTTLED = re.compile(r"(?:\d+:\d+)?(?:,\d+:\d+)*")
-_DURATION = re.compile(
-    r"by_duration:([+-])?P(?=.)(?:[+-]?\d+D)?"
-    r"(?:T(?=.)(?:[+-]?\d+H)?(?:[+-]?\d+M)?(?:[+-]?\d+(?:[.,]\d{0,9})?S)?)?",
-    re.IGNORECASE,
+# Patterns are compiled where they are used: few settings need them.
+_THROTTLED = r"(?:\d+:\d+)?(?:,\d+:\d+)*"
+_DURATION = (
+    r"(?i)by_duration:\+?P(?=.)(?:\+?\d+D)?"
+    r"(?:T(?=.)(?:\+?\d+H)?(?:\+?\d+M)?(?:\+?\d+(?:[.,]\d{0,9})?S)?)?"
 )
-_VOTER = re.compile(r"\d+@.+:\d{1,5}")
-_SERVER = re.compile(r"(?:\[[0-9a-fA-F:%.]+\]|[^:\[\]]+):\d{1,5}")
+_VOTER = r"\d+@.+:\d{1,5}"
+_SERVER = r"(?:\[[0-9a-fA-F:%.]+\]|[^:\[\]]+):\d{1,5}"
+
+
+def _all_match(pattern: str, value: ConfigValue) -> bool:
+    return isinstance(value, tuple) and all(re.fullmatch(pattern, item) for item in value)
 
 
 def _is_throttled_list(value: ConfigValue) -> bool:
     if not isinstance(value, tuple):
         return False
-    return value == ("*",) or _THROTTLED.fullmatch(",".join(value)) is not None
+    return value == ("*",) or re.fullmatch(_THROTTLED, ",".join(value)) is not None
 
 
 def _is_reset(value: ConfigValue) -> bool:
     if not isinstance(value, str):
         return False
-    return value in ("earliest", "latest") or (
-        _DURATION.fullmatch(value) is not None and "-" not in value
-    )
+    return value in ("earliest", "latest") or re.fullmatch(_DURATION, value) is not None
 
 
 _NAMED: dict[str, Rule] = {
@@ -118,11 +115,11 @@ _NAMED: dict[str, Rule] = {
     "throttled": Test(_is_throttled_list, "expected * or partition:broker,partition:broker,..."),
     "reset": Test(_is_reset, "expected earliest, latest or by_duration:PnDTnHnMn.nS"),
     "voters": Test(
-        lambda value: isinstance(value, tuple) and all(map(_VOTER.fullmatch, value)),
+        lambda value: _all_match(_VOTER, value),
         "expected id@host:port,id@host:port,...",
     ),
     "servers": Test(
-        lambda value: isinstance(value, tuple) and all(map(_SERVER.fullmatch, value)),
+        lambda value: _all_match(_SERVER, value),
         "expected host:port,host:port,...",
     ),
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.config.catalog import TOPIC_SYNONYMS, topic_definitions
 from headwater.config.definition import parse
@@ -16,8 +15,7 @@ UNLIMITED = -1
 _AS_RETENTION = -2  # local.retention.* follows retention.* until it is set
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(NamedTuple):
     """One topic's settings. Never changes: an alteration makes a new one."""
 
     segment_bytes: int
