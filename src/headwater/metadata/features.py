@@ -1,0 +1,90 @@
+"""Feature levels: what a cluster has agreed to, and what this version of us can do.
+
+A finalized level is a fact in the metadata log; the supported ranges are facts of the code. The
+table is Kafka 4.3's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+
+# The levels of metadata.version at which something we write or refuse begins.
+LEVEL_MINIMUM = 7  # 3.3-IV3
+LEVEL_LATEST = 30  # 4.3-IV0
+LEVEL_MIGRATION = 8  # 3.4-IV0: RegisterBrokerRecord 2
+LEVEL_TRANSACTIONS = 14  # 3.6-IV2: metadata transactions
+LEVEL_NO_EPOCH_BUMP_ON_SHRINK = 12  # 3.6-IV0
+LEVEL_CONTROLLER_REGISTRATION = 15  # 3.7-IV0
+LEVEL_DIRECTORIES = 17  # 3.7-IV2
+LEVEL_ELR = 23  # 4.0-IV1
+LEVEL_CORDONED_DIRECTORIES = 30  # 4.3-IV0
+
+# The levels whose step up brought records or fields that a step down would lose.
+_LEVELS_THAT_CHANGED_METADATA = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
+
+
+class LevelRange(NamedTuple):
+    low: int
+    high: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.low <= level <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    name: str
+    supported: LevelRange
+    default_since: tuple[tuple[int, int], ...]  # (level, metadata.version that makes it default)
+    needs: tuple[tuple[int, str, int], ...] = ()  # (level, other feature, its least level)
+
+    def default_level(self, metadata_version: int) -> int:
+        return max((lv for lv, since in self.default_since if since <= metadata_version), default=0)
+
+
+FEATURES: dict[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        Feature(METADATA_VERSION, LevelRange(LEVEL_MINIMUM, LEVEL_LATEST), ()),
+        Feature(
+            ELIGIBLE_LEADER_REPLICAS, LevelRange(0, 1), ((1, 26),), ((1, METADATA_VERSION, 23),)
+        ),
+        Feature("group.version", LevelRange(0, 1), ((1, 22),)),
+        Feature(KRAFT_VERSION, LevelRange(0, 1), ()),
+        Feature("share.version", LevelRange(0, 1), ((1, 28),)),
+        Feature("streams.version", LevelRange(0, 1), ((1, 29),)),
+        Feature("transaction.version", LevelRange(0, 2), ((1, 24), (2, 24))),
+    )
+}
+
+
+def supported_features() -> dict[str, LevelRange]:
+    return {name: feature.supported for name, feature in FEATURES.items()}
+
+
+def default_levels(metadata_version: int = LEVEL_LATEST) -> dict[str, int]:
+    """What a new cluster starts with: metadata.version first, then by name; zeros left out."""
+    levels = {METADATA_VERSION: metadata_version}
+    for name in sorted(FEATURES):
+        if name not in (METADATA_VERSION, KRAFT_VERSION):
+            level = FEATURES[name].default_level(metadata_version)
+            if level:
+                levels[name] = level
+    return levels
+
+
+def unmet_need(name: str, level: int, levels: dict[str, int]) -> str | None:
+    """What else this level needs that `levels` does not give; None if all is there."""
+    for at, other, least in FEATURES[name].needs:
+        if level >= at and levels.get(other, 0) < least:
+            return f"{name} {level} needs {other} of at least {least}, not {levels.get(other, 0)}"
+    return None
+
+
+def downgrade_loses_metadata(*, current: int, target: int) -> bool:
+    return any(target < level <= current for level in _LEVELS_THAT_CHANGED_METADATA)

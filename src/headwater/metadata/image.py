@@ -1,0 +1,258 @@
+"""The cluster's image: all that the metadata log says, ready to be asked.
+
+`apply` is the only thing that changes it, and it sees nothing but records. So the image of a
+broker that followed the log, of one that loaded a snapshot, and of the controller that wrote the
+records are the same image. Records that contradict it are a bug of whoever wrote them: asserts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headwater.metadata.delta import Delta
+from headwater.metadata.features import LEVEL_MINIMUM, METADATA_VERSION
+from headwater.metadata.model import (
+    BrokerRegistration,
+    ControllerRegistration,
+    PartitionState,
+    Resource,
+    ResourceType,
+    Topic,
+)
+from headwater.metadata.records import RecordType
+from headwater.metadata.topic_names import collision_key, may_collide
+
+if TYPE_CHECKING:
+    from headwater.protocol import Message
+    from headwater.protocol.records import metadata_nodes as nodes
+    from headwater.protocol.records import metadata_security as security
+    from headwater.protocol.records import metadata_topics as topic_records
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(slots=True)
+class Image:
+    features: dict[str, int] = field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    controllers: dict[int, ControllerRegistration] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    topics_by_id: dict[bytes, Topic] = field(default_factory=dict)
+    configs: dict[Resource, dict[str, str]] = field(default_factory=dict)
+    client_quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    acls: dict[bytes, security.AccessControlEntryRecord] = field(default_factory=dict)
+    scram: dict[tuple[str, int], security.UserScramCredentialRecord] = field(default_factory=dict)
+    tokens: dict[str, security.DelegationTokenRecord] = field(default_factory=dict)
+    # Names by what they would collide on, so that a thousand topics need no search.
+    collisions: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def metadata_version(self) -> int:
+        return self.features.get(METADATA_VERSION, LEVEL_MINIMUM)
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        found = self.topics.get(topic)
+        return found.partitions.get(partition) if found else None
+
+    def config(self, resource: Resource) -> dict[str, str]:
+        """What was set on this resource itself; never what it inherits."""
+        return self.configs.get(resource, {})
+
+    def partitions(self) -> Iterator[tuple[Topic, int, PartitionState]]:
+        for topic in self.topics.values():
+            for index, state in topic.partitions.items():
+                yield topic, index, state
+
+    def apply(self, record: Message, delta: Delta | None = None) -> None:
+        """Changes the image as the record says, and notes in `delta` what that was."""
+        assert record.API is not None
+        _APPLY[record.API](self, record, Delta() if delta is None else delta)
+
+    # Nodes
+
+    def _register_broker(self, record: nodes.RegisterBrokerRecord, delta: Delta) -> None:
+        self._set_broker(BrokerRegistration.from_record(record), delta)
+
+    def _set_broker(self, registration: BrokerRegistration, delta: Delta) -> None:
+        delta.brokers.setdefault(registration.id, self.brokers.get(registration.id))
+        self.brokers[registration.id] = registration
+
+    def _registered(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        registration = self.brokers[broker_id]
+        assert registration.epoch == epoch, (
+            f"record for broker {broker_id} epoch {epoch}, registered is {registration.epoch}"
+        )
+        return registration
+
+    def _unregister_broker(self, record: nodes.UnregisterBrokerRecord, delta: Delta) -> None:
+        registration = self._registered(record.broker_id, record.broker_epoch)
+        delta.brokers.setdefault(record.broker_id, registration)
+        del self.brokers[record.broker_id]
+
+    def _change_broker(self, record: nodes.BrokerRegistrationChangeRecord, delta: Delta) -> None:
+        registration = self._registered(record.broker_id, record.broker_epoch)
+        self._set_broker(registration.changed(record), delta)
+
+    def _fence_broker(self, record: nodes.FenceBrokerRecord, delta: Delta) -> None:
+        self._set_broker(replace(self._registered(record.id, record.epoch), fenced=True), delta)
+
+    def _unfence_broker(self, record: nodes.UnfenceBrokerRecord, delta: Delta) -> None:
+        self._set_broker(replace(self._registered(record.id, record.epoch), fenced=False), delta)
+
+    def _register_controller(self, record: nodes.RegisterControllerRecord, delta: Delta) -> None:
+        self.controllers[record.controller_id] = ControllerRegistration.from_record(record)
+        delta.controllers.add(record.controller_id)
+
+    def _unregister_controller(
+        self, record: nodes.UnregisterControllerRecord, delta: Delta
+    ) -> None:
+        del self.controllers[record.controller_id]
+        delta.controllers.add(record.controller_id)
+
+    def _set_feature(self, record: nodes.FeatureLevelRecord, delta: Delta) -> None:
+        if record.feature_level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+        delta.features.add(record.name)
+
+    # Topics
+
+    def _create_topic(self, record: topic_records.TopicRecord, delta: Delta) -> None:
+        assert record.name not in self.topics, f"topic {record.name} is there already"
+        assert record.topic_id not in self.topics_by_id
+        topic = Topic(record.name, record.topic_id)
+        self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
+        if may_collide(record.name):
+            self.collisions.setdefault(collision_key(record.name), set()).add(record.name)
+        delta.topics_created.add(record.topic_id)
+
+    def _remove_topic(self, record: topic_records.RemoveTopicRecord, delta: Delta) -> None:
+        topic = self.topics_by_id.pop(record.topic_id)
+        del self.topics[topic.name]
+        if may_collide(topic.name):
+            names = self.collisions[collision_key(topic.name)]
+            names.remove(topic.name)
+            if not names:
+                del self.collisions[collision_key(topic.name)]
+        resource = Resource(ResourceType.TOPIC, topic.name)
+        if self.configs.pop(resource, None) is not None:
+            delta.configs.add(resource)
+        for index in topic.partitions:
+            delta.partitions.pop((topic.id, index), None)
+        if record.topic_id in delta.topics_created:
+            delta.topics_created.remove(record.topic_id)  # came and went unseen
+        else:
+            delta.topics_deleted[record.topic_id] = topic
+
+    def _set_partition(self, record: topic_records.PartitionRecord, delta: Delta) -> None:
+        topic = self.topics_by_id[record.topic_id]
+        was = topic.partitions.get(record.partition_id)
+        delta.partitions.setdefault((record.topic_id, record.partition_id), was)
+        topic.partitions[record.partition_id] = PartitionState.from_record(record)
+
+    def _change_partition(self, record: topic_records.PartitionChangeRecord, delta: Delta) -> None:
+        topic = self.topics_by_id[record.topic_id]
+        was = topic.partitions[record.partition_id]
+        delta.partitions.setdefault((record.topic_id, record.partition_id), was)
+        topic.partitions[record.partition_id] = was.changed(record)
+
+    def _clear_elr(self, record: topic_records.ClearElrRecord, delta: Delta) -> None:
+        """Forgets eligible leaders of one topic, or of all where none is named."""
+        found = [self.topics[record.topic_name]] if record.topic_name else self.topics.values()
+        for topic in found:
+            for index, state in topic.partitions.items():
+                if state.elr or state.last_known_elr:
+                    delta.partitions.setdefault((topic.id, index), state)
+                    topic.partitions[index] = replace(
+                        state,
+                        elr=(),
+                        last_known_elr=(),
+                        partition_epoch=state.partition_epoch + 1,
+                    )
+
+    # The rest
+
+    def _set_config(self, record: topic_records.ConfigRecord, delta: Delta) -> None:
+        resource = Resource(record.resource_type, record.resource_name)
+        configs = self.configs.setdefault(resource, {})
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
+        if not configs:
+            del self.configs[resource]
+        delta.configs.add(resource)
+
+    def _set_client_quota(self, record: security.ClientQuotaRecord, delta: Delta) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        quotas = self.client_quotas.setdefault(entity, {})
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if not quotas:
+            del self.client_quotas[entity]
+        delta.client_quotas.add(entity)
+
+    def _set_producer_ids(self, record: topic_records.ProducerIdsRecord, delta: Delta) -> None:
+        self.next_producer_id = record.next_producer_id
+        delta.producer_ids = True
+
+    def _add_acl(self, record: security.AccessControlEntryRecord, delta: Delta) -> None:
+        self.acls[record.id] = record
+        delta.acls.add(record.id)
+
+    def _remove_acl(self, record: security.RemoveAccessControlEntryRecord, delta: Delta) -> None:
+        del self.acls[record.id]
+        delta.acls.add(record.id)
+
+    def _set_scram(self, record: security.UserScramCredentialRecord, delta: Delta) -> None:
+        self.scram[record.name, record.mechanism] = record
+        delta.scram.add((record.name, record.mechanism))
+
+    def _remove_scram(self, record: security.RemoveUserScramCredentialRecord, delta: Delta) -> None:
+        del self.scram[record.name, record.mechanism]
+        delta.scram.add((record.name, record.mechanism))
+
+    def _set_token(self, record: security.DelegationTokenRecord, delta: Delta) -> None:
+        self.tokens[record.token_id] = record
+        delta.tokens.add(record.token_id)
+
+    def _remove_token(self, record: security.RemoveDelegationTokenRecord, delta: Delta) -> None:
+        del self.tokens[record.token_id]
+        delta.tokens.add(record.token_id)
+
+    def _nothing(self, record: Message, delta: Delta) -> None:
+        """Records that keep the log moving, or say that a migration long past is over."""
+
+
+_APPLY: dict[int, Callable[[Image, Any, Delta], None]] = {
+    RecordType.REGISTER_BROKER: Image._register_broker,
+    RecordType.UNREGISTER_BROKER: Image._unregister_broker,
+    RecordType.TOPIC: Image._create_topic,
+    RecordType.PARTITION: Image._set_partition,
+    RecordType.CONFIG: Image._set_config,
+    RecordType.PARTITION_CHANGE: Image._change_partition,
+    RecordType.FENCE_BROKER: Image._fence_broker,
+    RecordType.UNFENCE_BROKER: Image._unfence_broker,
+    RecordType.REMOVE_TOPIC: Image._remove_topic,
+    RecordType.DELEGATION_TOKEN: Image._set_token,
+    RecordType.USER_SCRAM_CREDENTIAL: Image._set_scram,
+    RecordType.FEATURE_LEVEL: Image._set_feature,
+    RecordType.CLIENT_QUOTA: Image._set_client_quota,
+    RecordType.PRODUCER_IDS: Image._set_producer_ids,
+    RecordType.BROKER_REGISTRATION_CHANGE: Image._change_broker,
+    RecordType.ACCESS_CONTROL_ENTRY: Image._add_acl,
+    RecordType.REMOVE_ACCESS_CONTROL_ENTRY: Image._remove_acl,
+    RecordType.NO_OP: Image._nothing,
+    RecordType.ZK_MIGRATION_STATE: Image._nothing,
+    RecordType.REMOVE_USER_SCRAM_CREDENTIAL: Image._remove_scram,
+    RecordType.REMOVE_DELEGATION_TOKEN: Image._remove_token,
+    RecordType.REGISTER_CONTROLLER: Image._register_controller,
+    RecordType.CLEAR_ELR: Image._clear_elr,
+    RecordType.UNREGISTER_CONTROLLER: Image._unregister_controller,
+}

@@ -1,0 +1,55 @@
+"""Which names a topic may have.
+
+A topic's name becomes a directory, so this is also what keeps a client away from the file system.
+Dots and underscores collide in metric names, and Kafka refuses a topic that differs from another
+only in these.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.model import METADATA_TOPIC
+
+NAME_CHARACTERS_MAX = 249
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+def why_invalid(name: str) -> str | None:
+    """What is wrong with this name, for people; None if nothing is."""
+    if not name:
+        return "a topic name must not be empty"
+    if name in (".", ".."):
+        return f"a topic must not be named {name!r}"
+    if len(name) > NAME_CHARACTERS_MAX:
+        return f"topic name has {len(name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
+    if not _LEGAL.match(name):
+        return f"topic name {name!r} may have only ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def check(name: str) -> None:
+    problem = why_invalid(name)
+    if problem:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def is_internal(name: str) -> bool:
+    """Whether only the cluster itself may write there."""
+    return name in _INTERNAL
+
+
+def is_metadata(name: str) -> bool:
+    return name == METADATA_TOPIC
+
+
+def may_collide(name: str) -> bool:
+    return "." in name or "_" in name
+
+
+def collision_key(name: str) -> str:
+    """Two names with the same key cannot both be topics."""
+    return name.replace(".", "_")
