@@ -85,7 +85,7 @@ impl Writer {
         let (key, value) = (optional(&key)?, optional(&value)?);
         let headers = as_tuple(&record.get_borrowed_item(2)?.to_owned())?;
         let timestamp: i64 = record.get_borrowed_item(3)?.extract()?;
-        if offset_delta == 0 || self.out.len() == HEADER_BYTES {
+        if self.out.len() == HEADER_BYTES {
             self.base_timestamp = timestamp;
         }
         self.max_timestamp = self.max_timestamp.max(timestamp);

@@ -1,7 +1,9 @@
 //! The Rust core of Headwater: pure functions over bytes. `_core.pyi` carries the documentation.
 
+mod arrow;
 mod batch;
 mod buffer;
+mod columns;
 mod compression;
 mod decode;
 mod encode;
@@ -19,6 +21,8 @@ use pyo3::prelude::*;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::arrow::{decode_arrow, ArrowRecords};
     #[pymodule_export]
     use super::decode::{decode, Record};
     #[pymodule_export]

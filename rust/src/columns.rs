@@ -1,0 +1,194 @@
+//! Builders of Arrow columns out of records.
+
+use std::sync::Arc;
+
+use arrow_buffer::{Buffer, NullBufferBuilder};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType, Field, Fields, TimeUnit};
+
+use crate::batch::Header;
+use crate::fault::Reason;
+use crate::record::{Headers, Record};
+
+/// Arrow's binary columns count bytes in 32 bits.
+const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
+
+#[derive(Debug)]
+pub enum Stop {
+    TooLarge,
+    Corrupt(Reason),
+}
+
+struct Binary {
+    ends: Vec<i32>,
+    bytes: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Binary {
+    fn new() -> Self {
+        Self {
+            ends: vec![0],
+            bytes: Vec::new(),
+            nulls: NullBufferBuilder::new(0),
+        }
+    }
+
+    fn reserve(&mut self, rows: usize) {
+        self.ends.reserve(rows);
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: Option<&[u8]>) -> Result<(), Stop> {
+        match bytes {
+            None => self.nulls.append_null(),
+            Some(bytes) => {
+                if bytes.len() > COLUMN_BYTES_MAX - self.bytes.len() {
+                    return Err(Stop::TooLarge);
+                }
+                self.bytes.extend_from_slice(bytes);
+                self.nulls.append_non_null();
+            }
+        }
+        self.ends.push(self.bytes.len() as i32);
+        Ok(())
+    }
+
+    fn finish(self, data_type: DataType) -> Result<ArrayData, ArrowError> {
+        ArrayData::builder(data_type)
+            .len(self.ends.len() - 1)
+            .nulls(self.nulls.build())
+            .add_buffer(Buffer::from_vec(self.ends))
+            .add_buffer(Buffer::from_vec(self.bytes))
+            .build()
+    }
+}
+
+struct HeaderLists {
+    ends: Vec<i32>,
+    keys: Binary,
+    values: Binary,
+}
+
+impl HeaderLists {
+    #[inline]
+    fn push(&mut self, headers: &Headers<'_>) -> Result<(), Stop> {
+        for header in headers.iter() {
+            let (key, value) = header.map_err(Stop::Corrupt)?;
+            // An Arrow string must be UTF-8, a header key need not.
+            self.keys
+                .push(Some(String::from_utf8_lossy(key).as_bytes()))?;
+            self.values.push(value)?;
+        }
+        self.ends.push((self.keys.ends.len() - 1) as i32);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<ArrayData, ArrowError> {
+        let structs = ArrayData::builder(DataType::Struct(header_fields()))
+            .len(self.keys.ends.len() - 1)
+            .add_child_data(self.keys.finish(DataType::Utf8)?)
+            .add_child_data(self.values.finish(DataType::Binary)?)
+            .build()?;
+        ArrayData::builder(headers_type())
+            .len(self.ends.len() - 1)
+            .add_buffer(Buffer::from_vec(self.ends))
+            .add_child_data(structs)
+            .build()
+    }
+}
+
+fn header_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("key", DataType::Utf8, true),
+        Field::new("value", DataType::Binary, true),
+    ])
+}
+
+fn headers_type() -> DataType {
+    let item = Field::new("element", DataType::Struct(header_fields()), true);
+    DataType::List(Arc::new(item))
+}
+
+fn timestamp_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+}
+
+/// The columns, in the types that Spark asks of a data source.
+pub fn fields() -> Fields {
+    Fields::from(vec![
+        Field::new("offset", DataType::Int64, true),
+        Field::new("partition", DataType::Int32, true),
+        Field::new("timestamp", timestamp_type(), true),
+        Field::new("key", DataType::Binary, true),
+        Field::new("value", DataType::Binary, true),
+        Field::new("headers", headers_type(), true),
+    ])
+}
+
+pub struct Columns {
+    offsets: Vec<i64>,
+    timestamps: Vec<i64>,
+    keys: Binary,
+    values: Binary,
+    headers: HeaderLists,
+}
+
+impl Columns {
+    pub fn new() -> Self {
+        Self {
+            offsets: Vec::new(),
+            timestamps: Vec::new(),
+            keys: Binary::new(),
+            values: Binary::new(),
+            headers: HeaderLists {
+                ends: vec![0],
+                keys: Binary::new(),
+                values: Binary::new(),
+            },
+        }
+    }
+
+    pub fn reserve(&mut self, rows: usize) {
+        self.offsets.reserve(rows);
+        self.timestamps.reserve(rows);
+        self.keys.reserve(rows);
+        self.values.reserve(rows);
+        self.headers.ends.reserve(rows);
+    }
+
+    #[inline]
+    pub fn push(&mut self, batch: &Header, record: &Record<'_>) -> Result<(), Stop> {
+        self.keys.push(record.key)?;
+        self.values.push(record.value)?;
+        self.headers.push(&record.headers)?;
+        self.offsets.push(batch.offset_of(record));
+        // Milliseconds to microseconds: an absurd time stays absurd rather than wrap round.
+        self.timestamps
+            .push(batch.timestamp_of(record).saturating_mul(1000));
+        Ok(())
+    }
+
+    pub fn finish(self, partition: i32) -> Result<ArrayData, ArrowError> {
+        let rows = self.offsets.len();
+        let numbers = |data_type: DataType, buffer: Buffer| {
+            ArrayData::builder(data_type)
+                .len(rows)
+                .add_buffer(buffer)
+                .build()
+        };
+        let partitions = Buffer::from_vec(vec![partition; rows]);
+        ArrayData::builder(DataType::Struct(fields()))
+            .len(rows)
+            .add_child_data(numbers(DataType::Int64, Buffer::from_vec(self.offsets))?)
+            .add_child_data(numbers(DataType::Int32, partitions)?)
+            .add_child_data(numbers(
+                timestamp_type(),
+                Buffer::from_vec(self.timestamps),
+            )?)
+            .add_child_data(self.keys.finish(DataType::Binary)?)
+            .add_child_data(self.values.finish(DataType::Binary)?)
+            .add_child_data(self.headers.finish()?)
+            .build()
+    }
+}
