@@ -1,0 +1,112 @@
+"""`python -m benchmarks`: each family of rows against both brokers in turn, then the table."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.report import plot, rows_of, save, table
+from benchmarks.requests import requests
+from benchmarks.rows import Family, Measurement, Session
+from benchmarks.startup import partitions, restart, start_and_idle
+from benchmarks.throughput import throughput
+from benchmarks.wire import NotReady
+from tools import kafka_jars
+from tools.nodes import ROOT, Flavour, Headwater, Kafka, NodeFailed
+
+# The rows of a family share a node, so --only picks families by the rows they yield.
+_FAMILIES: dict[Family, tuple[str, ...]] = {
+    start_and_idle: ("start", "memory.idle"),
+    requests: ("sync", "requests"),
+    throughput: ("produce", "consume", "cpu", "memory.load"),
+    restart: ("restart",),
+    partitions: ("partitions",),
+}
+
+
+def main() -> int:
+    options = _options()
+    version = kafka_jars.newest_version()
+    jars = kafka_jars.jars(version)
+    kafka = Kafka(jars)
+    subject: Flavour = Headwater() if options.subject == "headwater" else Kafka(jars, "kafka-again")
+    # On the disk of the clone, not in /tmp, which may be memory.
+    options.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.folder))
+    session = Session(jars, folder, options.quick, tuple(options.only))
+    started = time.monotonic()
+    measured: dict[str, list[Measurement]] = {"kafka": [], "subject": []}
+    failures = []
+    try:
+        for family, keys in _FAMILIES.items():
+            if options.only and not _chosen(keys, options.only):
+                continue
+            for who, flavour in (("kafka", kafka), ("subject", subject)):
+                name = family.__name__.replace("_", " ")
+                print(f"{name}: {flavour.name}", flush=True)
+                try:
+                    for measurement in family(session, flavour):
+                        if session.wants(measurement.key):
+                            measured[who].append(measurement)
+                            print(_progress(measurement), flush=True)
+                except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+                    failures.append(f"{name} on {flavour.name}: {problem}")
+                    print(f"  failed: {problem}", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    rows = rows_of(measured["kafka"], measured["subject"])
+    if not rows:
+        print("nothing was measured")
+        return 1
+    print()
+    print(table(rows, subject.name))
+    facts = {"kafka": version, "subject": subject.name, "quick": options.quick}
+    path = save(rows, ROOT / "bench-results", {**facts, "failures": failures})
+    held = sum(row.holds is True for row in rows)
+    goals = sum(row.named.goal is not None for row in rows)
+    minutes = (time.monotonic() - started) / 60
+    print(f"\n{held} of {goals} goals hold. Apache Kafka {version}; {minutes:.1f} minutes; {path}")
+    if options.plot:
+        plot(rows, path.with_suffix(".png"), subject.name)
+        print(f"drawn: {path.with_suffix('.png')}")
+    for failure in failures:
+        print(f"FAILED {failure.splitlines()[0]}")
+    return 1 if failures else 0
+
+
+def _chosen(keys: tuple[str, ...], only: list[str]) -> bool:
+    return any(name.startswith(key) or key.startswith(name) for key in keys for name in only)
+
+
+def _progress(measurement: Measurement) -> str:
+    return f"  {measurement.what}: {measurement.value:,.3f} {measurement.unit}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small loads, once: under 4 minutes")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="ROW",
+        help="rows whose key starts with this (start, sync, requests, produce.1000, restart.kill)",
+    )
+    parser.add_argument("--plot", action="store_true", help="also draw the ratios as a PNG")
+    parser.add_argument(
+        "--subject",
+        choices=("headwater", "kafka"),
+        default="headwater",
+        help="kafka measures Apache Kafka against itself: all ratios should be near 1",
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "bench-results", help="the disk to use"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,146 @@
+"""The table, the JSON file and the picture of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measurement of both brokers; one of them is None when that broker could not do it."""
+
+    kafka: Measurement | None
+    subject: Measurement | None
+
+    @property
+    def named(self) -> Measurement:
+        found = self.kafka or self.subject
+        assert found is not None
+        return found
+
+    @property
+    def ratio(self) -> float | None:
+        if self.kafka is None or self.subject is None or not self.kafka.value:
+            return None
+        return self.subject.value / self.kafka.value
+
+    @property
+    def holds(self) -> bool | None:
+        if self.ratio is None or self.named.goal is None:
+            return None
+        return self.named.goal.holds(self.ratio)
+
+
+def rows_of(kafka: Sequence[Measurement], subject: Sequence[Measurement]) -> list[Row]:
+    ours = {each.key: each for each in subject}
+    theirs = {each.key: each for each in kafka}
+    return [Row(theirs.get(key), ours.get(key)) for key in dict.fromkeys([*theirs, *ours])]
+
+
+def table(rows: Sequence[Row], subject: str) -> str:
+    cells = [("", "unit", "kafka", subject, "ratio", "goal", "")]
+    for row in rows:
+        goal = row.named.goal
+        mark = {True: "✓", False: "✗", None: ""}[row.holds]
+        cells.append(
+            (
+                row.named.what,
+                row.named.unit,
+                _number(row.kafka.value if row.kafka else None),
+                _number(row.subject.value if row.subject else None),
+                f"{row.ratio:.2f}" if row.ratio is not None else "-",
+                str(goal) if goal else "",
+                mark,
+            )
+        )
+    widths = [max(len(line[column]) for line in cells) for column in range(7)]
+    lines = []
+    for line in cells:
+        left = f"{line[0]:<{widths[0]}}  {line[1]:<{widths[1]}}"
+        rest = (f"{text:>{width}}" for text, width in zip(line[2:], widths[2:], strict=True))
+        lines.append("  ".join([left, *rest]).rstrip())
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    return "\n".join(lines)
+
+
+def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
+    """Keeps every sample of the run beside what is needed to understand it later."""
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC)
+    path = folder / f"{now:%Y%m%d-%H%M%S}.json"
+    content = {
+        "at": now.isoformat(timespec="seconds"),
+        "machine": {
+            "cores": os.cpu_count(),
+            "kernel": platform.release(),
+            "processor": _processor(),
+            "python": platform.python_version(),
+        },
+        **facts,
+        "rows": [
+            {
+                "key": row.named.key,
+                "what": row.named.what,
+                "unit": row.named.unit,
+                "kafka": list(row.kafka.samples) if row.kafka else None,
+                "subject": list(row.subject.samples) if row.subject else None,
+                "ratio": row.ratio,
+                "goal": str(row.named.goal) if row.named.goal else None,
+                "holds": row.holds,
+            }
+            for row in rows
+        ],
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def plot(rows: Sequence[Row], path: Path, subject: str) -> None:
+    """Draws how many times better (to the right) or worse each row is than Kafka."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "matplotlib"], check=True)
+        import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawn = [row for row in rows if row.ratio]
+    better = [
+        row.ratio if row.named.more_is_better else 1 / row.ratio for row in drawn if row.ratio
+    ]
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.28 * len(drawn)))
+    names = [f"{row.named.what} ({row.named.unit})" for row in drawn]
+    axes.barh(names, better, color=["#2a7f62" if each >= 1 else "#b5483a" for each in better])
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"times better than Apache Kafka ({subject}, same machine, same clients)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,83 @@
+"""What a benchmark is made of: measurements, goals, and a session that runs both brokers.
+
+A family is a function that takes one broker through its paces and yields measurements. The
+families are run for both brokers in turn, and the two numbers of a measurement make its ratio.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.nodes import Flavour, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound on the ratio of the subject's number to Kafka's."""
+
+    bound: float
+    at_most: bool
+
+    def holds(self, ratio: float) -> bool:
+        return ratio <= self.bound if self.at_most else ratio >= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.at_most else '≥'} {self.bound:g}"
+
+
+def at_most(bound: float) -> Goal:
+    return Goal(bound, at_most=True)
+
+
+def at_least(bound: float) -> Goal:
+    return Goal(bound, at_most=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One number of one broker: `key` names the row, `samples` are all that were taken."""
+
+    key: str
+    what: str
+    unit: str
+    samples: tuple[float, ...]
+    goal: Goal | None = None
+    more_is_better: bool = False
+
+    @property
+    def value(self) -> float:
+        ordered = sorted(self.samples)
+        middle = len(ordered) // 2
+        if len(ordered) % 2:
+            return ordered[middle]
+        return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(slots=True)
+class Session:
+    """How big this run is, where it works, and what it may leave out."""
+
+    jars: Path
+    folder: Path
+    quick: bool = False
+    only: tuple[str, ...] = ()
+    _made: int = field(default=0)
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    def wants(self, key: str) -> bool:
+        return not self.only or any(key.startswith(name) for name in self.only)
+
+    def fresh_node(self, flavour: Flavour) -> Node:
+        """A node of its own on an empty folder of the disk that is measured."""
+        self._made += 1
+        folder = self.folder / f"{flavour.name}-{self._made}"
+        shutil.rmtree(folder, ignore_errors=True)
+        return Node(flavour, folder)
+
+
+Family = Callable[[Session, Flavour], Iterator[Measurement]]

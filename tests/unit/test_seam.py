@@ -1,0 +1,153 @@
+"""The one seam to the host: nobody but `io/` and the entrances touches clock, chance, net or disk.
+
+A whole cluster runs in one thread on one seed only as long as this holds. The imports of a module
+and the calls it makes are read from its source, so nothing has to run for a breach to be found.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "headwater"
+
+# The seam itself, and the entrances, which are programs and not parts of a node.
+OUTSIDE = ("io/", "cli/", "testing/", "client/blocking.py", "blocking.py")
+
+# Machines are stricter still: they may not even wait.
+MACHINES = (
+    "config",
+    "records",
+    "protocol",
+    "metadata",
+    "quorum",
+    "replication",
+    "controller",
+    "groups",
+    "share",
+    "transactions",
+    "quotas",
+)
+MACHINES_IMPORT_NO = {"asyncio", "socket", "time", "os", "logging", "threading"}
+
+FORBIDDEN_IMPORTS = {
+    "time",
+    "socket",
+    "threading",
+    "multiprocessing",
+    "subprocess",
+    "uuid",
+    "secrets",
+}
+FORBIDDEN_CALLS = {
+    "open",
+    "datetime.now",
+    "datetime.datetime.now",
+    "datetime.utcnow",
+    "asyncio.sleep",
+    "asyncio.open_connection",
+    "asyncio.start_server",
+    "asyncio.to_thread",
+}
+# `random.Random` is a type that machines take in their constructor; the module's own functions are
+# one generator shared by everybody.
+RANDOM_ALLOWED = {"Random"}
+OS_ALLOWED = {"fspath", "PathLike", "path", "sep"}
+
+# (file, what): why this one is right.
+ALLOWED: dict[tuple[str, str], str] = {}
+
+
+def breaches(path: Path) -> Iterator[str]:
+    """What a module does that only the seam may do, each as `line: what`."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        for what in _forbidden(node):
+            if (path.relative_to(SOURCE).as_posix(), what) not in ALLOWED:
+                yield f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 0)}: {what}"
+
+
+def _forbidden(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (f"import {n.name}" for n in names if _top(n.name) in FORBIDDEN_IMPORTS)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            if _top(module) in FORBIDDEN_IMPORTS:
+                yield f"import {module}"
+            if module == "random":
+                yield from (f"random.{n.name}" for n in names if n.name not in RANDOM_ALLOWED)
+            if module == "os":
+                yield from (f"os.{n.name}" for n in names if n.name not in OS_ALLOWED)
+        case ast.Attribute(value=ast.Name(id="random"), attr=name) if name not in RANDOM_ALLOWED:
+            yield f"random.{name}"
+        case ast.Attribute(value=ast.Name(id="os"), attr=name) if name not in OS_ALLOWED:
+            yield f"os.{name}"
+        case ast.Call(func=function) if ast.unparse(function) in FORBIDDEN_CALLS:
+            yield f"{ast.unparse(function)}()"
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _modules() -> list[Path]:
+    return sorted(
+        path
+        for path in SOURCE.rglob("*.py")
+        if not path.relative_to(SOURCE).as_posix().startswith(OUTSIDE)
+    )
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_a_module_reaches_the_host_only_through_the_seam(path: Path) -> None:
+    assert list(breaches(path)) == []
+
+
+@pytest.mark.parametrize("package", [name for name in MACHINES if (SOURCE / name).is_dir()])
+def test_a_machine_imports_nothing_that_waits_or_writes(package: str) -> None:
+    found = []
+    for path in sorted((SOURCE / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            match node:
+                case ast.Import(names=names):
+                    tops = {_top(name.name) for name in names}
+                case ast.ImportFrom(module=str(module), level=0):
+                    tops = {_top(module)}
+                case _:
+                    continue
+            found += [f"{_name(path)}:{node.lineno}: {top}" for top in tops & MACHINES_IMPORT_NO]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import time",
+        "from time import monotonic",
+        "import random; random.random()",
+        "from random import choice",
+        "from datetime import datetime; datetime.now()",
+        "open('x')",
+        "import os; os.replace('a', 'b')",
+        "import uuid",
+        "async def f(): await asyncio.sleep(1)",
+    ],
+)
+def test_the_check_sees_a_breach(line: str) -> None:
+    assert [what for node in ast.walk(ast.parse(line)) for what in _forbidden(node)]
+
+
+def test_every_exception_is_still_needed() -> None:
+    used = {
+        (_name(path), what)
+        for path in _modules()
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        for what in _forbidden(node)
+    }
+    assert set(ALLOWED) <= used
