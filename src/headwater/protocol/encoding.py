@@ -170,7 +170,7 @@ class _Writer:
             assert field.struct is not None
             return f"{value} != {self._source.constant('empty', empty(field.struct))}"
         if field.is_array:
-            return f"{value} != []"
+            return value if field.nullable is None else f"{value} != []"
         if isinstance(default, bool):
             return f"{value}" if not default else f"not {value}"
         return f"{value} != {self._source.literal(default)}"

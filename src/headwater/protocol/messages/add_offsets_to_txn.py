@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25)."""
+"""Telling the coordinator that a transaction will commit a group's offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnRequest(Message):
-    """The message `AddOffsetsToTxnRequest`."""
+    """Add the offsets partition of this group."""
 
     transactional_id: str
     producer_id: Int64
@@ -17,7 +17,7 @@ class AddOffsetsToTxnRequest(Message):
 
 @message(api=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnResponse(Message):
-    """The message `AddOffsetsToTxnResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24)."""
+"""Telling the coordinator which partitions a transaction will write to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnRequest(Message):
-    """The message `AddPartitionsToTxnRequest`."""
+    """Add, or only verify, these partitions; brokers ask for many transactions at once."""
 
     transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
     v3_and_below_transactional_id: Annotated[str, until(3)] = ""
@@ -19,7 +19,7 @@ class AddPartitionsToTxnRequest(Message):
 
 
 class AddPartitionsToTxnTransaction(Message):
-    """A part of `AddPartitionsToTxnRequest`."""
+    """One of the `transactions` of `AddPartitionsToTxnRequest`."""
 
     transactional_id: str
     producer_id: Int64
@@ -29,7 +29,7 @@ class AddPartitionsToTxnTransaction(Message):
 
 
 class AddPartitionsToTxnTopic(Message):
-    """A part of `AddPartitionsToTxnRequest`."""
+    """One of the `v3_and_below_topics` or `topics`."""
 
     name: str
     partitions: list[Int32] = []
@@ -37,7 +37,7 @@ class AddPartitionsToTxnTopic(Message):
 
 @message(api=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnResponse(Message):
-    """The message `AddPartitionsToTxnResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(4), ignorable] = 0
@@ -46,21 +46,21 @@ class AddPartitionsToTxnResponse(Message):
 
 
 class AddPartitionsToTxnResult(Message):
-    """A part of `AddPartitionsToTxnResponse`."""
+    """One of the `results_by_transaction` of `AddPartitionsToTxnResponse`."""
 
     transactional_id: str = ""
     topic_results: list[AddPartitionsToTxnTopicResult] = []
 
 
 class AddPartitionsToTxnTopicResult(Message):
-    """A part of `AddPartitionsToTxnResponse`."""
+    """One of the `results_by_topic_v3_and_below` or `topic_results`."""
 
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
 
 
 class AddPartitionsToTxnPartitionResult(Message):
-    """A part of `AddPartitionsToTxnResponse`."""
+    """One of the `results_by_partition` of `AddPartitionsToTxnTopicResult`."""
 
     partition_index: Int32 = 0
     partition_error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80)."""
+"""Adding a voter to the quorum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, UInt16, Uuid, ignor
 
 @message(api=80, versions=(0, 1), flexible=0)
 class AddRaftVoterRequest(Message):
-    """The message `AddRaftVoterRequest`."""
+    """Let this node vote."""
 
     cluster_id: str | None
     timeout_ms: Int32
@@ -20,7 +20,7 @@ class AddRaftVoterRequest(Message):
 
 
 class Listener(Message):
-    """A part of `AddRaftVoterRequest`."""
+    """A listener: its name, and where it is."""
 
     name: str
     host: str
@@ -29,7 +29,7 @@ class Listener(Message):
 
 @message(api=80, versions=(0, 1), flexible=0)
 class AddRaftVoterResponse(Message):
-    """The message `AddRaftVoterResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (key 67)."""
+"""Getting a block of producer ids from the controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=67, versions=(0, 0), flexible=0)
 class AllocateProducerIdsRequest(Message):
-    """The message `AllocateProducerIdsRequest`."""
+    """Give me a block."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -15,7 +15,7 @@ class AllocateProducerIdsRequest(Message):
 
 @message(api=67, versions=(0, 0), flexible=0)
 class AllocateProducerIdsResponse(Message):
-    """The message `AllocateProducerIdsResponse`."""
+    """The block."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49)."""
+"""Changing quotas."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from headwater.protocol.schema import Float64, Int16, Int32, Message, message
 
 @message(api=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasRequest(Message):
-    """The message `AlterClientQuotasRequest`."""
+    """Make these changes."""
 
     entries: list[AlterClientQuotasRequestEntryData] = []
     validate_only: bool
 
 
 class AlterClientQuotasRequestEntryData(Message):
-    """A part of `AlterClientQuotasRequest`."""
+    """One of the `entries` of `AlterClientQuotasRequest`."""
 
     entity: list[AlterClientQuotasRequestEntityData] = []
     ops: list[OpData] = []
 
 
 class AlterClientQuotasRequestEntityData(Message):
-    """A part of `AlterClientQuotasRequest`."""
+    """One of the `entity` of `AlterClientQuotasRequestEntryData`."""
 
     entity_type: str
     entity_name: str | None
 
 
 class OpData(Message):
-    """A part of `AlterClientQuotasRequest`."""
+    """One of the `ops` of `AlterClientQuotasRequestEntryData`."""
 
     key: str
     value: Float64
@@ -37,14 +37,14 @@ class OpData(Message):
 
 @message(api=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasResponse(Message):
-    """The message `AlterClientQuotasResponse`."""
+    """How it went for each entity."""
 
     throttle_time_ms: Int32 = 0
     entries: list[AlterClientQuotasResponseEntryData] = []
 
 
 class AlterClientQuotasResponseEntryData(Message):
-    """A part of `AlterClientQuotasResponse`."""
+    """One of the `entries` of `AlterClientQuotasResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""
@@ -52,7 +52,7 @@ class AlterClientQuotasResponseEntryData(Message):
 
 
 class AlterClientQuotasResponseEntityData(Message):
-    """A part of `AlterClientQuotasResponse`."""
+    """One of the `entity` of `AlterClientQuotasResponseEntryData`."""
 
     entity_type: str = ""
     entity_name: str | None = ""

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33)."""
+"""Replacing all configs of a resource. Old; see IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message, sens
 
 @message(api=33, versions=(0, 2), flexible=2)
 class AlterConfigsRequest(Message):
-    """The message `AlterConfigsRequest`."""
+    """Replace the configs of these resources."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool
 
 
 class AlterConfigsResource(Message):
-    """A part of `AlterConfigsRequest`."""
+    """One of the `resources` of `AlterConfigsRequest`."""
 
     resource_type: Int8
     resource_name: str
@@ -24,7 +24,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterableConfig(Message):
-    """A part of `AlterConfigsRequest`."""
+    """One of the `configs` of `AlterConfigsResource`."""
 
     name: str
     value: Annotated[str | None, sensitive]
@@ -32,14 +32,14 @@ class AlterableConfig(Message):
 
 @message(api=33, versions=(0, 2), flexible=2)
 class AlterConfigsResponse(Message):
-    """The message `AlterConfigsResponse`."""
+    """How it went for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
 
 
 class AlterConfigsResourceResponse(Message):
-    """A part of `AlterConfigsResponse`."""
+    """One of the `responses` of `AlterConfigsResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -1,4 +1,4 @@
-"""AlterPartition (key 56)."""
+"""Changing the in-sync set of a partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=56, versions=(2, 3), flexible=0)
 class AlterPartitionRequest(Message):
-    """The message `AlterPartitionRequest`."""
+    """From a leader: the in-sync set is now this one."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -29,14 +29,14 @@ class AlterPartitionRequest(Message):
 
 
 class AlterPartitionRequestTopicData(Message):
-    """A part of `AlterPartitionRequest`."""
+    """One of the `topics` of `AlterPartitionRequest`."""
 
     topic_id: Annotated[Uuid, ignorable]
     partitions: list[AlterPartitionRequestPartitionData] = []
 
 
 class AlterPartitionRequestPartitionData(Message):
-    """A part of `AlterPartitionRequest`."""
+    """One of the `partitions` of `AlterPartitionRequestTopicData`."""
 
     partition_index: Int32
     leader_epoch: Int32
@@ -47,7 +47,7 @@ class AlterPartitionRequestPartitionData(Message):
 
 
 class BrokerState(Message):
-    """A part of `AlterPartitionRequest`."""
+    """One of the `new_isr_with_epochs` of `AlterPartitionRequestPartitionData`."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -55,7 +55,7 @@ class BrokerState(Message):
 
 @message(api=56, versions=(2, 3), flexible=0)
 class AlterPartitionResponse(Message):
-    """The message `AlterPartitionResponse`."""
+    """What the partition is after the change."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -63,14 +63,14 @@ class AlterPartitionResponse(Message):
 
 
 class AlterPartitionResponseTopicData(Message):
-    """A part of `AlterPartitionResponse`."""
+    """One of the `topics` of `AlterPartitionResponse`."""
 
     topic_id: Annotated[Uuid, ignorable] = ZERO_UUID
     partitions: list[AlterPartitionResponsePartitionData] = []
 
 
 class AlterPartitionResponsePartitionData(Message):
-    """A part of `AlterPartitionResponse`."""
+    """One of the `partitions` of `AlterPartitionResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

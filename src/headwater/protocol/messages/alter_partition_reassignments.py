@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45)."""
+"""Moving partitions to other brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsRequest(Message):
-    """The message `AlterPartitionReassignmentsRequest`."""
+    """Start these moves; None for the replicas ends one."""
 
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Annotated[bool, since(1)] = True
@@ -17,14 +17,14 @@ class AlterPartitionReassignmentsRequest(Message):
 
 
 class ReassignableTopic(Message):
-    """A part of `AlterPartitionReassignmentsRequest`."""
+    """One of the `topics` of `AlterPartitionReassignmentsRequest`."""
 
     name: str
     partitions: list[ReassignablePartition] = []
 
 
 class ReassignablePartition(Message):
-    """A part of `AlterPartitionReassignmentsRequest`."""
+    """One of the `partitions` of `ReassignableTopic`."""
 
     partition_index: Int32
     replicas: list[Int32] | None = None
@@ -32,7 +32,7 @@ class ReassignablePartition(Message):
 
 @message(api=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsResponse(Message):
-    """The message `AlterPartitionReassignmentsResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[bool, since(1), ignorable] = True
@@ -42,14 +42,14 @@ class AlterPartitionReassignmentsResponse(Message):
 
 
 class ReassignableTopicResponse(Message):
-    """A part of `AlterPartitionReassignmentsResponse`."""
+    """One of the `responses` of `AlterPartitionReassignmentsResponse`."""
 
     name: str = ""
     partitions: list[ReassignablePartitionResponse] = []
 
 
 class ReassignablePartitionResponse(Message):
-    """A part of `AlterPartitionReassignmentsResponse`."""
+    """One of the `partitions` of `ReassignableTopicResponse`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34)."""
+"""Moving replicas between the log directories of a broker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=34, versions=(1, 2), flexible=2)
 class AlterReplicaLogDirsRequest(Message):
-    """The message `AlterReplicaLogDirsRequest`."""
+    """Keep these partitions in these directories."""
 
     dirs: list[AlterReplicaLogDir] = []
 
 
 class AlterReplicaLogDir(Message):
-    """A part of `AlterReplicaLogDirsRequest`."""
+    """One of the `dirs` of `AlterReplicaLogDirsRequest`."""
 
     path: str
     topics: list[AlterReplicaLogDirTopic] = []
 
 
 class AlterReplicaLogDirTopic(Message):
-    """A part of `AlterReplicaLogDirsRequest`."""
+    """One of the `topics` of `AlterReplicaLogDir`."""
 
     name: str
     partitions: list[Int32] = []
@@ -28,21 +28,21 @@ class AlterReplicaLogDirTopic(Message):
 
 @message(api=34, versions=(1, 2), flexible=2)
 class AlterReplicaLogDirsResponse(Message):
-    """The message `AlterReplicaLogDirsResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterReplicaLogDirTopicResult] = []
 
 
 class AlterReplicaLogDirTopicResult(Message):
-    """A part of `AlterReplicaLogDirsResponse`."""
+    """One of the `results` of `AlterReplicaLogDirsResponse`."""
 
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = []
 
 
 class AlterReplicaLogDirPartitionResult(Message):
-    """A part of `AlterReplicaLogDirsResponse`."""
+    """One of the `partitions` of `AlterReplicaLogDirTopicResult`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

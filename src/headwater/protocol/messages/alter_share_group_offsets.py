@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91)."""
+"""Moving the start of a share group."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, U
 
 @message(api=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsRequest(Message):
-    """The message `AlterShareGroupOffsetsRequest`."""
+    """Start at these offsets."""
 
     group_id: str
     topics: list[AlterShareGroupOffsetsRequestTopic] = []
 
 
 class AlterShareGroupOffsetsRequestTopic(Message):
-    """A part of `AlterShareGroupOffsetsRequest`."""
+    """One of the `topics` of `AlterShareGroupOffsetsRequest`."""
 
     topic_name: str
     partitions: list[AlterShareGroupOffsetsRequestPartition] = []
 
 
 class AlterShareGroupOffsetsRequestPartition(Message):
-    """A part of `AlterShareGroupOffsetsRequest`."""
+    """One of the `partitions` of `AlterShareGroupOffsetsRequestTopic`."""
 
     partition_index: Int32
     start_offset: Int64
@@ -29,7 +29,7 @@ class AlterShareGroupOffsetsRequestPartition(Message):
 
 @message(api=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsResponse(Message):
-    """The message `AlterShareGroupOffsetsResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -38,7 +38,7 @@ class AlterShareGroupOffsetsResponse(Message):
 
 
 class AlterShareGroupOffsetsResponseTopic(Message):
-    """A part of `AlterShareGroupOffsetsResponse`."""
+    """One of the `responses` of `AlterShareGroupOffsetsResponse`."""
 
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
@@ -46,7 +46,7 @@ class AlterShareGroupOffsetsResponseTopic(Message):
 
 
 class AlterShareGroupOffsetsResponsePartition(Message):
-    """A part of `AlterShareGroupOffsetsResponse`."""
+    """One of the `partitions` of `AlterShareGroupOffsetsResponseTopic`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

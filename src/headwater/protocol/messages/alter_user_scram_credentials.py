@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51)."""
+"""Changing SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message, sens
 
 @message(api=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsRequest(Message):
-    """The message `AlterUserScramCredentialsRequest`."""
+    """Delete and set these credentials."""
 
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
 
 
 class ScramCredentialDeletion(Message):
-    """A part of `AlterUserScramCredentialsRequest`."""
+    """One of the `deletions` of `AlterUserScramCredentialsRequest`."""
 
     name: str
     mechanism: Int8
 
 
 class ScramCredentialUpsertion(Message):
-    """A part of `AlterUserScramCredentialsRequest`."""
+    """One of the `upsertions` of `AlterUserScramCredentialsRequest`."""
 
     name: str
     mechanism: Int8
@@ -34,14 +34,14 @@ class ScramCredentialUpsertion(Message):
 
 @message(api=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsResponse(Message):
-    """The message `AlterUserScramCredentialsResponse`."""
+    """How it went for each user."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterUserScramCredentialsResult] = []
 
 
 class AlterUserScramCredentialsResult(Message):
-    """A part of `AlterUserScramCredentialsResponse`."""
+    """One of the `results` of `AlterUserScramCredentialsResponse`."""
 
     user: str = ""
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18)."""
+"""Finding out what a node speaks: the first request on most connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=18, versions=(0, 5), flexible=3)
 class ApiVersionsRequest(Message):
-    """The message `ApiVersionsRequest`."""
+    """What do you speak? Here is who I am."""
 
     client_software_name: Annotated[str, since(3), ignorable] = ""
     client_software_version: Annotated[str, since(3), ignorable] = ""
@@ -19,7 +19,7 @@ class ApiVersionsRequest(Message):
 
 @message(api=18, versions=(0, 5), flexible=3)
 class ApiVersionsResponse(Message):
-    """The message `ApiVersionsResponse`."""
+    """The APIs with their versions, and the features of the cluster."""
 
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = []
@@ -31,7 +31,7 @@ class ApiVersionsResponse(Message):
 
 
 class ApiVersion(Message):
-    """A part of `ApiVersionsResponse`."""
+    """An API and its versions."""
 
     api_key: Int16 = 0
     min_version: Int16 = 0
@@ -39,7 +39,7 @@ class ApiVersion(Message):
 
 
 class SupportedFeatureKey(Message):
-    """A part of `ApiVersionsResponse`."""
+    """A feature and the levels the node could work at."""
 
     name: str = ""
     min_version: Int16 = 0
@@ -47,7 +47,7 @@ class SupportedFeatureKey(Message):
 
 
 class FinalizedFeatureKey(Message):
-    """A part of `ApiVersionsResponse`."""
+    """A feature and the level the cluster works at."""
 
     name: str = ""
     max_version_level: Int16 = 0

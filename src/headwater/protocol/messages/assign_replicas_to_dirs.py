@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73)."""
+"""Telling the controller in which log directory a replica lies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, U
 
 @message(api=73, versions=(0, 0), flexible=0)
 class AssignReplicasToDirsRequest(Message):
-    """The message `AssignReplicasToDirsRequest`."""
+    """These partitions lie in these directories."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -15,28 +15,28 @@ class AssignReplicasToDirsRequest(Message):
 
 
 class AssignReplicasToDirsRequestDirectoryData(Message):
-    """A part of `AssignReplicasToDirsRequest`."""
+    """One of the `directories` of `AssignReplicasToDirsRequest`."""
 
     id: Uuid
     topics: list[AssignReplicasToDirsRequestTopicData] = []
 
 
 class AssignReplicasToDirsRequestTopicData(Message):
-    """A part of `AssignReplicasToDirsRequest`."""
+    """One of the `topics` of `AssignReplicasToDirsRequestDirectoryData`."""
 
     topic_id: Uuid
     partitions: list[AssignReplicasToDirsRequestPartitionData] = []
 
 
 class AssignReplicasToDirsRequestPartitionData(Message):
-    """A part of `AssignReplicasToDirsRequest`."""
+    """One of the `partitions` of `AssignReplicasToDirsRequestTopicData`."""
 
     partition_index: Int32
 
 
 @message(api=73, versions=(0, 0), flexible=0)
 class AssignReplicasToDirsResponse(Message):
-    """The message `AssignReplicasToDirsResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -44,21 +44,21 @@ class AssignReplicasToDirsResponse(Message):
 
 
 class AssignReplicasToDirsResponseDirectoryData(Message):
-    """A part of `AssignReplicasToDirsResponse`."""
+    """One of the `directories` of `AssignReplicasToDirsResponse`."""
 
     id: Uuid = ZERO_UUID
     topics: list[AssignReplicasToDirsResponseTopicData] = []
 
 
 class AssignReplicasToDirsResponseTopicData(Message):
-    """A part of `AssignReplicasToDirsResponse`."""
+    """One of the `topics` of `AssignReplicasToDirsResponseDirectoryData`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[AssignReplicasToDirsResponsePartitionData] = []
 
 
 class AssignReplicasToDirsResponsePartitionData(Message):
-    """A part of `AssignReplicasToDirsResponse`."""
+    """One of the `partitions` of `AssignReplicasToDirsResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (key 53)."""
+"""Announcing that an epoch of the quorum has a leader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=53, versions=(0, 1), flexible=1)
 class BeginQuorumEpochRequest(Message):
-    """The message `BeginQuorumEpochRequest`."""
+    """I lead this epoch."""
 
     cluster_id: str | None = None
     voter_id: Annotated[Int32, since(1), ignorable] = -1
@@ -29,14 +29,14 @@ class BeginQuorumEpochRequest(Message):
 
 
 class BeginQuorumEpochRequestTopicData(Message):
-    """A part of `BeginQuorumEpochRequest`."""
+    """One of the `topics` of `BeginQuorumEpochRequest`."""
 
     topic_name: str
     partitions: list[BeginQuorumEpochRequestPartitionData] = []
 
 
 class BeginQuorumEpochRequestPartitionData(Message):
-    """A part of `BeginQuorumEpochRequest`."""
+    """One of the `partitions` of `BeginQuorumEpochRequestTopicData`."""
 
     partition_index: Int32
     voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
@@ -45,7 +45,7 @@ class BeginQuorumEpochRequestPartitionData(Message):
 
 
 class LeaderEndpoint(Message):
-    """A part of `BeginQuorumEpochRequest`."""
+    """Where the leader can be reached."""
 
     name: str
     host: str
@@ -54,7 +54,7 @@ class LeaderEndpoint(Message):
 
 @message(api=53, versions=(0, 1), flexible=1)
 class BeginQuorumEpochResponse(Message):
-    """The message `BeginQuorumEpochResponse`."""
+    """Whether the voter follows."""
 
     error_code: Int16 = 0
     topics: list[BeginQuorumEpochResponseTopicData] = []
@@ -62,14 +62,14 @@ class BeginQuorumEpochResponse(Message):
 
 
 class BeginQuorumEpochResponseTopicData(Message):
-    """A part of `BeginQuorumEpochResponse`."""
+    """One of the `topics` of `BeginQuorumEpochResponse`."""
 
     topic_name: str = ""
     partitions: list[BeginQuorumEpochResponsePartitionData] = []
 
 
 class BeginQuorumEpochResponsePartitionData(Message):
-    """A part of `BeginQuorumEpochResponse`."""
+    """One of the `partitions` of `BeginQuorumEpochResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -78,7 +78,7 @@ class BeginQuorumEpochResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """A part of `BeginQuorumEpochResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62)."""
+"""A broker's first word to the controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=62, versions=(0, 4), flexible=0)
 class BrokerRegistrationRequest(Message):
-    """The message `BrokerRegistrationRequest`."""
+    """I am here; this is what I am and can do."""
 
     broker_id: Int32
     cluster_id: str
@@ -33,7 +33,7 @@ class BrokerRegistrationRequest(Message):
 
 
 class Listener(Message):
-    """A part of `BrokerRegistrationRequest`."""
+    """A listener: its name, and where it is."""
 
     name: str
     host: str
@@ -42,7 +42,7 @@ class Listener(Message):
 
 
 class Feature(Message):
-    """A part of `BrokerRegistrationRequest`."""
+    """A feature and the levels a node could work at."""
 
     name: str
     min_supported_version: Int16
@@ -51,7 +51,7 @@ class Feature(Message):
 
 @message(api=62, versions=(0, 4), flexible=0)
 class BrokerRegistrationResponse(Message):
-    """The message `BrokerRegistrationResponse`."""
+    """The epoch of the registration."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69)."""
+"""Looking at consumer groups (KIP-848)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest(Message):
-    """The message `ConsumerGroupDescribeRequest`."""
+    """Describe these groups."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool
@@ -28,14 +28,14 @@ class ConsumerGroupDescribeRequest(Message):
 
 @message(api=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeResponse(Message):
-    """The message `ConsumerGroupDescribeResponse`."""
+    """The groups with their members."""
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = []
 
 
 class DescribedGroup(Message):
-    """A part of `ConsumerGroupDescribeResponse`."""
+    """One of the `groups` of `ConsumerGroupDescribeResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = None
@@ -49,7 +49,7 @@ class DescribedGroup(Message):
 
 
 class Member(Message):
-    """A part of `ConsumerGroupDescribeResponse`."""
+    """One of the `members` of `DescribedGroup`."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -65,13 +65,13 @@ class Member(Message):
 
 
 class Assignment(Message):
-    """A part of `ConsumerGroupDescribeResponse`."""
+    """What a member has been given."""
 
     topic_partitions: list[TopicPartitions] = []
 
 
 class TopicPartitions(Message):
-    """A part of `ConsumerGroupDescribeResponse`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""

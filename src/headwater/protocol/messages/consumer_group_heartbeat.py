@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68)."""
+"""Entering, staying in and leaving a consumer group (KIP-848)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, me
 
 @message(api=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatRequest(Message):
-    """The message `ConsumerGroupHeartbeatRequest`."""
+    """What has changed with me; None where nothing has."""
 
     group_id: str
     member_id: str
@@ -24,7 +24,7 @@ class ConsumerGroupHeartbeatRequest(Message):
 
 
 class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
-    """A part of `ConsumerGroupHeartbeatRequest`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -32,7 +32,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
 
 @message(api=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatResponse(Message):
-    """The message `ConsumerGroupHeartbeatResponse`."""
+    """The epoch of the member, and its assignment if that has changed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -44,13 +44,13 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 class Assignment(Message):
-    """A part of `ConsumerGroupHeartbeatResponse`."""
+    """What a member has been given."""
 
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
 
 
 class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
-    """A part of `ConsumerGroupHeartbeatResponse`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[Int32] = []

@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70)."""
+"""A controller's first word to the active one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Message, UInt16, Uuid, messa
 
 @message(api=70, versions=(0, 0), flexible=0)
 class ControllerRegistrationRequest(Message):
-    """The message `ControllerRegistrationRequest`."""
+    """I am here; this is what I am and can do."""
 
     controller_id: Int32
     incarnation_id: Uuid
@@ -17,7 +17,7 @@ class ControllerRegistrationRequest(Message):
 
 
 class Listener(Message):
-    """A part of `ControllerRegistrationRequest`."""
+    """A listener: its name, and where it is."""
 
     name: str
     host: str
@@ -26,7 +26,7 @@ class Listener(Message):
 
 
 class Feature(Message):
-    """A part of `ControllerRegistrationRequest`."""
+    """A feature and the levels a node could work at."""
 
     name: str
     min_supported_version: Int16
@@ -35,7 +35,7 @@ class Feature(Message):
 
 @message(api=70, versions=(0, 0), flexible=0)
 class ControllerRegistrationResponse(Message):
-    """The message `ControllerRegistrationResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30)."""
+"""Creating access control entries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=30, versions=(1, 3), flexible=2)
 class CreateAclsRequest(Message):
-    """The message `CreateAclsRequest`."""
+    """Create these entries."""
 
     creations: list[AclCreation] = []
 
 
 class AclCreation(Message):
-    """A part of `CreateAclsRequest`."""
+    """One of the `creations` of `CreateAclsRequest`."""
 
     resource_type: Int8
     resource_name: str
@@ -26,14 +26,14 @@ class AclCreation(Message):
 
 @message(api=30, versions=(1, 3), flexible=2)
 class CreateAclsResponse(Message):
-    """The message `CreateAclsResponse`."""
+    """How it went for each entry."""
 
     throttle_time_ms: Int32 = 0
     results: list[AclCreationResult] = []
 
 
 class AclCreationResult(Message):
-    """A part of `CreateAclsResponse`."""
+    """One of the `results` of `CreateAclsResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38)."""
+"""Creating a delegation token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sen
 
 @message(api=38, versions=(1, 3), flexible=2)
 class CreateDelegationTokenRequest(Message):
-    """The message `CreateDelegationTokenRequest`."""
+    """Create a token for an owner."""
 
     owner_principal_type: Annotated[str | None, since(3)] = ""
     owner_principal_name: Annotated[str | None, since(3)] = ""
@@ -18,7 +18,7 @@ class CreateDelegationTokenRequest(Message):
 
 
 class CreatableRenewers(Message):
-    """A part of `CreateDelegationTokenRequest`."""
+    """One of the `renewers` of `CreateDelegationTokenRequest`."""
 
     principal_type: str
     principal_name: str
@@ -26,7 +26,7 @@ class CreatableRenewers(Message):
 
 @message(api=38, versions=(1, 3), flexible=2)
 class CreateDelegationTokenResponse(Message):
-    """The message `CreateDelegationTokenResponse`."""
+    """The token, with the secret that goes with it."""
 
     error_code: Int16 = 0
     principal_type: str = ""

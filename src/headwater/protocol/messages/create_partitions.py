@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37)."""
+"""Adding partitions to topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=37, versions=(0, 3), flexible=2)
 class CreatePartitionsRequest(Message):
-    """The message `CreatePartitionsRequest`."""
+    """Bring these topics to these numbers of partitions."""
 
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: Int32
@@ -15,7 +15,7 @@ class CreatePartitionsRequest(Message):
 
 
 class CreatePartitionsTopic(Message):
-    """A part of `CreatePartitionsRequest`."""
+    """One of the `topics` of `CreatePartitionsRequest`."""
 
     name: str
     count: Int32
@@ -23,21 +23,21 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsAssignment(Message):
-    """A part of `CreatePartitionsRequest`."""
+    """One of the `assignments` of `CreatePartitionsTopic`."""
 
     broker_ids: list[Int32] = []
 
 
 @message(api=37, versions=(0, 3), flexible=2)
 class CreatePartitionsResponse(Message):
-    """The message `CreatePartitionsResponse`."""
+    """How it went for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = []
 
 
 class CreatePartitionsTopicResult(Message):
-    """A part of `CreatePartitionsResponse`."""
+    """One of the `results` of `CreatePartitionsResponse`."""
 
     name: str = ""
     error_code: Int16 = 0

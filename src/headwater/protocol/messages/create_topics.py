@@ -1,4 +1,4 @@
-"""CreateTopics (key 19)."""
+"""Creating topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=19, versions=(2, 7), flexible=5)
 class CreateTopicsRequest(Message):
-    """The message `CreateTopicsRequest`."""
+    """Create these topics."""
 
     topics: list[CreatableTopic] = []
     timeout_ms: Int32 = 60000
@@ -29,7 +29,7 @@ class CreateTopicsRequest(Message):
 
 
 class CreatableTopic(Message):
-    """A part of `CreateTopicsRequest`."""
+    """One of the `topics` of `CreateTopicsRequest`."""
 
     name: str
     num_partitions: Int32
@@ -39,14 +39,14 @@ class CreatableTopic(Message):
 
 
 class CreatableReplicaAssignment(Message):
-    """A part of `CreateTopicsRequest`."""
+    """One of the `assignments` of `CreatableTopic`."""
 
     partition_index: Int32
     broker_ids: list[Int32] = []
 
 
 class CreatableTopicConfig(Message):
-    """A part of `CreateTopicsRequest`."""
+    """One of the `configs` of `CreatableTopic`."""
 
     name: str
     value: Annotated[str | None, sensitive]
@@ -54,14 +54,14 @@ class CreatableTopicConfig(Message):
 
 @message(api=19, versions=(2, 7), flexible=5)
 class CreateTopicsResponse(Message):
-    """The message `CreateTopicsResponse`."""
+    """How it went for each topic, and what it came to be."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     topics: list[CreatableTopicResult] = []
 
 
 class CreatableTopicResult(Message):
-    """A part of `CreateTopicsResponse`."""
+    """One of the `topics` of `CreateTopicsResponse`."""
 
     name: str = ""
     topic_id: Annotated[Uuid, since(7), ignorable] = ZERO_UUID
@@ -74,7 +74,7 @@ class CreatableTopicResult(Message):
 
 
 class CreatableTopicConfigs(Message):
-    """A part of `CreateTopicsResponse`."""
+    """One of the `configs` of `CreatableTopicResult`."""
 
     name: str = ""
     value: Annotated[str | None, sensitive] = ""

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31)."""
+"""Deleting access control entries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=31, versions=(1, 3), flexible=2)
 class DeleteAclsRequest(Message):
-    """The message `DeleteAclsRequest`."""
+    """Delete what matches these filters."""
 
     filters: list[DeleteAclsFilter] = []
 
 
 class DeleteAclsFilter(Message):
-    """A part of `DeleteAclsRequest`."""
+    """One of the `filters` of `DeleteAclsRequest`."""
 
     resource_type_filter: Int8
     resource_name_filter: str | None
@@ -26,14 +26,14 @@ class DeleteAclsFilter(Message):
 
 @message(api=31, versions=(1, 3), flexible=2)
 class DeleteAclsResponse(Message):
-    """The message `DeleteAclsResponse`."""
+    """What was deleted, by filter."""
 
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult] = []
 
 
 class DeleteAclsFilterResult(Message):
-    """A part of `DeleteAclsResponse`."""
+    """One of the `filter_results` of `DeleteAclsResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""
@@ -41,7 +41,7 @@ class DeleteAclsFilterResult(Message):
 
 
 class DeleteAclsMatchingAcl(Message):
-    """A part of `DeleteAclsResponse`."""
+    """One of the `matching_acls` of `DeleteAclsFilterResult`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42)."""
+"""Deleting empty groups."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=42, versions=(0, 3), flexible=2)
 class DeleteGroupsRequest(Message):
-    """The message `DeleteGroupsRequest`."""
+    """Delete these groups."""
 
     groups_names: list[str] = []
 
 
 @message(api=42, versions=(0, 3), flexible=2)
 class DeleteGroupsResponse(Message):
-    """The message `DeleteGroupsResponse`."""
+    """How it went for each group."""
 
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = []
 
 
 class DeletableGroupResult(Message):
-    """A part of `DeleteGroupsResponse`."""
+    """One of the `results` of `DeleteGroupsResponse`."""
 
     group_id: str = ""
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21)."""
+"""Moving the start of a log forward."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=21, versions=(0, 2), flexible=2)
 class DeleteRecordsRequest(Message):
-    """The message `DeleteRecordsRequest`."""
+    """Drop the records before these offsets."""
 
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: Int32
 
 
 class DeleteRecordsTopic(Message):
-    """A part of `DeleteRecordsRequest`."""
+    """One of the `topics` of `DeleteRecordsRequest`."""
 
     name: str
     partitions: list[DeleteRecordsPartition] = []
 
 
 class DeleteRecordsPartition(Message):
-    """A part of `DeleteRecordsRequest`."""
+    """One of the `partitions` of `DeleteRecordsTopic`."""
 
     partition_index: Int32
     offset: Int64
@@ -29,21 +29,21 @@ class DeleteRecordsPartition(Message):
 
 @message(api=21, versions=(0, 2), flexible=2)
 class DeleteRecordsResponse(Message):
-    """The message `DeleteRecordsResponse`."""
+    """Where each log starts now."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = []
 
 
 class DeleteRecordsTopicResult(Message):
-    """A part of `DeleteRecordsResponse`."""
+    """One of the `topics` of `DeleteRecordsResponse`."""
 
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = []
 
 
 class DeleteRecordsPartitionResult(Message):
-    """A part of `DeleteRecordsResponse`."""
+    """One of the `partitions` of `DeleteRecordsTopicResult`."""
 
     partition_index: Int32 = 0
     low_watermark: Int64 = 0

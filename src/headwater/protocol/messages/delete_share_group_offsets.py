@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92)."""
+"""Forgetting topics of a share group."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, me
 
 @message(api=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsRequest(Message):
-    """The message `DeleteShareGroupOffsetsRequest`."""
+    """Forget these topics."""
 
     group_id: str
     topics: list[DeleteShareGroupOffsetsRequestTopic] = []
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
-    """A part of `DeleteShareGroupOffsetsRequest`."""
+    """One of the `topics` of `DeleteShareGroupOffsetsRequest`."""
 
     topic_name: str
 
 
 @message(api=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsResponse(Message):
-    """The message `DeleteShareGroupOffsetsResponse`."""
+    """How it went for each topic."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -30,7 +30,7 @@ class DeleteShareGroupOffsetsResponse(Message):
 
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
-    """A part of `DeleteShareGroupOffsetsResponse`."""
+    """One of the `responses` of `DeleteShareGroupOffsetsResponse`."""
 
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID

@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (key 86)."""
+"""Deleting the state of share partitions."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, me
 
 @message(api=86, versions=(0, 0), flexible=0)
 class DeleteShareGroupStateRequest(Message):
-    """The message `DeleteShareGroupStateRequest`."""
+    """Forget these partitions."""
 
     group_id: str
     topics: list[DeleteStateData] = []
 
 
 class DeleteStateData(Message):
-    """A part of `DeleteShareGroupStateRequest`."""
+    """One of the `topics` of `DeleteShareGroupStateRequest`."""
 
     topic_id: Uuid
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `DeleteShareGroupStateRequest`."""
+    """One of the `partitions` of `DeleteStateData`."""
 
     partition: Int32
 
 
 @message(api=86, versions=(0, 0), flexible=0)
 class DeleteShareGroupStateResponse(Message):
-    """The message `DeleteShareGroupStateResponse`."""
+    """How it went for each partition."""
 
     results: list[DeleteStateResult] = []
 
 
 class DeleteStateResult(Message):
-    """A part of `DeleteShareGroupStateResponse`."""
+    """One of the `results` of `DeleteShareGroupStateResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `DeleteShareGroupStateResponse`."""
+    """One of the `partitions` of `DeleteStateResult`."""
 
     partition: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20)."""
+"""Deleting topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=20, versions=(1, 6), flexible=4)
 class DeleteTopicsRequest(Message):
-    """The message `DeleteTopicsRequest`."""
+    """Delete these topics, by name or by id."""
 
     topics: Annotated[list[DeleteTopicState], since(6)] = []
     topic_names: Annotated[list[str], until(5), ignorable] = []
@@ -28,7 +28,7 @@ class DeleteTopicsRequest(Message):
 
 
 class DeleteTopicState(Message):
-    """A part of `DeleteTopicsRequest`."""
+    """One of the `topics` of `DeleteTopicsRequest`."""
 
     name: str | None = None
     topic_id: Uuid
@@ -36,14 +36,14 @@ class DeleteTopicState(Message):
 
 @message(api=20, versions=(1, 6), flexible=4)
 class DeleteTopicsResponse(Message):
-    """The message `DeleteTopicsResponse`."""
+    """How it went for each topic."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     responses: list[DeletableTopicResult] = []
 
 
 class DeletableTopicResult(Message):
-    """A part of `DeleteTopicsResponse`."""
+    """One of the `responses` of `DeleteTopicsResponse`."""
 
     name: Annotated[str | None, nullable(6)] = ""
     topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID

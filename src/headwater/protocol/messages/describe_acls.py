@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29)."""
+"""Looking at access control entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=29, versions=(1, 3), flexible=2)
 class DescribeAclsRequest(Message):
-    """The message `DescribeAclsRequest`."""
+    """Which entries match this filter?"""
 
     resource_type_filter: Int8
     resource_name_filter: str | None
@@ -20,7 +20,7 @@ class DescribeAclsRequest(Message):
 
 @message(api=29, versions=(1, 3), flexible=2)
 class DescribeAclsResponse(Message):
-    """The message `DescribeAclsResponse`."""
+    """The entries, by resource."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -29,7 +29,7 @@ class DescribeAclsResponse(Message):
 
 
 class DescribeAclsResource(Message):
-    """A part of `DescribeAclsResponse`."""
+    """One of the `resources` of `DescribeAclsResponse`."""
 
     resource_type: Int8 = 0
     resource_name: str = ""
@@ -38,7 +38,7 @@ class DescribeAclsResource(Message):
 
 
 class AclDescription(Message):
-    """A part of `DescribeAclsResponse`."""
+    """One of the `acls` of `DescribeAclsResource`."""
 
     principal: str = ""
     host: str = ""

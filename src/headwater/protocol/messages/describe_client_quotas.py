@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48)."""
+"""Looking at quotas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import Float64, Int8, Int16, Int32, Message, mess
 
 @message(api=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasRequest(Message):
-    """The message `DescribeClientQuotasRequest`."""
+    """Which quotas match these parts?"""
 
     components: list[ComponentData] = []
     strict: bool
 
 
 class ComponentData(Message):
-    """A part of `DescribeClientQuotasRequest`."""
+    """One of the `components` of `DescribeClientQuotasRequest`."""
 
     entity_type: str
     match_type: Int8
@@ -23,7 +23,7 @@ class ComponentData(Message):
 
 @message(api=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasResponse(Message):
-    """The message `DescribeClientQuotasResponse`."""
+    """The quotas."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -32,21 +32,21 @@ class DescribeClientQuotasResponse(Message):
 
 
 class EntryData(Message):
-    """A part of `DescribeClientQuotasResponse`."""
+    """One of the `entries` of `DescribeClientQuotasResponse`."""
 
     entity: list[EntityData] = []
     values: list[ValueData] = []
 
 
 class EntityData(Message):
-    """A part of `DescribeClientQuotasResponse`."""
+    """One of the `entity` of `EntryData`."""
 
     entity_type: str = ""
     entity_name: str | None = ""
 
 
 class ValueData(Message):
-    """A part of `DescribeClientQuotasResponse`."""
+    """One of the `values` of `EntryData`."""
 
     key: str = ""
     value: Float64 = 0.0

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60)."""
+"""Looking at the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message, sinc
 
 @message(api=60, versions=(0, 2), flexible=0)
 class DescribeClusterRequest(Message):
-    """The message `DescribeClusterRequest`."""
+    """Describe the brokers, or the controllers."""
 
     include_cluster_authorized_operations: bool
     endpoint_type: Annotated[Int8, since(1)] = 1
@@ -18,7 +18,7 @@ class DescribeClusterRequest(Message):
 
 @message(api=60, versions=(0, 2), flexible=0)
 class DescribeClusterResponse(Message):
-    """The message `DescribeClusterResponse`."""
+    """The nodes."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -31,7 +31,7 @@ class DescribeClusterResponse(Message):
 
 
 class DescribeClusterBroker(Message):
-    """A part of `DescribeClusterResponse`."""
+    """One of the `brokers` of `DescribeClusterResponse`."""
 
     broker_id: Int32 = 0
     host: str = ""

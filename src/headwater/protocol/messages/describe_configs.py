@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32)."""
+"""Looking at configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.protocol.schema import (
 
 @message(api=32, versions=(1, 4), flexible=4)
 class DescribeConfigsRequest(Message):
-    """The message `DescribeConfigsRequest`."""
+    """Describe the configs of these resources."""
 
     resources: list[DescribeConfigsResource] = []
     include_synonyms: bool = False
@@ -26,7 +26,7 @@ class DescribeConfigsRequest(Message):
 
 
 class DescribeConfigsResource(Message):
-    """A part of `DescribeConfigsRequest`."""
+    """One of the `resources` of `DescribeConfigsRequest`."""
 
     resource_type: Int8
     resource_name: str
@@ -35,14 +35,14 @@ class DescribeConfigsResource(Message):
 
 @message(api=32, versions=(1, 4), flexible=4)
 class DescribeConfigsResponse(Message):
-    """The message `DescribeConfigsResponse`."""
+    """The configs with their sources."""
 
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult] = []
 
 
 class DescribeConfigsResult(Message):
-    """A part of `DescribeConfigsResponse`."""
+    """One of the `results` of `DescribeConfigsResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""
@@ -52,7 +52,7 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResourceResult(Message):
-    """A part of `DescribeConfigsResponse`."""
+    """One of the `configs` of `DescribeConfigsResult`."""
 
     name: str = ""
     value: Annotated[str | None, sensitive] = ""
@@ -65,7 +65,7 @@ class DescribeConfigsResourceResult(Message):
 
 
 class DescribeConfigsSynonym(Message):
-    """A part of `DescribeConfigsResponse`."""
+    """One of the `synonyms` of `DescribeConfigsResourceResult`."""
 
     name: str = ""
     value: Annotated[str | None, sensitive] = ""

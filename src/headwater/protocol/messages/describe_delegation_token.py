@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41)."""
+"""Looking at delegation tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sen
 
 @message(api=41, versions=(1, 3), flexible=2)
 class DescribeDelegationTokenRequest(Message):
-    """The message `DescribeDelegationTokenRequest`."""
+    """Which tokens do these owners have?"""
 
     owners: list[DescribeDelegationTokenOwner] | None = []
 
 
 class DescribeDelegationTokenOwner(Message):
-    """A part of `DescribeDelegationTokenRequest`."""
+    """One of the `owners` of `DescribeDelegationTokenRequest`."""
 
     principal_type: str
     principal_name: str
@@ -23,7 +23,7 @@ class DescribeDelegationTokenOwner(Message):
 
 @message(api=41, versions=(1, 3), flexible=2)
 class DescribeDelegationTokenResponse(Message):
-    """The message `DescribeDelegationTokenResponse`."""
+    """The tokens."""
 
     error_code: Int16 = 0
     tokens: list[DescribedDelegationToken] = []
@@ -31,7 +31,7 @@ class DescribeDelegationTokenResponse(Message):
 
 
 class DescribedDelegationToken(Message):
-    """A part of `DescribeDelegationTokenResponse`."""
+    """One of the `tokens` of `DescribeDelegationTokenResponse`."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -46,7 +46,7 @@ class DescribedDelegationToken(Message):
 
 
 class DescribedDelegationTokenRenewer(Message):
-    """A part of `DescribeDelegationTokenResponse`."""
+    """One of the `renewers` of `DescribedDelegationToken`."""
 
     principal_type: str = ""
     principal_name: str = ""

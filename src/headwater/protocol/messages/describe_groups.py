@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15)."""
+"""Looking at classic groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=15, versions=(0, 6), flexible=5)
 class DescribeGroupsRequest(Message):
-    """The message `DescribeGroupsRequest`."""
+    """Describe these groups."""
 
     groups: list[str] = []
     include_authorized_operations: Annotated[bool, since(3)] = False
@@ -17,14 +17,14 @@ class DescribeGroupsRequest(Message):
 
 @message(api=15, versions=(0, 6), flexible=5)
 class DescribeGroupsResponse(Message):
-    """The message `DescribeGroupsResponse`."""
+    """The groups with their members."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     groups: list[DescribedGroup] = []
 
 
 class DescribedGroup(Message):
-    """A part of `DescribeGroupsResponse`."""
+    """One of the `groups` of `DescribeGroupsResponse`."""
 
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(6)] = None
@@ -37,7 +37,7 @@ class DescribedGroup(Message):
 
 
 class DescribedGroupMember(Message):
-    """A part of `DescribeGroupsResponse`."""
+    """One of the `members` of `DescribedGroup`."""
 
     member_id: str = ""
     group_instance_id: Annotated[str | None, since(4), ignorable] = None

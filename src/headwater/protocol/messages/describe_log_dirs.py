@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35)."""
+"""Looking at the log directories of a broker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=35, versions=(1, 5), flexible=2)
 class DescribeLogDirsRequest(Message):
-    """The message `DescribeLogDirsRequest`."""
+    """Describe these partitions, or all."""
 
     topics: list[DescribableLogDirTopic] | None = []
 
 
 class DescribableLogDirTopic(Message):
-    """A part of `DescribeLogDirsRequest`."""
+    """One of the `topics` of `DescribeLogDirsRequest`."""
 
     topic: str
     partitions: list[Int32] = []
@@ -23,7 +23,7 @@ class DescribableLogDirTopic(Message):
 
 @message(api=35, versions=(1, 5), flexible=2)
 class DescribeLogDirsResponse(Message):
-    """The message `DescribeLogDirsResponse`."""
+    """The directories, and what lies in them."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3), ignorable] = 0
@@ -31,7 +31,7 @@ class DescribeLogDirsResponse(Message):
 
 
 class DescribeLogDirsResult(Message):
-    """A part of `DescribeLogDirsResponse`."""
+    """One of the `results` of `DescribeLogDirsResponse`."""
 
     error_code: Int16 = 0
     log_dir: str = ""
@@ -42,14 +42,14 @@ class DescribeLogDirsResult(Message):
 
 
 class DescribeLogDirsTopic(Message):
-    """A part of `DescribeLogDirsResponse`."""
+    """One of the `topics` of `DescribeLogDirsResult`."""
 
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = []
 
 
 class DescribeLogDirsPartition(Message):
-    """A part of `DescribeLogDirsResponse`."""
+    """One of the `partitions` of `DescribeLogDirsTopic`."""
 
     partition_index: Int32 = 0
     partition_size: Int64 = 0

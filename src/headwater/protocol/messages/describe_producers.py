@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61)."""
+"""Looking at the producers that write to a partition."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=61, versions=(0, 0), flexible=0)
 class DescribeProducersRequest(Message):
-    """The message `DescribeProducersRequest`."""
+    """Which producers are active in these partitions?"""
 
     topics: list[TopicRequest] = []
 
 
 class TopicRequest(Message):
-    """A part of `DescribeProducersRequest`."""
+    """One of the `topics` of `DescribeProducersRequest`."""
 
     name: str
     partition_indexes: list[Int32] = []
@@ -21,21 +21,21 @@ class TopicRequest(Message):
 
 @message(api=61, versions=(0, 0), flexible=0)
 class DescribeProducersResponse(Message):
-    """The message `DescribeProducersResponse`."""
+    """The producers."""
 
     throttle_time_ms: Int32 = 0
     topics: list[TopicResponse] = []
 
 
 class TopicResponse(Message):
-    """A part of `DescribeProducersResponse`."""
+    """One of the `topics` of `DescribeProducersResponse`."""
 
     name: str = ""
     partitions: list[PartitionResponse] = []
 
 
 class PartitionResponse(Message):
-    """A part of `DescribeProducersResponse`."""
+    """One of the `partitions` of `TopicResponse`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -44,7 +44,7 @@ class PartitionResponse(Message):
 
 
 class ProducerState(Message):
-    """A part of `DescribeProducersResponse`."""
+    """One of the `active_producers` of `PartitionResponse`."""
 
     producer_id: Int64 = 0
     producer_epoch: Int32 = 0

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55)."""
+"""Looking at the quorum."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from headwater.protocol.schema import (
 
 @message(api=55, versions=(0, 2), flexible=0)
 class DescribeQuorumRequest(Message):
-    """The message `DescribeQuorumRequest`."""
+    """Describe the quorum of the metadata log."""
 
     topics: list[DescribeQuorumRequestTopicData] = []
 
 
 class DescribeQuorumRequestTopicData(Message):
-    """A part of `DescribeQuorumRequest`."""
+    """One of the `topics` of `DescribeQuorumRequest`."""
 
     topic_name: str
     partitions: list[DescribeQuorumRequestPartitionData] = []
 
 
 class DescribeQuorumRequestPartitionData(Message):
-    """A part of `DescribeQuorumRequest`."""
+    """One of the `partitions` of `DescribeQuorumRequestTopicData`."""
 
     partition_index: Int32
 
 
 @message(api=55, versions=(0, 2), flexible=0)
 class DescribeQuorumResponse(Message):
-    """The message `DescribeQuorumResponse`."""
+    """The leader, the voters, the observers, and how far each is."""
 
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(2), ignorable] = ""
@@ -49,14 +49,14 @@ class DescribeQuorumResponse(Message):
 
 
 class DescribeQuorumResponseTopicData(Message):
-    """A part of `DescribeQuorumResponse`."""
+    """One of the `topics` of `DescribeQuorumResponse`."""
 
     topic_name: str = ""
     partitions: list[DescribeQuorumResponsePartitionData] = []
 
 
 class DescribeQuorumResponsePartitionData(Message):
-    """A part of `DescribeQuorumResponse`."""
+    """One of the `partitions` of `DescribeQuorumResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -69,7 +69,7 @@ class DescribeQuorumResponsePartitionData(Message):
 
 
 class ReplicaState(Message):
-    """A part of `DescribeQuorumResponse`."""
+    """How far a replica has come."""
 
     replica_id: Int32 = 0
     replica_directory_id: Annotated[Uuid, since(2)] = ZERO_UUID
@@ -79,14 +79,14 @@ class ReplicaState(Message):
 
 
 class Node(Message):
-    """A part of `DescribeQuorumResponse`."""
+    """One of the `nodes` of `DescribeQuorumResponse`."""
 
     node_id: Int32 = 0
     listeners: list[Listener] = []
 
 
 class Listener(Message):
-    """A part of `DescribeQuorumResponse`."""
+    """A listener: its name, and where it is."""
 
     name: str = ""
     host: str = ""

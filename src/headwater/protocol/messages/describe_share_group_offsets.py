@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90)."""
+"""Looking at where share groups start."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from headwater.protocol.schema import (
 
 @message(api=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsRequest(Message):
-    """The message `DescribeShareGroupOffsetsRequest`."""
+    """Where do these groups start?"""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = []
 
 
 class DescribeShareGroupOffsetsRequestGroup(Message):
-    """A part of `DescribeShareGroupOffsetsRequest`."""
+    """One of the `groups` of `DescribeShareGroupOffsetsRequest`."""
 
     group_id: str
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):
-    """A part of `DescribeShareGroupOffsetsRequest`."""
+    """One of the `topics` of `DescribeShareGroupOffsetsRequestGroup`."""
 
     topic_name: str
     partitions: list[Int32] = []
@@ -40,14 +40,14 @@ class DescribeShareGroupOffsetsRequestTopic(Message):
 
 @message(api=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsResponse(Message):
-    """The message `DescribeShareGroupOffsetsResponse`."""
+    """The start of each partition, and the lag."""
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
 
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
-    """A part of `DescribeShareGroupOffsetsResponse`."""
+    """One of the `groups` of `DescribeShareGroupOffsetsResponse`."""
 
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -56,7 +56,7 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
 
 
 class DescribeShareGroupOffsetsResponseTopic(Message):
-    """A part of `DescribeShareGroupOffsetsResponse`."""
+    """One of the `topics` of `DescribeShareGroupOffsetsResponseGroup`."""
 
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
@@ -64,7 +64,7 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
-    """A part of `DescribeShareGroupOffsetsResponse`."""
+    """One of the `partitions` of `DescribeShareGroupOffsetsResponseTopic`."""
 
     partition_index: Int32 = 0
     start_offset: Int64 = 0

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75)."""
+"""Looking at topics page by page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, ig
 
 @message(api=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsRequest(Message):
-    """The message `DescribeTopicPartitionsRequest`."""
+    """Describe these topics, from the cursor on."""
 
     topics: list[TopicRequest] = []
     response_partition_limit: Int32 = 2000
@@ -17,13 +17,13 @@ class DescribeTopicPartitionsRequest(Message):
 
 
 class TopicRequest(Message):
-    """A part of `DescribeTopicPartitionsRequest`."""
+    """One of the `topics` of `DescribeTopicPartitionsRequest`."""
 
     name: str
 
 
 class DescribeTopicPartitionsRequestCursor(Message):
-    """A part of `DescribeTopicPartitionsRequest`."""
+    """The first partition of the next page."""
 
     topic_name: str
     partition_index: Int32
@@ -31,7 +31,7 @@ class DescribeTopicPartitionsRequestCursor(Message):
 
 @message(api=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsResponse(Message):
-    """The message `DescribeTopicPartitionsResponse`."""
+    """The partitions, and where to go on."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -39,7 +39,7 @@ class DescribeTopicPartitionsResponse(Message):
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
-    """A part of `DescribeTopicPartitionsResponse`."""
+    """One of the `topics` of `DescribeTopicPartitionsResponse`."""
 
     error_code: Int16 = 0
     name: str | None = ""
@@ -50,7 +50,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
-    """A part of `DescribeTopicPartitionsResponse`."""
+    """One of the `partitions` of `DescribeTopicPartitionsResponseTopic`."""
 
     error_code: Int16 = 0
     partition_index: Int32 = 0
@@ -64,7 +64,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
 
 
 class DescribeTopicPartitionsResponseCursor(Message):
-    """A part of `DescribeTopicPartitionsResponse`."""
+    """The first partition of the next page."""
 
     topic_name: str = ""
     partition_index: Int32 = 0

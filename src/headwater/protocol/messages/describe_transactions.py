@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65)."""
+"""Looking at transactions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=65, versions=(0, 0), flexible=0)
 class DescribeTransactionsRequest(Message):
-    """The message `DescribeTransactionsRequest`."""
+    """Describe these transactional ids."""
 
     transactional_ids: list[str] = []
 
 
 @message(api=65, versions=(0, 0), flexible=0)
 class DescribeTransactionsResponse(Message):
-    """The message `DescribeTransactionsResponse`."""
+    """The state of each transaction."""
 
     throttle_time_ms: Int32 = 0
     transaction_states: list[TransactionState] = []
 
 
 class TransactionState(Message):
-    """A part of `DescribeTransactionsResponse`."""
+    """One of the `transaction_states` of `DescribeTransactionsResponse`."""
 
     error_code: Int16 = 0
     transactional_id: str = ""
@@ -34,7 +34,7 @@ class TransactionState(Message):
 
 
 class TopicData(Message):
-    """A part of `DescribeTransactionsResponse`."""
+    """One of the `topics` of `TransactionState`."""
 
     topic: str = ""
     partitions: list[Int32] = []

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50)."""
+"""Looking at SCRAM credentials, without their secrets."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsRequest(Message):
-    """The message `DescribeUserScramCredentialsRequest`."""
+    """Which credentials do these users have?"""
 
     users: list[UserName] | None = []
 
 
 class UserName(Message):
-    """A part of `DescribeUserScramCredentialsRequest`."""
+    """One of the `users` of `DescribeUserScramCredentialsRequest`."""
 
     name: str
 
 
 @message(api=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsResponse(Message):
-    """The message `DescribeUserScramCredentialsResponse`."""
+    """The mechanisms and iterations of each user."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -29,7 +29,7 @@ class DescribeUserScramCredentialsResponse(Message):
 
 
 class DescribeUserScramCredentialsResult(Message):
-    """A part of `DescribeUserScramCredentialsResponse`."""
+    """One of the `results` of `DescribeUserScramCredentialsResponse`."""
 
     user: str = ""
     error_code: Int16 = 0
@@ -38,7 +38,7 @@ class DescribeUserScramCredentialsResult(Message):
 
 
 class CredentialInfo(Message):
-    """A part of `DescribeUserScramCredentialsResponse`."""
+    """One of the `credential_infos` of `DescribeUserScramCredentialsResult`."""
 
     mechanism: Int8 = 0
     iterations: Int32 = 0

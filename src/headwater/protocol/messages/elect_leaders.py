@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43)."""
+"""Electing leaders by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message, sinc
 
 @message(api=43, versions=(0, 2), flexible=2)
 class ElectLeadersRequest(Message):
-    """The message `ElectLeadersRequest`."""
+    """Elect the preferred leader, or any, for these partitions."""
 
     election_type: Annotated[Int8, since(1)] = 0
     topic_partitions: list[TopicPartitions] | None = []
@@ -17,7 +17,7 @@ class ElectLeadersRequest(Message):
 
 
 class TopicPartitions(Message):
-    """A part of `ElectLeadersRequest`."""
+    """Partitions of one topic."""
 
     topic: str
     partitions: list[Int32] = []
@@ -25,7 +25,7 @@ class TopicPartitions(Message):
 
 @message(api=43, versions=(0, 2), flexible=2)
 class ElectLeadersResponse(Message):
-    """The message `ElectLeadersResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(1)] = 0
@@ -33,14 +33,14 @@ class ElectLeadersResponse(Message):
 
 
 class ReplicaElectionResult(Message):
-    """A part of `ElectLeadersResponse`."""
+    """One of the `replica_election_results` of `ElectLeadersResponse`."""
 
     topic: str = ""
     partition_result: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `ElectLeadersResponse`."""
+    """One of the `partition_result` of `ReplicaElectionResult`."""
 
     partition_id: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""EndQuorumEpoch (key 54)."""
+"""Giving up the leadership of the quorum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochRequest(Message):
-    """The message `EndQuorumEpochRequest`."""
+    """I step down; these should be next."""
 
     cluster_id: str | None = None
     topics: list[EndQuorumEpochRequestTopicData] = []
@@ -28,14 +28,14 @@ class EndQuorumEpochRequest(Message):
 
 
 class EndQuorumEpochRequestTopicData(Message):
-    """A part of `EndQuorumEpochRequest`."""
+    """One of the `topics` of `EndQuorumEpochRequest`."""
 
     topic_name: str
     partitions: list[EndQuorumEpochRequestPartitionData] = []
 
 
 class EndQuorumEpochRequestPartitionData(Message):
-    """A part of `EndQuorumEpochRequest`."""
+    """One of the `partitions` of `EndQuorumEpochRequestTopicData`."""
 
     partition_index: Int32
     leader_id: Int32
@@ -45,14 +45,14 @@ class EndQuorumEpochRequestPartitionData(Message):
 
 
 class ReplicaInfo(Message):
-    """A part of `EndQuorumEpochRequest`."""
+    """One of the `preferred_candidates` of `EndQuorumEpochRequestPartitionData`."""
 
     candidate_id: Int32
     candidate_directory_id: Uuid
 
 
 class LeaderEndpoint(Message):
-    """A part of `EndQuorumEpochRequest`."""
+    """Where the leader can be reached."""
 
     name: str
     host: str
@@ -61,7 +61,7 @@ class LeaderEndpoint(Message):
 
 @message(api=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochResponse(Message):
-    """The message `EndQuorumEpochResponse`."""
+    """Whether the voter heard."""
 
     error_code: Int16 = 0
     topics: list[EndQuorumEpochResponseTopicData] = []
@@ -69,14 +69,14 @@ class EndQuorumEpochResponse(Message):
 
 
 class EndQuorumEpochResponseTopicData(Message):
-    """A part of `EndQuorumEpochResponse`."""
+    """One of the `topics` of `EndQuorumEpochResponse`."""
 
     topic_name: str = ""
     partitions: list[EndQuorumEpochResponsePartitionData] = []
 
 
 class EndQuorumEpochResponsePartitionData(Message):
-    """A part of `EndQuorumEpochResponse`."""
+    """One of the `partitions` of `EndQuorumEpochResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -85,7 +85,7 @@ class EndQuorumEpochResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """A part of `EndQuorumEpochResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

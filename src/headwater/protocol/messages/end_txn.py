@@ -1,4 +1,4 @@
-"""EndTxn (key 26)."""
+"""Committing or aborting a transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=26, versions=(0, 5), flexible=3)
 class EndTxnRequest(Message):
-    """The message `EndTxnRequest`."""
+    """Commit, or abort."""
 
     transactional_id: str
     producer_id: Int64
@@ -19,7 +19,7 @@ class EndTxnRequest(Message):
 
 @message(api=26, versions=(0, 5), flexible=3)
 class EndTxnResponse(Message):
-    """The message `EndTxnResponse`."""
+    """How it went, and from version 5 on the epoch to go on with."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""Envelope (key 58)."""
+"""A request that a broker hands on to the controller for its client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Message, message, sensitive
 
 @message(api=58, versions=(0, 0), flexible=0)
 class EnvelopeRequest(Message):
-    """The message `EnvelopeRequest`."""
+    """Another request, and whose it is."""
 
     request_data: Annotated[bytes, sensitive]
     request_principal: bytes | None
@@ -18,7 +18,7 @@ class EnvelopeRequest(Message):
 
 @message(api=58, versions=(0, 0), flexible=0)
 class EnvelopeResponse(Message):
-    """The message `EnvelopeResponse`."""
+    """The answer to the inner request."""
 
     response_data: Annotated[bytes | None, sensitive] = None
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""Fetch (key 1)."""
+"""Reading record batches, by consumers and by followers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.protocol.schema import (
 
 @message(api=1, versions=(4, 18), flexible=12)
 class FetchRequest(Message):
-    """The message `FetchRequest`."""
+    """Read these partitions from these offsets, within an incremental session if there is one."""
 
     cluster_id: Annotated[str | None, tag(0, since=12), ignorable] = None
     replica_id: Annotated[Int32, until(14)] = -1
@@ -42,14 +42,14 @@ class FetchRequest(Message):
 
 
 class ReplicaState(Message):
-    """A part of `FetchRequest`."""
+    """Which replica fetches, if the fetch is a follower's."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
 
 
 class FetchTopic(Message):
-    """A part of `FetchRequest`."""
+    """A topic to read from."""
 
     topic: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
@@ -57,7 +57,7 @@ class FetchTopic(Message):
 
 
 class FetchPartition(Message):
-    """A part of `FetchRequest`."""
+    """A partition to read from, and what the reader already has of it."""
 
     partition: Int32
     current_leader_epoch: Annotated[Int32, since(9), ignorable] = -1
@@ -70,7 +70,7 @@ class FetchPartition(Message):
 
 
 class ForgottenTopic(Message):
-    """A part of `FetchRequest`."""
+    """Partitions that the session should drop."""
 
     topic: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
@@ -79,7 +79,7 @@ class ForgottenTopic(Message):
 
 @message(api=1, versions=(4, 18), flexible=12)
 class FetchResponse(Message):
-    """The message `FetchResponse`."""
+    """Record batches, and how far each partition may be read."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     error_code: Annotated[Int16, since(7), ignorable] = 0
@@ -89,7 +89,7 @@ class FetchResponse(Message):
 
 
 class FetchableTopicResponse(Message):
-    """A part of `FetchResponse`."""
+    """One of the `responses` of `FetchResponse`."""
 
     topic: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
@@ -97,7 +97,7 @@ class FetchableTopicResponse(Message):
 
 
 class PartitionData(Message):
-    """A part of `FetchResponse`."""
+    """What was read from a partition."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -113,35 +113,35 @@ class PartitionData(Message):
 
 
 class EpochEndOffset(Message):
-    """A part of `FetchResponse`."""
+    """Where the reader's log parts from the leader's; it has to truncate."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
 class LeaderIdAndEpoch(Message):
-    """A part of `FetchResponse`."""
+    """Who leads now, for a client that asked the wrong node."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 class SnapshotId(Message):
-    """A part of `FetchResponse`."""
+    """The snapshot to fetch instead: the log does not reach back so far."""
 
     end_offset: Int64 = -1
     epoch: Int32 = -1
 
 
 class AbortedTransaction(Message):
-    """A part of `FetchResponse`."""
+    """A transaction whose records a committed reader has to skip."""
 
     producer_id: Int64 = 0
     first_offset: Int64 = 0
 
 
 class NodeEndpoint(Message):
-    """A part of `FetchResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -1,4 +1,4 @@
-"""FetchSnapshot (key 59)."""
+"""Reading a snapshot of the metadata log, piece by piece."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headwater.protocol.schema import (
 
 @message(api=59, versions=(0, 1), flexible=0)
 class FetchSnapshotRequest(Message):
-    """The message `FetchSnapshotRequest`."""
+    """Give me this snapshot from this position."""
 
     cluster_id: Annotated[str | None, tag(0)] = None
     replica_id: Int32 = -1
@@ -32,14 +32,14 @@ class FetchSnapshotRequest(Message):
 
 
 class FetchSnapshotRequestTopicSnapshot(Message):
-    """A part of `FetchSnapshotRequest`."""
+    """One of the `topics` of `FetchSnapshotRequest`."""
 
     name: str
     partitions: list[FetchSnapshotRequestPartitionSnapshot] = []
 
 
 class FetchSnapshotRequestPartitionSnapshot(Message):
-    """A part of `FetchSnapshotRequest`."""
+    """One of the `partitions` of `FetchSnapshotRequestTopicSnapshot`."""
 
     partition: Int32
     current_leader_epoch: Int32
@@ -49,7 +49,7 @@ class FetchSnapshotRequestPartitionSnapshot(Message):
 
 
 class FetchSnapshotRequestSnapshotId(Message):
-    """A part of `FetchSnapshotRequest`."""
+    """A snapshot, by the end of what it holds."""
 
     end_offset: Int64
     epoch: Int32
@@ -57,7 +57,7 @@ class FetchSnapshotRequestSnapshotId(Message):
 
 @message(api=59, versions=(0, 1), flexible=0)
 class FetchSnapshotResponse(Message):
-    """The message `FetchSnapshotResponse`."""
+    """A piece of the snapshot."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     error_code: Int16 = 0
@@ -66,14 +66,14 @@ class FetchSnapshotResponse(Message):
 
 
 class FetchSnapshotResponseTopicSnapshot(Message):
-    """A part of `FetchSnapshotResponse`."""
+    """One of the `topics` of `FetchSnapshotResponse`."""
 
     name: str = ""
     partitions: list[FetchSnapshotResponsePartitionSnapshot] = []
 
 
 class FetchSnapshotResponsePartitionSnapshot(Message):
-    """A part of `FetchSnapshotResponse`."""
+    """One of the `partitions` of `FetchSnapshotResponseTopicSnapshot`."""
 
     index: Int32 = 0
     error_code: Int16 = 0
@@ -85,21 +85,21 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
 
 
 class FetchSnapshotResponseSnapshotId(Message):
-    """A part of `FetchSnapshotResponse`."""
+    """A snapshot, by the end of what it holds."""
 
     end_offset: Int64 = 0
     epoch: Int32 = 0
 
 
 class LeaderIdAndEpoch(Message):
-    """A part of `FetchSnapshotResponse`."""
+    """Who leads now, for a client that asked the wrong node."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 class NodeEndpoint(Message):
-    """A part of `FetchSnapshotResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

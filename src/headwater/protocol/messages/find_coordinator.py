@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10)."""
+"""Finding the broker that coordinates a group, a transaction or a share partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, ignorable, me
 
 @message(api=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Message):
-    """The message `FindCoordinatorRequest`."""
+    """Who coordinates these keys?"""
 
     key: Annotated[str, until(3)] = ""
     key_type: Annotated[Int8, since(1)] = 0
@@ -18,7 +18,7 @@ class FindCoordinatorRequest(Message):
 
 @message(api=10, versions=(0, 6), flexible=3)
 class FindCoordinatorResponse(Message):
-    """The message `FindCoordinatorResponse`."""
+    """The coordinator of each key."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Annotated[Int16, until(3)] = 0
@@ -30,7 +30,7 @@ class FindCoordinatorResponse(Message):
 
 
 class Coordinator(Message):
-    """A part of `FindCoordinatorResponse`."""
+    """One of the `coordinators` of `FindCoordinatorResponse`."""
 
     key: str = ""
     node_id: Int32 = 0

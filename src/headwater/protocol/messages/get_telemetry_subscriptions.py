@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71)."""
+"""Asking which metrics a client should push (KIP-714)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uu
 
 @message(api=71, versions=(0, 0), flexible=0)
 class GetTelemetrySubscriptionsRequest(Message):
-    """The message `GetTelemetrySubscriptionsRequest`."""
+    """What should I push?"""
 
     client_instance_id: Uuid
 
 
 @message(api=71, versions=(0, 0), flexible=0)
 class GetTelemetrySubscriptionsResponse(Message):
-    """The message `GetTelemetrySubscriptionsResponse`."""
+    """The metrics, how often, and how compressed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

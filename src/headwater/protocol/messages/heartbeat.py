@@ -1,4 +1,4 @@
-"""Heartbeat (key 12)."""
+"""Staying in a classic group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Message):
-    """The message `HeartbeatRequest`."""
+    """I am still here."""
 
     group_id: str
     generation_id: Int32
@@ -19,7 +19,7 @@ class HeartbeatRequest(Message):
 
 @message(api=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse(Message):
-    """The message `HeartbeatResponse`."""
+    """Whether the member may stay, or must rejoin."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44)."""
+"""Changing single configs of a resource."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message, sens
 
 @message(api=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsRequest(Message):
-    """The message `IncrementalAlterConfigsRequest`."""
+    """Set, delete, append to or subtract from these configs."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool
 
 
 class AlterConfigsResource(Message):
-    """A part of `IncrementalAlterConfigsRequest`."""
+    """One of the `resources` of `IncrementalAlterConfigsRequest`."""
 
     resource_type: Int8
     resource_name: str
@@ -24,7 +24,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterableConfig(Message):
-    """A part of `IncrementalAlterConfigsRequest`."""
+    """One of the `configs` of `AlterConfigsResource`."""
 
     name: str
     config_operation: Int8
@@ -33,14 +33,14 @@ class AlterableConfig(Message):
 
 @message(api=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsResponse(Message):
-    """The message `IncrementalAlterConfigsResponse`."""
+    """How it went for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
 
 
 class AlterConfigsResourceResponse(Message):
-    """A part of `IncrementalAlterConfigsResponse`."""
+    """One of the `responses` of `IncrementalAlterConfigsResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22)."""
+"""Getting a producer id, and fencing whoever had the transactional id before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest(Message):
-    """The message `InitProducerIdRequest`."""
+    """Give me a producer id."""
 
     transactional_id: str | None
     transaction_timeout_ms: Int32
@@ -21,7 +21,7 @@ class InitProducerIdRequest(Message):
 
 @message(api=22, versions=(0, 6), flexible=2)
 class InitProducerIdResponse(Message):
-    """The message `InitProducerIdResponse`."""
+    """The id and its epoch."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     error_code: Int16 = 0

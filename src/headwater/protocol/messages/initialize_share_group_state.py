@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83)."""
+"""Starting the state of share partitions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, U
 
 @message(api=83, versions=(0, 0), flexible=0)
 class InitializeShareGroupStateRequest(Message):
-    """The message `InitializeShareGroupStateRequest`."""
+    """Start at these offsets."""
 
     group_id: str
     topics: list[InitializeStateData] = []
 
 
 class InitializeStateData(Message):
-    """A part of `InitializeShareGroupStateRequest`."""
+    """One of the `topics` of `InitializeShareGroupStateRequest`."""
 
     topic_id: Uuid
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `InitializeShareGroupStateRequest`."""
+    """One of the `partitions` of `InitializeStateData`."""
 
     partition: Int32
     state_epoch: Int32
@@ -30,20 +30,20 @@ class PartitionData(Message):
 
 @message(api=83, versions=(0, 0), flexible=0)
 class InitializeShareGroupStateResponse(Message):
-    """The message `InitializeShareGroupStateResponse`."""
+    """How it went for each partition."""
 
     results: list[InitializeStateResult] = []
 
 
 class InitializeStateResult(Message):
-    """A part of `InitializeShareGroupStateResponse`."""
+    """One of the `results` of `InitializeShareGroupStateResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `InitializeShareGroupStateResponse`."""
+    """One of the `partitions` of `InitializeStateResult`."""
 
     partition: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""JoinGroup (key 11)."""
+"""Entering a classic group, or its next generation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest(Message):
-    """The message `JoinGroupRequest`."""
+    """Let me in; these are the protocols I speak."""
 
     group_id: str
     session_timeout_ms: Int32
@@ -22,7 +22,7 @@ class JoinGroupRequest(Message):
 
 
 class JoinGroupRequestProtocol(Message):
-    """A part of `JoinGroupRequest`."""
+    """One of the `protocols` of `JoinGroupRequest`."""
 
     name: str
     metadata: bytes
@@ -30,7 +30,7 @@ class JoinGroupRequestProtocol(Message):
 
 @message(api=11, versions=(0, 9), flexible=6)
 class JoinGroupResponse(Message):
-    """The message `JoinGroupResponse`."""
+    """The generation that was formed; its leader also learns who is in it."""
 
     throttle_time_ms: Annotated[Int32, since(2), ignorable] = 0
     error_code: Int16 = 0
@@ -44,7 +44,7 @@ class JoinGroupResponse(Message):
 
 
 class JoinGroupResponseMember(Message):
-    """A part of `JoinGroupResponse`."""
+    """One of the `members` of `JoinGroupResponse`."""
 
     member_id: str = ""
     group_instance_id: Annotated[str | None, since(5), ignorable] = None

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13)."""
+"""Leaving a classic group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest(Message):
-    """The message `LeaveGroupRequest`."""
+    """These members leave."""
 
     group_id: str
     member_id: Annotated[str, until(2)] = ""
@@ -17,7 +17,7 @@ class LeaveGroupRequest(Message):
 
 
 class MemberIdentity(Message):
-    """A part of `LeaveGroupRequest`."""
+    """One of the `members` of `LeaveGroupRequest`."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -26,7 +26,7 @@ class MemberIdentity(Message):
 
 @message(api=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse(Message):
-    """The message `LeaveGroupResponse`."""
+    """How the leaving went for each member."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0
@@ -34,7 +34,7 @@ class LeaveGroupResponse(Message):
 
 
 class MemberResponse(Message):
-    """A part of `LeaveGroupResponse`."""
+    """One of the `members` of `LeaveGroupResponse`."""
 
     member_id: str = ""
     group_instance_id: str | None = ""

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74)."""
+"""Listing what has configs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, ignorable, me
 
 @message(api=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesRequest(Message):
-    """The message `ListConfigResourcesRequest`."""
+    """List the resources of these types."""
 
     resource_types: Annotated[list[Int8], since(1)] = []
 
 
 @message(api=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesResponse(Message):
-    """The message `ListConfigResourcesResponse`."""
+    """The resources."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -24,7 +24,7 @@ class ListConfigResourcesResponse(Message):
 
 
 class ConfigResource(Message):
-    """A part of `ListConfigResourcesResponse`."""
+    """One of the `config_resources` of `ListConfigResourcesResponse`."""
 
     resource_name: str = ""
     resource_type: Annotated[Int8, since(1), ignorable] = 16

@@ -1,4 +1,4 @@
-"""ListGroups (key 16)."""
+"""Listing the groups a broker coordinates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=16, versions=(0, 5), flexible=3)
 class ListGroupsRequest(Message):
-    """The message `ListGroupsRequest`."""
+    """List the groups in these states and of these types."""
 
     states_filter: Annotated[list[str], since(4)] = []
     types_filter: Annotated[list[str], since(5)] = []
@@ -17,7 +17,7 @@ class ListGroupsRequest(Message):
 
 @message(api=16, versions=(0, 5), flexible=3)
 class ListGroupsResponse(Message):
-    """The message `ListGroupsResponse`."""
+    """The groups."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0
@@ -25,7 +25,7 @@ class ListGroupsResponse(Message):
 
 
 class ListedGroup(Message):
-    """A part of `ListGroupsResponse`."""
+    """One of the `groups` of `ListGroupsResponse`."""
 
     group_id: str = ""
     protocol_type: str = ""

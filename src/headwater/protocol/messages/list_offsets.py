@@ -1,4 +1,4 @@
-"""ListOffsets (key 2)."""
+"""Finding the offset that belongs to a time, or to the ends of a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, ignora
 
 @message(api=2, versions=(1, 11), flexible=6)
 class ListOffsetsRequest(Message):
-    """The message `ListOffsetsRequest`."""
+    """Look up an offset for each partition."""
 
     replica_id: Int32
     isolation_level: Annotated[Int8, since(2)] = 0
@@ -18,14 +18,14 @@ class ListOffsetsRequest(Message):
 
 
 class ListOffsetsTopic(Message):
-    """A part of `ListOffsetsRequest`."""
+    """One of the `topics` of `ListOffsetsRequest`."""
 
     name: str
     partitions: list[ListOffsetsPartition] = []
 
 
 class ListOffsetsPartition(Message):
-    """A part of `ListOffsetsRequest`."""
+    """One of the `partitions` of `ListOffsetsTopic`."""
 
     partition_index: Int32
     current_leader_epoch: Annotated[Int32, since(4), ignorable] = -1
@@ -34,21 +34,21 @@ class ListOffsetsPartition(Message):
 
 @message(api=2, versions=(1, 11), flexible=6)
 class ListOffsetsResponse(Message):
-    """The message `ListOffsetsResponse`."""
+    """The offsets that were found."""
 
     throttle_time_ms: Annotated[Int32, since(2), ignorable] = 0
     topics: list[ListOffsetsTopicResponse] = []
 
 
 class ListOffsetsTopicResponse(Message):
-    """A part of `ListOffsetsResponse`."""
+    """One of the `topics` of `ListOffsetsResponse`."""
 
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = []
 
 
 class ListOffsetsPartitionResponse(Message):
-    """A part of `ListOffsetsResponse`."""
+    """One of the `partitions` of `ListOffsetsTopicResponse`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

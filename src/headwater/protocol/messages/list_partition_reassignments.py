@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46)."""
+"""Looking at moves that are under way."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsRequest(Message):
-    """The message `ListPartitionReassignmentsRequest`."""
+    """Which of these partitions are moving?"""
 
     timeout_ms: Int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
 
 
 class ListPartitionReassignmentsTopics(Message):
-    """A part of `ListPartitionReassignmentsRequest`."""
+    """One of the `topics` of `ListPartitionReassignmentsRequest`."""
 
     name: str
     partition_indexes: list[Int32] = []
@@ -22,7 +22,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 @message(api=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsResponse(Message):
-    """The message `ListPartitionReassignmentsResponse`."""
+    """The moves."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -31,14 +31,14 @@ class ListPartitionReassignmentsResponse(Message):
 
 
 class OngoingTopicReassignment(Message):
-    """A part of `ListPartitionReassignmentsResponse`."""
+    """One of the `topics` of `ListPartitionReassignmentsResponse`."""
 
     name: str = ""
     partitions: list[OngoingPartitionReassignment] = []
 
 
 class OngoingPartitionReassignment(Message):
-    """A part of `ListPartitionReassignmentsResponse`."""
+    """One of the `partitions` of `OngoingTopicReassignment`."""
 
     partition_index: Int32 = 0
     replicas: list[Int32] = []

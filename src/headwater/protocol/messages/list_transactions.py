@@ -1,4 +1,4 @@
-"""ListTransactions (key 66)."""
+"""Listing the transactions a coordinator knows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sin
 
 @message(api=66, versions=(0, 2), flexible=0)
 class ListTransactionsRequest(Message):
-    """The message `ListTransactionsRequest`."""
+    """List those that match these filters."""
 
     state_filters: list[str] = []
     producer_id_filters: list[Int64] = []
@@ -19,7 +19,7 @@ class ListTransactionsRequest(Message):
 
 @message(api=66, versions=(0, 2), flexible=0)
 class ListTransactionsResponse(Message):
-    """The message `ListTransactionsResponse`."""
+    """The transactions."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -28,7 +28,7 @@ class ListTransactionsResponse(Message):
 
 
 class TransactionState(Message):
-    """A part of `ListTransactionsResponse`."""
+    """One of the `transaction_states` of `ListTransactionsResponse`."""
 
     transactional_id: str = ""
     producer_id: Int64 = 0

@@ -1,4 +1,4 @@
-"""Metadata (key 3)."""
+"""What the cluster looks like to a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=3, versions=(0, 13), flexible=9)
 class MetadataRequest(Message):
-    """The message `MetadataRequest`."""
+    """Describe these topics; all of them if `topics` is None."""
 
     topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)] = []
     allow_auto_topic_creation: Annotated[bool, since(4)] = True
@@ -29,7 +29,7 @@ class MetadataRequest(Message):
 
 
 class MetadataRequestTopic(Message):
-    """A part of `MetadataRequest`."""
+    """One of the `topics` of `MetadataRequest`."""
 
     topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
     name: Annotated[str | None, nullable(10)]
@@ -37,7 +37,7 @@ class MetadataRequestTopic(Message):
 
 @message(api=3, versions=(0, 13), flexible=9)
 class MetadataResponse(Message):
-    """The message `MetadataResponse`."""
+    """The brokers, the topics, and who leads which partition."""
 
     throttle_time_ms: Annotated[Int32, since(3), ignorable] = 0
     brokers: list[MetadataResponseBroker] = []
@@ -49,7 +49,7 @@ class MetadataResponse(Message):
 
 
 class MetadataResponseBroker(Message):
-    """A part of `MetadataResponse`."""
+    """A broker that clients can reach."""
 
     node_id: Int32 = 0
     host: str = ""
@@ -58,7 +58,7 @@ class MetadataResponseBroker(Message):
 
 
 class MetadataResponseTopic(Message):
-    """A part of `MetadataResponse`."""
+    """One of the `topics` of `MetadataResponse`."""
 
     error_code: Int16 = 0
     name: Annotated[str | None, nullable(12)] = ""
@@ -69,7 +69,7 @@ class MetadataResponseTopic(Message):
 
 
 class MetadataResponsePartition(Message):
-    """A part of `MetadataResponse`."""
+    """A partition: its leader, its replicas, and those in sync."""
 
     error_code: Int16 = 0
     partition_index: Int32 = 0

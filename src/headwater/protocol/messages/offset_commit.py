@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8)."""
+"""Storing how far a group has read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=8, versions=(2, 10), flexible=8)
 class OffsetCommitRequest(Message):
-    """The message `OffsetCommitRequest`."""
+    """Store these offsets for a group."""
 
     group_id: str
     generation_id_or_member_epoch: Annotated[Int32, ignorable] = -1
@@ -31,7 +31,7 @@ class OffsetCommitRequest(Message):
 
 
 class OffsetCommitRequestTopic(Message):
-    """A part of `OffsetCommitRequest`."""
+    """One of the `topics` of `OffsetCommitRequest`."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
@@ -39,7 +39,7 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequestPartition(Message):
-    """A part of `OffsetCommitRequest`."""
+    """One of the `partitions` of `OffsetCommitRequestTopic`."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -49,14 +49,14 @@ class OffsetCommitRequestPartition(Message):
 
 @message(api=8, versions=(2, 10), flexible=8)
 class OffsetCommitResponse(Message):
-    """The message `OffsetCommitResponse`."""
+    """Which of the offsets were stored."""
 
     throttle_time_ms: Annotated[Int32, since(3), ignorable] = 0
     topics: list[OffsetCommitResponseTopic] = []
 
 
 class OffsetCommitResponseTopic(Message):
-    """A part of `OffsetCommitResponse`."""
+    """One of the `topics` of `OffsetCommitResponse`."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
@@ -64,7 +64,7 @@ class OffsetCommitResponseTopic(Message):
 
 
 class OffsetCommitResponsePartition(Message):
-    """A part of `OffsetCommitResponse`."""
+    """One of the `partitions` of `OffsetCommitResponseTopic`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

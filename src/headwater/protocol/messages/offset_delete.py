@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47)."""
+"""Forgetting offsets of a group."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message
 
 @message(api=47, versions=(0, 0), flexible=None)
 class OffsetDeleteRequest(Message):
-    """The message `OffsetDeleteRequest`."""
+    """Forget how far the group has read these partitions."""
 
     group_id: str
     topics: list[OffsetDeleteRequestTopic] = []
 
 
 class OffsetDeleteRequestTopic(Message):
-    """A part of `OffsetDeleteRequest`."""
+    """One of the `topics` of `OffsetDeleteRequest`."""
 
     name: str
     partitions: list[OffsetDeleteRequestPartition] = []
 
 
 class OffsetDeleteRequestPartition(Message):
-    """A part of `OffsetDeleteRequest`."""
+    """One of the `partitions` of `OffsetDeleteRequestTopic`."""
 
     partition_index: Int32
 
 
 @message(api=47, versions=(0, 0), flexible=None)
 class OffsetDeleteResponse(Message):
-    """The message `OffsetDeleteResponse`."""
+    """How it went for each partition."""
 
     error_code: Int16 = 0
     throttle_time_ms: Annotated[Int32, ignorable] = 0
@@ -38,14 +38,14 @@ class OffsetDeleteResponse(Message):
 
 
 class OffsetDeleteResponseTopic(Message):
-    """A part of `OffsetDeleteResponse`."""
+    """One of the `topics` of `OffsetDeleteResponse`."""
 
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = []
 
 
 class OffsetDeleteResponsePartition(Message):
-    """A part of `OffsetDeleteResponse`."""
+    """One of the `partitions` of `OffsetDeleteResponseTopic`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9)."""
+"""Reading back how far a group has read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=9, versions=(1, 10), flexible=6)
 class OffsetFetchRequest(Message):
-    """The message `OffsetFetchRequest`."""
+    """Give the stored offsets of one group, or of several from version 8 on."""
 
     group_id: Annotated[str, until(7)] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, until(7), nullable(2)] = []
@@ -30,14 +30,14 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchRequestTopic(Message):
-    """A part of `OffsetFetchRequest`."""
+    """One of the `topics` of `OffsetFetchRequest`."""
 
     name: str
     partition_indexes: list[Int32] = []
 
 
 class OffsetFetchRequestGroup(Message):
-    """A part of `OffsetFetchRequest`."""
+    """One of the `groups` of `OffsetFetchRequest`."""
 
     group_id: str
     member_id: Annotated[str | None, since(9), ignorable] = None
@@ -46,7 +46,7 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequestTopics(Message):
-    """A part of `OffsetFetchRequest`."""
+    """One of the `topics` of `OffsetFetchRequestGroup`."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
@@ -55,7 +55,7 @@ class OffsetFetchRequestTopics(Message):
 
 @message(api=9, versions=(1, 10), flexible=6)
 class OffsetFetchResponse(Message):
-    """The message `OffsetFetchResponse`."""
+    """The stored offsets."""
 
     throttle_time_ms: Annotated[Int32, since(3), ignorable] = 0
     topics: Annotated[list[OffsetFetchResponseTopic], until(7)] = []
@@ -64,14 +64,14 @@ class OffsetFetchResponse(Message):
 
 
 class OffsetFetchResponseTopic(Message):
-    """A part of `OffsetFetchResponse`."""
+    """One of the `topics` of `OffsetFetchResponse`."""
 
     name: str = ""
     partitions: list[OffsetFetchResponsePartition] = []
 
 
 class OffsetFetchResponsePartition(Message):
-    """A part of `OffsetFetchResponse`."""
+    """One of the `partitions` of `OffsetFetchResponseTopic`."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
@@ -81,7 +81,7 @@ class OffsetFetchResponsePartition(Message):
 
 
 class OffsetFetchResponseGroup(Message):
-    """A part of `OffsetFetchResponse`."""
+    """One of the `groups` of `OffsetFetchResponse`."""
 
     group_id: str = ""
     topics: list[OffsetFetchResponseTopics] = []
@@ -89,7 +89,7 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponseTopics(Message):
-    """A part of `OffsetFetchResponse`."""
+    """One of the `topics` of `OffsetFetchResponseGroup`."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
@@ -97,7 +97,7 @@ class OffsetFetchResponseTopics(Message):
 
 
 class OffsetFetchResponsePartitions(Message):
-    """A part of `OffsetFetchResponse`."""
+    """One of the `partitions` of `OffsetFetchResponseTopics`."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0

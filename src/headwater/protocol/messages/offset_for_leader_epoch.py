@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23)."""
+"""Asking where an epoch ended, to find where two logs part."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochRequest(Message):
-    """The message `OffsetForLeaderEpochRequest`."""
+    """Where did these epochs end?"""
 
     replica_id: Annotated[Int32, since(3), ignorable] = -2
     topics: list[OffsetForLeaderTopic] = []
 
 
 class OffsetForLeaderTopic(Message):
-    """A part of `OffsetForLeaderEpochRequest`."""
+    """One of the `topics` of `OffsetForLeaderEpochRequest`."""
 
     topic: str
     partitions: list[OffsetForLeaderPartition] = []
 
 
 class OffsetForLeaderPartition(Message):
-    """A part of `OffsetForLeaderEpochRequest`."""
+    """One of the `partitions` of `OffsetForLeaderTopic`."""
 
     partition: Int32
     current_leader_epoch: Annotated[Int32, ignorable] = -1
@@ -32,21 +32,21 @@ class OffsetForLeaderPartition(Message):
 
 @message(api=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochResponse(Message):
-    """The message `OffsetForLeaderEpochResponse`."""
+    """The end of each epoch."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     topics: list[OffsetForLeaderTopicResult] = []
 
 
 class OffsetForLeaderTopicResult(Message):
-    """A part of `OffsetForLeaderEpochResponse`."""
+    """One of the `topics` of `OffsetForLeaderEpochResponse`."""
 
     topic: str = ""
     partitions: list[EpochEndOffset] = []
 
 
 class EpochEndOffset(Message):
-    """A part of `OffsetForLeaderEpochResponse`."""
+    """One of the `partitions` of `OffsetForLeaderTopicResult`."""
 
     error_code: Int16 = 0
     partition: Int32 = 0

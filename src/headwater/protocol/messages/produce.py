@@ -1,4 +1,4 @@
-"""Produce (key 0)."""
+"""Appending record batches to partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headwater.protocol.schema import (
 
 @message(api=0, versions=(3, 13), flexible=9)
 class ProduceRequest(Message):
-    """The message `ProduceRequest`."""
+    """Append these batches, and say when: `acks` 0 never, 1 once written, -1 once replicated."""
 
     transactional_id: str | None = None
     acks: Int16
@@ -32,7 +32,7 @@ class ProduceRequest(Message):
 
 
 class TopicProduceData(Message):
-    """A part of `ProduceRequest`."""
+    """One of the `topic_data` of `ProduceRequest`."""
 
     name: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
@@ -40,7 +40,7 @@ class TopicProduceData(Message):
 
 
 class PartitionProduceData(Message):
-    """A part of `ProduceRequest`."""
+    """The batches for one partition."""
 
     index: Int32
     records: Records | None = None
@@ -48,7 +48,7 @@ class PartitionProduceData(Message):
 
 @message(api=0, versions=(3, 13), flexible=9)
 class ProduceResponse(Message):
-    """The message `ProduceResponse`."""
+    """Where the batches landed, or why they did not."""
 
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Annotated[Int32, ignorable] = 0
@@ -56,7 +56,7 @@ class ProduceResponse(Message):
 
 
 class TopicProduceResponse(Message):
-    """A part of `ProduceResponse`."""
+    """One of the `responses` of `ProduceResponse`."""
 
     name: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
@@ -64,7 +64,7 @@ class TopicProduceResponse(Message):
 
 
 class PartitionProduceResponse(Message):
-    """A part of `ProduceResponse`."""
+    """Where the batches of one partition landed."""
 
     index: Int32 = 0
     error_code: Int16 = 0
@@ -77,21 +77,21 @@ class PartitionProduceResponse(Message):
 
 
 class BatchIndexAndErrorMessage(Message):
-    """A part of `ProduceResponse`."""
+    """A record that made its batch be refused."""
 
     batch_index: Int32 = 0
     batch_index_error_message: str | None = None
 
 
 class LeaderIdAndEpoch(Message):
-    """A part of `ProduceResponse`."""
+    """Who leads now, for a client that asked the wrong node."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 class NodeEndpoint(Message):
-    """A part of `ProduceResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

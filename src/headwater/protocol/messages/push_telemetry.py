@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72)."""
+"""Pushing a client's metrics (KIP-714)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, Uuid, message
 
 @message(api=72, versions=(0, 0), flexible=0)
 class PushTelemetryRequest(Message):
-    """The message `PushTelemetryRequest`."""
+    """These are my metrics."""
 
     client_instance_id: Uuid
     subscription_id: Int32
@@ -18,7 +18,7 @@ class PushTelemetryRequest(Message):
 
 @message(api=72, versions=(0, 0), flexible=0)
 class PushTelemetryResponse(Message):
-    """The message `PushTelemetryResponse`."""
+    """Whether they were taken."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84)."""
+"""Reading the state of share partitions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from headwater.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Mess
 
 @message(api=84, versions=(0, 0), flexible=0)
 class ReadShareGroupStateRequest(Message):
-    """The message `ReadShareGroupStateRequest`."""
+    """Give the state of these partitions."""
 
     group_id: str
     topics: list[ReadStateData] = []
 
 
 class ReadStateData(Message):
-    """A part of `ReadShareGroupStateRequest`."""
+    """One of the `topics` of `ReadShareGroupStateRequest`."""
 
     topic_id: Uuid
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `ReadShareGroupStateRequest`."""
+    """One of the `partitions` of `ReadStateData`."""
 
     partition: Int32
     leader_epoch: Int32
@@ -29,20 +29,20 @@ class PartitionData(Message):
 
 @message(api=84, versions=(0, 0), flexible=0)
 class ReadShareGroupStateResponse(Message):
-    """The message `ReadShareGroupStateResponse`."""
+    """The state: what has been delivered, and how often."""
 
     results: list[ReadStateResult] = []
 
 
 class ReadStateResult(Message):
-    """A part of `ReadShareGroupStateResponse`."""
+    """One of the `results` of `ReadShareGroupStateResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `ReadShareGroupStateResponse`."""
+    """One of the `partitions` of `ReadStateResult`."""
 
     partition: Int32 = 0
     error_code: Int16 = 0
@@ -53,7 +53,7 @@ class PartitionResult(Message):
 
 
 class StateBatch(Message):
-    """A part of `ReadShareGroupStateResponse`."""
+    """A range of offsets in the same state."""
 
     first_offset: Int64 = 0
     last_offset: Int64 = 0

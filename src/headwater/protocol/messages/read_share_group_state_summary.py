@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87)."""
+"""Reading where share partitions start, without their batches."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from headwater.protocol.schema import (
 
 @message(api=87, versions=(0, 1), flexible=0)
 class ReadShareGroupStateSummaryRequest(Message):
-    """The message `ReadShareGroupStateSummaryRequest`."""
+    """Sum these partitions up."""
 
     group_id: str
     topics: list[ReadStateSummaryData] = []
 
 
 class ReadStateSummaryData(Message):
-    """A part of `ReadShareGroupStateSummaryRequest`."""
+    """One of the `topics` of `ReadShareGroupStateSummaryRequest`."""
 
     topic_id: Uuid
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `ReadShareGroupStateSummaryRequest`."""
+    """One of the `partitions` of `ReadStateSummaryData`."""
 
     partition: Int32
     leader_epoch: Int32
@@ -41,20 +41,20 @@ class PartitionData(Message):
 
 @message(api=87, versions=(0, 1), flexible=0)
 class ReadShareGroupStateSummaryResponse(Message):
-    """The message `ReadShareGroupStateSummaryResponse`."""
+    """The sum of each partition."""
 
     results: list[ReadStateSummaryResult] = []
 
 
 class ReadStateSummaryResult(Message):
-    """A part of `ReadShareGroupStateSummaryResponse`."""
+    """One of the `results` of `ReadShareGroupStateSummaryResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `ReadShareGroupStateSummaryResponse`."""
+    """One of the `partitions` of `ReadStateSummaryResult`."""
 
     partition: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81)."""
+"""Taking a voter out of the quorum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, Uuid, ignorable, me
 
 @message(api=81, versions=(0, 0), flexible=0)
 class RemoveRaftVoterRequest(Message):
-    """The message `RemoveRaftVoterRequest`."""
+    """Let this node vote no more."""
 
     cluster_id: str | None
     voter_id: Int32
@@ -18,7 +18,7 @@ class RemoveRaftVoterRequest(Message):
 
 @message(api=81, versions=(0, 0), flexible=0)
 class RemoveRaftVoterResponse(Message):
-    """The message `RemoveRaftVoterResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

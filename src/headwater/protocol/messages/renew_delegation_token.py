@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39)."""
+"""Putting off the expiry of a delegation token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sen
 
 @message(api=39, versions=(1, 2), flexible=2)
 class RenewDelegationTokenRequest(Message):
-    """The message `RenewDelegationTokenRequest`."""
+    """Renew this token."""
 
     hmac: Annotated[bytes, sensitive]
     renew_period_ms: Int64
@@ -17,7 +17,7 @@ class RenewDelegationTokenRequest(Message):
 
 @message(api=39, versions=(1, 2), flexible=2)
 class RenewDelegationTokenResponse(Message):
-    """The message `RenewDelegationTokenResponse`."""
+    """When it expires now."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36)."""
+"""One step of an authentication."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int16, Int64, Message, ignorable, message,
 
 @message(api=36, versions=(0, 2), flexible=2)
 class SaslAuthenticateRequest(Message):
-    """The message `SaslAuthenticateRequest`."""
+    """What the client says in this step."""
 
     auth_bytes: Annotated[bytes, sensitive]
 
 
 @message(api=36, versions=(0, 2), flexible=2)
 class SaslAuthenticateResponse(Message):
-    """The message `SaslAuthenticateResponse`."""
+    """What the server answers, and for how long the session lives."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17)."""
+"""Choosing how to authenticate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import Int16, Message, message
 
 @message(api=17, versions=(0, 1), flexible=None)
 class SaslHandshakeRequest(Message):
-    """The message `SaslHandshakeRequest`."""
+    """I want to use this mechanism."""
 
     mechanism: str
 
 
 @message(api=17, versions=(0, 1), flexible=None)
 class SaslHandshakeResponse(Message):
-    """The message `SaslHandshakeResponse`."""
+    """Whether it is on, and which ones are."""
 
     error_code: Int16 = 0
     mechanisms: list[str] = []

@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79)."""
+"""Acknowledging records of a share group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=79, versions=(1, 2), flexible=0)
 class ShareAcknowledgeRequest(Message):
-    """The message `ShareAcknowledgeRequest`."""
+    """These records are done, released or rejected."""
 
     group_id: str | None = None
     member_id: str | None
@@ -31,21 +31,21 @@ class ShareAcknowledgeRequest(Message):
 
 
 class AcknowledgeTopic(Message):
-    """A part of `ShareAcknowledgeRequest`."""
+    """One of the `topics` of `ShareAcknowledgeRequest`."""
 
     topic_id: Uuid
     partitions: list[AcknowledgePartition] = []
 
 
 class AcknowledgePartition(Message):
-    """A part of `ShareAcknowledgeRequest`."""
+    """One of the `partitions` of `AcknowledgeTopic`."""
 
     partition_index: Int32
     acknowledgement_batches: list[AcknowledgementBatch] = []
 
 
 class AcknowledgementBatch(Message):
-    """A part of `ShareAcknowledgeRequest`."""
+    """A range of records, and what became of each."""
 
     first_offset: Int64
     last_offset: Int64
@@ -54,7 +54,7 @@ class AcknowledgementBatch(Message):
 
 @message(api=79, versions=(1, 2), flexible=0)
 class ShareAcknowledgeResponse(Message):
-    """The message `ShareAcknowledgeResponse`."""
+    """How it went for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -65,14 +65,14 @@ class ShareAcknowledgeResponse(Message):
 
 
 class ShareAcknowledgeTopicResponse(Message):
-    """A part of `ShareAcknowledgeResponse`."""
+    """One of the `responses` of `ShareAcknowledgeResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `ShareAcknowledgeResponse`."""
+    """One of the `partitions` of `ShareAcknowledgeTopicResponse`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -81,14 +81,14 @@ class PartitionData(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """A part of `ShareAcknowledgeResponse`."""
+    """Who leads now, for a client that asked the wrong node."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 class NodeEndpoint(Message):
-    """A part of `ShareAcknowledgeResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -1,4 +1,4 @@
-"""ShareFetch (key 78)."""
+"""Acquiring records for a member of a share group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headwater.protocol.schema import (
 
 @message(api=78, versions=(1, 2), flexible=0)
 class ShareFetchRequest(Message):
-    """The message `ShareFetchRequest`."""
+    """Acquire from these partitions; acknowledge these first."""
 
     group_id: str | None = None
     member_id: str | None
@@ -39,21 +39,21 @@ class ShareFetchRequest(Message):
 
 
 class FetchTopic(Message):
-    """A part of `ShareFetchRequest`."""
+    """One of the `topics` of `ShareFetchRequest`."""
 
     topic_id: Uuid
     partitions: list[FetchPartition] = []
 
 
 class FetchPartition(Message):
-    """A part of `ShareFetchRequest`."""
+    """One of the `partitions` of `FetchTopic`."""
 
     partition_index: Int32
     acknowledgement_batches: list[AcknowledgementBatch] = []
 
 
 class AcknowledgementBatch(Message):
-    """A part of `ShareFetchRequest`."""
+    """A range of records, and what became of each."""
 
     first_offset: Int64
     last_offset: Int64
@@ -61,7 +61,7 @@ class AcknowledgementBatch(Message):
 
 
 class ForgottenTopic(Message):
-    """A part of `ShareFetchRequest`."""
+    """One of the `forgotten_topics_data` of `ShareFetchRequest`."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -69,7 +69,7 @@ class ForgottenTopic(Message):
 
 @message(api=78, versions=(1, 2), flexible=0)
 class ShareFetchResponse(Message):
-    """The message `ShareFetchResponse`."""
+    """Record batches, and which of their records were acquired."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -80,14 +80,14 @@ class ShareFetchResponse(Message):
 
 
 class ShareFetchableTopicResponse(Message):
-    """A part of `ShareFetchResponse`."""
+    """One of the `responses` of `ShareFetchResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `ShareFetchResponse`."""
+    """One of the `partitions` of `ShareFetchableTopicResponse`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -100,14 +100,14 @@ class PartitionData(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """A part of `ShareFetchResponse`."""
+    """Who leads now, for a client that asked the wrong node."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 class AcquiredRecords(Message):
-    """A part of `ShareFetchResponse`."""
+    """A range of records that is now the member's to process."""
 
     first_offset: Int64 = 0
     last_offset: Int64 = 0
@@ -115,7 +115,7 @@ class AcquiredRecords(Message):
 
 
 class NodeEndpoint(Message):
-    """A part of `ShareFetchResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77)."""
+"""Looking at share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import EMPTY, ZERO_UUID, Int16, Int32, Message, U
 
 @message(api=77, versions=(1, 1), flexible=0)
 class ShareGroupDescribeRequest(Message):
-    """The message `ShareGroupDescribeRequest`."""
+    """Describe these groups."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool
@@ -15,14 +15,14 @@ class ShareGroupDescribeRequest(Message):
 
 @message(api=77, versions=(1, 1), flexible=0)
 class ShareGroupDescribeResponse(Message):
-    """The message `ShareGroupDescribeResponse`."""
+    """The groups with their members."""
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = []
 
 
 class DescribedGroup(Message):
-    """A part of `ShareGroupDescribeResponse`."""
+    """One of the `groups` of `ShareGroupDescribeResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = None
@@ -36,7 +36,7 @@ class DescribedGroup(Message):
 
 
 class Member(Message):
-    """A part of `ShareGroupDescribeResponse`."""
+    """One of the `members` of `DescribedGroup`."""
 
     member_id: str = ""
     rack_id: str | None = None
@@ -48,13 +48,13 @@ class Member(Message):
 
 
 class Assignment(Message):
-    """A part of `ShareGroupDescribeResponse`."""
+    """What a member has been given."""
 
     topic_partitions: list[TopicPartitions] = []
 
 
 class TopicPartitions(Message):
-    """A part of `ShareGroupDescribeResponse`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""

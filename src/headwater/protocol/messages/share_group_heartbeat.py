@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76)."""
+"""Entering, staying in and leaving a share group (KIP-932)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, me
 
 @message(api=76, versions=(1, 1), flexible=0)
 class ShareGroupHeartbeatRequest(Message):
-    """The message `ShareGroupHeartbeatRequest`."""
+    """What has changed with me; None where nothing has."""
 
     group_id: str
     member_id: str
@@ -18,7 +18,7 @@ class ShareGroupHeartbeatRequest(Message):
 
 @message(api=76, versions=(1, 1), flexible=0)
 class ShareGroupHeartbeatResponse(Message):
-    """The message `ShareGroupHeartbeatResponse`."""
+    """The epoch of the member, and its assignment if that has changed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -30,13 +30,13 @@ class ShareGroupHeartbeatResponse(Message):
 
 
 class Assignment(Message):
-    """A part of `ShareGroupHeartbeatResponse`."""
+    """What a member has been given."""
 
     topic_partitions: list[TopicPartitions] = []
 
 
 class TopicPartitions(Message):
-    """A part of `ShareGroupHeartbeatResponse`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[Int32] = []

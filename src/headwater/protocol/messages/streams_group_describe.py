@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89)."""
+"""Looking at streams groups (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=89, versions=(0, 1), flexible=0)
 class StreamsGroupDescribeRequest(Message):
-    """The message `StreamsGroupDescribeRequest`."""
+    """Describe these groups."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool
@@ -29,14 +29,14 @@ class StreamsGroupDescribeRequest(Message):
 
 @message(api=89, versions=(0, 1), flexible=0)
 class StreamsGroupDescribeResponse(Message):
-    """The message `StreamsGroupDescribeResponse`."""
+    """The groups with their members and topology."""
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = []
 
 
 class DescribedGroup(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """One of the `groups` of `StreamsGroupDescribeResponse`."""
 
     error_code: Int16 = 0
     error_message: str | None = None
@@ -53,14 +53,14 @@ class DescribedGroup(Message):
 
 
 class Topology(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """The `topology` of `DescribedGroup`."""
 
     epoch: Int32 = 0
     subtopologies: list[Subtopology] | None = None
 
 
 class Subtopology(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A part of a topology that is connected by topics."""
 
     subtopology_id: str = ""
     source_topics: list[str] = []
@@ -70,7 +70,7 @@ class Subtopology(Message):
 
 
 class TopicInfo(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A topic the group needs."""
 
     name: str = ""
     partitions: Int32 = 0
@@ -79,14 +79,14 @@ class TopicInfo(Message):
 
 
 class KeyValue(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A key and its value."""
 
     key: str = ""
     value: str = ""
 
 
 class Member(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """One of the `members` of `DescribedGroup`."""
 
     member_id: str = ""
     member_epoch: Int32 = 0
@@ -106,14 +106,14 @@ class Member(Message):
 
 
 class Endpoint(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """Where somebody can be reached."""
 
     host: str = ""
     port: UInt16 = 0
 
 
 class TaskOffset(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """How far a task has come."""
 
     subtopology_id: str = ""
     partition: Int32 = 0
@@ -121,7 +121,7 @@ class TaskOffset(Message):
 
 
 class Assignment(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """What a member has been given."""
 
     active_tasks: list[TaskIds] = []
     standby_tasks: list[TaskIds] = []
@@ -129,28 +129,28 @@ class Assignment(Message):
 
 
 class TaskIds(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """Tasks of one subtopology."""
 
     subtopology_id: str = ""
     partitions: list[Int32] = []
 
 
 class TopologyDescription(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A topology as people see it."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = []
     global_stores: list[TopologyDescriptionGlobalStore] = []
 
 
 class TopologyDescriptionSubtopology(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A subtopology as people see it."""
 
     subtopology_id: str = ""
     nodes: list[TopologyDescriptionNode] = []
 
 
 class TopologyDescriptionNode(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A source, a processor or a sink, as people see it."""
 
     name: str = ""
     node_type: Int8 = 0
@@ -161,7 +161,7 @@ class TopologyDescriptionNode(Message):
 
 
 class TopologyDescriptionGlobalStore(Message):
-    """A part of `StreamsGroupDescribeResponse`."""
+    """A store that every instance holds in whole."""
 
     source: TopologyDescriptionNode = EMPTY
     processor: TopologyDescriptionNode = EMPTY

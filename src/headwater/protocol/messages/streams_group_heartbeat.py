@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88)."""
+"""Entering, staying in and leaving a streams group (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=88, versions=(0, 1), flexible=0)
 class StreamsGroupHeartbeatRequest(Message):
-    """The message `StreamsGroupHeartbeatRequest`."""
+    """What has changed with me; None where nothing has."""
 
     group_id: str
     member_id: str
@@ -43,14 +43,14 @@ class StreamsGroupHeartbeatRequest(Message):
 
 
 class Topology(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """The `topology` of `StreamsGroupHeartbeatRequest`."""
 
     epoch: Int32
     subtopologies: list[Subtopology] = []
 
 
 class Subtopology(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """A part of a topology that is connected by topics."""
 
     subtopology_id: str
     source_topics: list[str] = []
@@ -62,7 +62,7 @@ class Subtopology(Message):
 
 
 class TopicInfo(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """A topic the group needs."""
 
     name: str
     partitions: Int32
@@ -71,7 +71,7 @@ class TopicInfo(Message):
 
 
 class CopartitionGroup(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """Topics that must have equal numbers of partitions, by their places in the lists above."""
 
     source_topics: list[Int16] = []
     source_topic_regex: list[Int16] = []
@@ -79,28 +79,28 @@ class CopartitionGroup(Message):
 
 
 class StreamsGroupHeartbeatRequestTaskIds(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """Tasks of one subtopology."""
 
     subtopology_id: str
     partitions: list[Int32] = []
 
 
 class StreamsGroupHeartbeatRequestEndpoint(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """Where somebody can be reached."""
 
     host: str
     port: UInt16
 
 
 class KeyValue(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """A key and its value."""
 
     key: str
     value: str
 
 
 class TaskOffset(Message):
-    """A part of `StreamsGroupHeartbeatRequest`."""
+    """How far a task has come."""
 
     subtopology_id: str
     partition: Int32
@@ -109,7 +109,7 @@ class TaskOffset(Message):
 
 @message(api=88, versions=(0, 1), flexible=0)
 class StreamsGroupHeartbeatResponse(Message):
-    """The message `StreamsGroupHeartbeatResponse`."""
+    """The epoch of the member, its tasks, and what is wrong with the group."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -130,21 +130,21 @@ class StreamsGroupHeartbeatResponse(Message):
 
 
 class Status(Message):
-    """A part of `StreamsGroupHeartbeatResponse`."""
+    """Something about the group that the member should know."""
 
     status_code: Int8 = 0
     status_detail: str = ""
 
 
 class StreamsGroupHeartbeatResponseTaskIds(Message):
-    """A part of `StreamsGroupHeartbeatResponse`."""
+    """Tasks of one subtopology."""
 
     subtopology_id: str = ""
     partitions: list[Int32] = []
 
 
 class EndpointToPartitions(Message):
-    """A part of `StreamsGroupHeartbeatResponse`."""
+    """One of the `partitions_by_user_endpoint` of `StreamsGroupHeartbeatResponse`."""
 
     user_endpoint: StreamsGroupHeartbeatResponseEndpoint = EMPTY
     active_partitions: list[TopicPartition] = []
@@ -152,14 +152,14 @@ class EndpointToPartitions(Message):
 
 
 class StreamsGroupHeartbeatResponseEndpoint(Message):
-    """A part of `StreamsGroupHeartbeatResponse`."""
+    """Where somebody can be reached."""
 
     host: str = ""
     port: UInt16 = 0
 
 
 class TopicPartition(Message):
-    """A part of `StreamsGroupHeartbeatResponse`."""
+    """One of the `active_partitions` or `standby_partitions` of `EndpointToPartitions`."""
 
     topic: str = ""
     partitions: list[Int32] = []

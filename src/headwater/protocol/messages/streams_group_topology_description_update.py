@@ -1,4 +1,4 @@
-"""StreamsGroupTopologyDescriptionUpdate (key 93)."""
+"""Storing what the topology of a streams group looks like, for people to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import EMPTY, Int8, Int16, Int32, Message, messag
 
 @message(api=93, versions=(0, 0), flexible=0)
 class StreamsGroupTopologyDescriptionUpdateRequest(Message):
-    """The message `StreamsGroupTopologyDescriptionUpdateRequest`."""
+    """This is our topology."""
 
     group_id: str
     member_id: str
@@ -16,21 +16,21 @@ class StreamsGroupTopologyDescriptionUpdateRequest(Message):
 
 
 class TopologyDescription(Message):
-    """A part of `StreamsGroupTopologyDescriptionUpdateRequest`."""
+    """A topology as people see it."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = []
     global_stores: list[TopologyDescriptionGlobalStore] = []
 
 
 class TopologyDescriptionSubtopology(Message):
-    """A part of `StreamsGroupTopologyDescriptionUpdateRequest`."""
+    """A subtopology as people see it."""
 
     subtopology_id: str
     nodes: list[TopologyDescriptionNode] = []
 
 
 class TopologyDescriptionNode(Message):
-    """A part of `StreamsGroupTopologyDescriptionUpdateRequest`."""
+    """A source, a processor or a sink, as people see it."""
 
     name: str
     node_type: Int8
@@ -41,7 +41,7 @@ class TopologyDescriptionNode(Message):
 
 
 class TopologyDescriptionGlobalStore(Message):
-    """A part of `StreamsGroupTopologyDescriptionUpdateRequest`."""
+    """A store that every instance holds in whole."""
 
     source: TopologyDescriptionNode = EMPTY
     processor: TopologyDescriptionNode = EMPTY
@@ -49,7 +49,7 @@ class TopologyDescriptionGlobalStore(Message):
 
 @message(api=93, versions=(0, 0), flexible=0)
 class StreamsGroupTopologyDescriptionUpdateResponse(Message):
-    """The message `StreamsGroupTopologyDescriptionUpdateResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

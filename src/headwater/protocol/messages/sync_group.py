@@ -1,4 +1,4 @@
-"""SyncGroup (key 14)."""
+"""Handing out the assignment of a classic group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest(Message):
-    """The message `SyncGroupRequest`."""
+    """Give me my part; the leader brings everybody's."""
 
     group_id: str
     generation_id: Int32
@@ -21,7 +21,7 @@ class SyncGroupRequest(Message):
 
 
 class SyncGroupRequestAssignment(Message):
-    """A part of `SyncGroupRequest`."""
+    """One of the `assignments` of `SyncGroupRequest`."""
 
     member_id: str
     assignment: bytes
@@ -29,7 +29,7 @@ class SyncGroupRequestAssignment(Message):
 
 @message(api=14, versions=(0, 5), flexible=4)
 class SyncGroupResponse(Message):
-    """The message `SyncGroupResponse`."""
+    """The member's part."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0

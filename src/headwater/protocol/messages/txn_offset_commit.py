@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28)."""
+"""Storing how far a group has read, as part of a transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitRequest(Message):
-    """The message `TxnOffsetCommitRequest`."""
+    """Store these offsets when the transaction commits."""
 
     transactional_id: str
     group_id: str
@@ -33,7 +33,7 @@ class TxnOffsetCommitRequest(Message):
 
 
 class TxnOffsetCommitRequestTopic(Message):
-    """A part of `TxnOffsetCommitRequest`."""
+    """One of the `topics` of `TxnOffsetCommitRequest`."""
 
     name: Annotated[str, until(5), ignorable] = ""
     topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
@@ -41,7 +41,7 @@ class TxnOffsetCommitRequestTopic(Message):
 
 
 class TxnOffsetCommitRequestPartition(Message):
-    """A part of `TxnOffsetCommitRequest`."""
+    """One of the `partitions` of `TxnOffsetCommitRequestTopic`."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -51,14 +51,14 @@ class TxnOffsetCommitRequestPartition(Message):
 
 @message(api=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitResponse(Message):
-    """The message `TxnOffsetCommitResponse`."""
+    """Which offsets were taken up."""
 
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
 
 
 class TxnOffsetCommitResponseTopic(Message):
-    """A part of `TxnOffsetCommitResponse`."""
+    """One of the `topics` of `TxnOffsetCommitResponse`."""
 
     name: Annotated[str, until(5), ignorable] = ""
     topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
@@ -66,7 +66,7 @@ class TxnOffsetCommitResponseTopic(Message):
 
 
 class TxnOffsetCommitResponsePartition(Message):
-    """A part of `TxnOffsetCommitResponse`."""
+    """One of the `partitions` of `TxnOffsetCommitResponseTopic`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64)."""
+"""Taking a broker out of the cluster for good."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerRequest(Message):
-    """The message `UnregisterBrokerRequest`."""
+    """Forget this broker."""
 
     broker_id: Int32
 
 
 @message(api=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerResponse(Message):
-    """The message `UnregisterBrokerResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""UnregisterController (key 94)."""
+"""Taking a controller out of the cluster for good."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=94, versions=(0, 0), flexible=0)
 class UnregisterControllerRequest(Message):
-    """The message `UnregisterControllerRequest`."""
+    """Forget this controller."""
 
     controller_id: Int32
 
 
 @message(api=94, versions=(0, 0), flexible=0)
 class UnregisterControllerResponse(Message):
-    """The message `UnregisterControllerResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

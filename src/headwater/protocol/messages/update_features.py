@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57)."""
+"""Raising or lowering the finalized features of the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, ignorable, me
 
 @message(api=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesRequest(Message):
-    """The message `UpdateFeaturesRequest`."""
+    """Bring these features to these levels."""
 
     timeout_ms: Int32 = 60000
     feature_updates: list[FeatureUpdateKey] = []
@@ -17,7 +17,7 @@ class UpdateFeaturesRequest(Message):
 
 
 class FeatureUpdateKey(Message):
-    """A part of `UpdateFeaturesRequest`."""
+    """One of the `feature_updates` of `UpdateFeaturesRequest`."""
 
     feature: str
     max_version_level: Int16
@@ -27,7 +27,7 @@ class FeatureUpdateKey(Message):
 
 @message(api=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesResponse(Message):
-    """The message `UpdateFeaturesResponse`."""
+    """How it went."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -36,7 +36,7 @@ class UpdateFeaturesResponse(Message):
 
 
 class UpdatableFeatureResult(Message):
-    """A part of `UpdateFeaturesResponse`."""
+    """One of the `results` of `UpdateFeaturesResponse`."""
 
     feature: str = ""
     error_code: Int16 = 0

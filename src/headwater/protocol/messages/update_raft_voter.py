@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (key 82)."""
+"""A voter telling the leader its endpoints and versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=82, versions=(0, 0), flexible=0)
 class UpdateRaftVoterRequest(Message):
-    """The message `UpdateRaftVoterRequest`."""
+    """This is where I am now."""
 
     cluster_id: str | None
     current_leader_epoch: Int32
@@ -30,7 +30,7 @@ class UpdateRaftVoterRequest(Message):
 
 
 class Listener(Message):
-    """A part of `UpdateRaftVoterRequest`."""
+    """A listener: its name, and where it is."""
 
     name: str
     host: str
@@ -38,7 +38,7 @@ class Listener(Message):
 
 
 class KRaftVersionFeature(Message):
-    """A part of `UpdateRaftVoterRequest`."""
+    """The versions of the quorum's protocol a node speaks."""
 
     min_supported_version: Int16
     max_supported_version: Int16
@@ -46,7 +46,7 @@ class KRaftVersionFeature(Message):
 
 @message(api=82, versions=(0, 0), flexible=0)
 class UpdateRaftVoterResponse(Message):
-    """The message `UpdateRaftVoterResponse`."""
+    """How it went, and who leads."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -54,7 +54,7 @@ class UpdateRaftVoterResponse(Message):
 
 
 class CurrentLeader(Message):
-    """A part of `UpdateRaftVoterResponse`."""
+    """The `current_leader` of `UpdateRaftVoterResponse`."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1

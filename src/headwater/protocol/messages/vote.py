@@ -1,4 +1,4 @@
-"""Vote (key 52)."""
+"""Asking for a vote in an election of the quorum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=52, versions=(0, 2), flexible=0)
 class VoteRequest(Message):
-    """The message `VoteRequest`."""
+    """Vote for me, or say whether you would."""
 
     cluster_id: str | None = None
     voter_id: Annotated[Int32, since(1), ignorable] = -1
@@ -29,14 +29,14 @@ class VoteRequest(Message):
 
 
 class VoteRequestTopicData(Message):
-    """A part of `VoteRequest`."""
+    """One of the `topics` of `VoteRequest`."""
 
     topic_name: str
     partitions: list[VoteRequestPartitionData] = []
 
 
 class VoteRequestPartitionData(Message):
-    """A part of `VoteRequest`."""
+    """One of the `partitions` of `VoteRequestTopicData`."""
 
     partition_index: Int32
     replica_epoch: Int32
@@ -50,7 +50,7 @@ class VoteRequestPartitionData(Message):
 
 @message(api=52, versions=(0, 2), flexible=0)
 class VoteResponse(Message):
-    """The message `VoteResponse`."""
+    """The vote, and who leads if that is known."""
 
     error_code: Int16 = 0
     topics: list[VoteResponseTopicData] = []
@@ -58,14 +58,14 @@ class VoteResponse(Message):
 
 
 class VoteResponseTopicData(Message):
-    """A part of `VoteResponse`."""
+    """One of the `topics` of `VoteResponse`."""
 
     topic_name: str = ""
     partitions: list[VoteResponsePartitionData] = []
 
 
 class VoteResponsePartitionData(Message):
-    """A part of `VoteResponse`."""
+    """One of the `partitions` of `VoteResponseTopicData`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -75,7 +75,7 @@ class VoteResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """A part of `VoteResponse`."""
+    """Where to find a node, so that the client need not ask again."""
 
     node_id: Int32 = 0
     host: str = ""

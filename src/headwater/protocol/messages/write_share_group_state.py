@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85)."""
+"""Writing the state of share partitions."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from headwater.protocol.schema import (
 
 @message(api=85, versions=(0, 1), flexible=0)
 class WriteShareGroupStateRequest(Message):
-    """The message `WriteShareGroupStateRequest`."""
+    """Write these changes."""
 
     group_id: str
     topics: list[WriteStateData] = []
 
 
 class WriteStateData(Message):
-    """A part of `WriteShareGroupStateRequest`."""
+    """One of the `topics` of `WriteShareGroupStateRequest`."""
 
     topic_id: Uuid
     partitions: list[PartitionData] = []
 
 
 class PartitionData(Message):
-    """A part of `WriteShareGroupStateRequest`."""
+    """One of the `partitions` of `WriteStateData`."""
 
     partition: Int32
     state_epoch: Int32
@@ -45,7 +45,7 @@ class PartitionData(Message):
 
 
 class StateBatch(Message):
-    """A part of `WriteShareGroupStateRequest`."""
+    """A range of offsets in the same state."""
 
     first_offset: Int64
     last_offset: Int64
@@ -55,20 +55,20 @@ class StateBatch(Message):
 
 @message(api=85, versions=(0, 1), flexible=0)
 class WriteShareGroupStateResponse(Message):
-    """The message `WriteShareGroupStateResponse`."""
+    """How it went for each partition."""
 
     results: list[WriteStateResult] = []
 
 
 class WriteStateResult(Message):
-    """A part of `WriteShareGroupStateResponse`."""
+    """One of the `results` of `WriteShareGroupStateResponse`."""
 
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
 
 
 class PartitionResult(Message):
-    """A part of `WriteShareGroupStateResponse`."""
+    """One of the `partitions` of `WriteStateResult`."""
 
     partition: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27)."""
+"""Writing the end of a transaction into the logs of its partitions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, ignora
 
 @message(api=27, versions=(1, 2), flexible=1)
 class WriteTxnMarkersRequest(Message):
-    """The message `WriteTxnMarkersRequest`."""
+    """Write these markers; from a coordinator to a leader."""
 
     markers: list[WritableTxnMarker] = []
 
 
 class WritableTxnMarker(Message):
-    """A part of `WriteTxnMarkersRequest`."""
+    """One of the `markers` of `WriteTxnMarkersRequest`."""
 
     producer_id: Int64
     producer_epoch: Int16
@@ -26,7 +26,7 @@ class WritableTxnMarker(Message):
 
 
 class WritableTxnMarkerTopic(Message):
-    """A part of `WriteTxnMarkersRequest`."""
+    """One of the `topics` of `WritableTxnMarker`."""
 
     name: str
     partition_indexes: list[Int32] = []
@@ -34,27 +34,27 @@ class WritableTxnMarkerTopic(Message):
 
 @message(api=27, versions=(1, 2), flexible=1)
 class WriteTxnMarkersResponse(Message):
-    """The message `WriteTxnMarkersResponse`."""
+    """How it went for each partition."""
 
     markers: list[WritableTxnMarkerResult] = []
 
 
 class WritableTxnMarkerResult(Message):
-    """A part of `WriteTxnMarkersResponse`."""
+    """One of the `markers` of `WriteTxnMarkersResponse`."""
 
     producer_id: Int64 = 0
     topics: list[WritableTxnMarkerTopicResult] = []
 
 
 class WritableTxnMarkerTopicResult(Message):
-    """A part of `WriteTxnMarkersResponse`."""
+    """One of the `topics` of `WritableTxnMarkerResult`."""
 
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = []
 
 
 class WritableTxnMarkerPartitionResult(Message):
-    """A part of `WriteTxnMarkersResponse`."""
+    """One of the `partitions` of `WritableTxnMarkerTopicResult`."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, message, never_comp
 
 @message(versions=(1, 2), flexible=2)
 class RequestHeader(Message):
-    """The message `RequestHeader`."""
+    """The start of a request. The hot path reads it by hand, in `frame`."""
 
     request_api_key: Int16
     request_api_version: Int16
@@ -19,14 +19,14 @@ class RequestHeader(Message):
 
 @message(versions=(0, 1), flexible=1)
 class ResponseHeader(Message):
-    """The message `ResponseHeader`."""
+    """The start of a response."""
 
     correlation_id: Int32
 
 
 @message(versions=(0, 0), flexible=0)
 class DefaultPrincipalData(Message):
-    """The message `DefaultPrincipalData`."""
+    """Whose request an envelope carries."""
 
     type: str
     name: str

@@ -19,14 +19,14 @@ from headwater.protocol.schema import (
 
 @message(api=3, versions=(0, 0), flexible=None)
 class ConsumerGroupMetadataKey(Message):
-    """The message `ConsumerGroupMetadataKey`."""
+    """Which consumer group."""
 
     group_id: str
 
 
 @message(api=3, versions=(0, 0), flexible=0)
 class ConsumerGroupMetadataValue(Message):
-    """The message `ConsumerGroupMetadataValue`."""
+    """The epoch of a consumer group."""
 
     epoch: Int32
     metadata_hash: Annotated[Int64, tag(0)] = 0
@@ -34,20 +34,20 @@ class ConsumerGroupMetadataValue(Message):
 
 @message(api=4, versions=(0, 0), flexible=None)
 class ConsumerGroupPartitionMetadataKey(Message):
-    """The message `ConsumerGroupPartitionMetadataKey`."""
+    """Which consumer group, for the partitions it once kept track of."""
 
     group_id: str
 
 
 @message(api=4, versions=(0, 0), flexible=0)
 class ConsumerGroupPartitionMetadataValue(Message):
-    """The message `ConsumerGroupPartitionMetadataValue`."""
+    """Partitions of subscribed topics; written up to 4.0, now only deleted."""
 
     topics: list[TopicMetadata] = []
 
 
 class TopicMetadata(Message):
-    """A part of `ConsumerGroupPartitionMetadataValue`."""
+    """One of the `topics` of `ConsumerGroupPartitionMetadataValue`."""
 
     topic_id: Uuid
     topic_name: str
@@ -56,7 +56,7 @@ class TopicMetadata(Message):
 
 
 class PartitionMetadata(Message):
-    """A part of `ConsumerGroupPartitionMetadataValue`."""
+    """One of the `partition_metadata` of `TopicMetadata`."""
 
     partition: Int32
     racks: list[str] = []
@@ -64,7 +64,7 @@ class PartitionMetadata(Message):
 
 @message(api=5, versions=(0, 0), flexible=None)
 class ConsumerGroupMemberMetadataKey(Message):
-    """The message `ConsumerGroupMemberMetadataKey`."""
+    """Which member of which consumer group."""
 
     group_id: str
     member_id: str
@@ -72,7 +72,7 @@ class ConsumerGroupMemberMetadataKey(Message):
 
 @message(api=5, versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue(Message):
-    """The message `ConsumerGroupMemberMetadataValue`."""
+    """What a member has said about itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -86,14 +86,14 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 class ClassicMemberMetadata(Message):
-    """A part of `ConsumerGroupMemberMetadataValue`."""
+    """What the classic protocol needs to know of a member that speaks it."""
 
     session_timeout_ms: Int32
     supported_protocols: list[ClassicProtocol] = []
 
 
 class ClassicProtocol(Message):
-    """A part of `ConsumerGroupMemberMetadataValue`."""
+    """One of the `supported_protocols` of `ClassicMemberMetadata`."""
 
     name: str
     metadata: bytes
@@ -101,14 +101,14 @@ class ClassicProtocol(Message):
 
 @message(api=6, versions=(0, 0), flexible=None)
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """The message `ConsumerGroupTargetAssignmentMetadataKey`."""
+    """Which consumer group, for its target assignment."""
 
     group_id: str
 
 
 @message(api=6, versions=(0, 0), flexible=0)
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The message `ConsumerGroupTargetAssignmentMetadataValue`."""
+    """The epoch of the target assignment."""
 
     assignment_epoch: Int32
     assignment_timestamp: Annotated[Int64, tag(0), ignorable] = 0
@@ -116,7 +116,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=7, versions=(0, 0), flexible=None)
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """The message `ConsumerGroupTargetAssignmentMemberKey`."""
+    """Which member of which consumer group, for its target."""
 
     group_id: str
     member_id: str
@@ -124,13 +124,13 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
 
 @message(api=7, versions=(0, 0), flexible=0)
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """The message `ConsumerGroupTargetAssignmentMemberValue`."""
+    """The partitions a member is meant to have."""
 
     topic_partitions: list[TopicPartition] = []
 
 
 class TopicPartition(Message):
-    """A part of `ConsumerGroupTargetAssignmentMemberValue`."""
+    """One of the `topic_partitions` of `ConsumerGroupTargetAssignmentMemberValue`."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -138,7 +138,7 @@ class TopicPartition(Message):
 
 @message(api=8, versions=(0, 0), flexible=None)
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """The message `ConsumerGroupCurrentMemberAssignmentKey`."""
+    """Which member of which consumer group, for what it has."""
 
     group_id: str
     member_id: str
@@ -146,7 +146,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 @message(api=8, versions=(0, 0), flexible=0)
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """The message `ConsumerGroupCurrentMemberAssignmentValue`."""
+    """The partitions a member has, and those it still has to give up."""
 
     member_epoch: Int32
     previous_member_epoch: Int32
@@ -156,7 +156,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 class TopicPartitions(Message):
-    """A part of `ConsumerGroupCurrentMemberAssignmentValue`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -165,7 +165,7 @@ class TopicPartitions(Message):
 
 @message(api=16, versions=(0, 0), flexible=None)
 class ConsumerGroupRegularExpressionKey(Message):
-    """The message `ConsumerGroupRegularExpressionKey`."""
+    """Which pattern of which consumer group."""
 
     group_id: str
     regular_expression: str
@@ -173,7 +173,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 @message(api=16, versions=(0, 0), flexible=0)
 class ConsumerGroupRegularExpressionValue(Message):
-    """The message `ConsumerGroupRegularExpressionValue`."""
+    """The topics a pattern was found to match."""
 
     topics: list[str] = []
     version: Int64

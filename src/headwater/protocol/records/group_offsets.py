@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=0, versions=(0, 0), flexible=None)
 class LegacyOffsetCommitKey(Message):
-    """The message `LegacyOffsetCommitKey`."""
+    """Key of an offset committed before Kafka 0.9; not written any more."""
 
     group: str
     topic: str
@@ -29,7 +29,7 @@ class LegacyOffsetCommitKey(Message):
 
 @message(api=0, versions=(0, 0), flexible=None)
 class LegacyOffsetCommitValue(Message):
-    """The message `LegacyOffsetCommitValue`."""
+    """An offset committed before Kafka 0.9."""
 
     offset: Int64
     metadata: str
@@ -38,7 +38,7 @@ class LegacyOffsetCommitValue(Message):
 
 @message(api=1, versions=(0, 0), flexible=None)
 class OffsetCommitKey(Message):
-    """The message `OffsetCommitKey`."""
+    """Which group has read which partition."""
 
     group: str
     topic: str
@@ -47,7 +47,7 @@ class OffsetCommitKey(Message):
 
 @message(api=1, versions=(0, 4), flexible=4)
 class OffsetCommitValue(Message):
-    """The message `OffsetCommitValue`."""
+    """How far the group has read the partition."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, since(3), ignorable] = -1
@@ -59,14 +59,14 @@ class OffsetCommitValue(Message):
 
 @message(api=2, versions=(0, 0), flexible=None)
 class GroupMetadataKey(Message):
-    """The message `GroupMetadataKey`."""
+    """Which classic group."""
 
     group: str
 
 
 @message(api=2, versions=(0, 4), flexible=4)
 class GroupMetadataValue(Message):
-    """The message `GroupMetadataValue`."""
+    """A classic group with its members and their assignment."""
 
     protocol_type: str
     generation: Int32
@@ -77,7 +77,7 @@ class GroupMetadataValue(Message):
 
 
 class MemberMetadata(Message):
-    """A part of `GroupMetadataValue`."""
+    """One of the `members` of `GroupMetadataValue`."""
 
     member_id: str
     group_instance_id: Annotated[str | None, since(3), ignorable] = None

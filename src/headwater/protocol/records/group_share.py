@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int8, Int32, Int64, Message, Uuid, ignorab
 
 @message(api=11, versions=(0, 0), flexible=None)
 class ShareGroupMetadataKey(Message):
-    """The message `ShareGroupMetadataKey`."""
+    """Which share group."""
 
     group_id: str
 
 
 @message(api=11, versions=(0, 0), flexible=0)
 class ShareGroupMetadataValue(Message):
-    """The message `ShareGroupMetadataValue`."""
+    """The epoch of a share group."""
 
     epoch: Int32
     metadata_hash: Int64
@@ -24,7 +24,7 @@ class ShareGroupMetadataValue(Message):
 
 @message(api=10, versions=(0, 0), flexible=None)
 class ShareGroupMemberMetadataKey(Message):
-    """The message `ShareGroupMemberMetadataKey`."""
+    """Which member of which share group."""
 
     group_id: str
     member_id: str
@@ -32,7 +32,7 @@ class ShareGroupMemberMetadataKey(Message):
 
 @message(api=10, versions=(0, 0), flexible=0)
 class ShareGroupMemberMetadataValue(Message):
-    """The message `ShareGroupMemberMetadataValue`."""
+    """What a member has said about itself."""
 
     rack_id: str | None
     client_id: str
@@ -42,14 +42,14 @@ class ShareGroupMemberMetadataValue(Message):
 
 @message(api=12, versions=(0, 0), flexible=None)
 class ShareGroupTargetAssignmentMetadataKey(Message):
-    """The message `ShareGroupTargetAssignmentMetadataKey`."""
+    """Which share group, for its target assignment."""
 
     group_id: str
 
 
 @message(api=12, versions=(0, 0), flexible=0)
 class ShareGroupTargetAssignmentMetadataValue(Message):
-    """The message `ShareGroupTargetAssignmentMetadataValue`."""
+    """The epoch of the target assignment."""
 
     assignment_epoch: Int32
     assignment_timestamp: Annotated[Int64, tag(0), ignorable] = 0
@@ -57,7 +57,7 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=13, versions=(0, 0), flexible=None)
 class ShareGroupTargetAssignmentMemberKey(Message):
-    """The message `ShareGroupTargetAssignmentMemberKey`."""
+    """Which member of which share group, for its target."""
 
     group_id: str
     member_id: str
@@ -65,13 +65,13 @@ class ShareGroupTargetAssignmentMemberKey(Message):
 
 @message(api=13, versions=(0, 0), flexible=0)
 class ShareGroupTargetAssignmentMemberValue(Message):
-    """The message `ShareGroupTargetAssignmentMemberValue`."""
+    """The partitions a member is meant to have."""
 
     topic_partitions: list[TopicPartition] = []
 
 
 class TopicPartition(Message):
-    """A part of `ShareGroupTargetAssignmentMemberValue`."""
+    """One of the `topic_partitions` of `ShareGroupTargetAssignmentMemberValue`."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -79,7 +79,7 @@ class TopicPartition(Message):
 
 @message(api=14, versions=(0, 0), flexible=None)
 class ShareGroupCurrentMemberAssignmentKey(Message):
-    """The message `ShareGroupCurrentMemberAssignmentKey`."""
+    """Which member of which share group, for what it has."""
 
     group_id: str
     member_id: str
@@ -87,7 +87,7 @@ class ShareGroupCurrentMemberAssignmentKey(Message):
 
 @message(api=14, versions=(0, 0), flexible=0)
 class ShareGroupCurrentMemberAssignmentValue(Message):
-    """The message `ShareGroupCurrentMemberAssignmentValue`."""
+    """The partitions a member has."""
 
     member_epoch: Int32
     previous_member_epoch: Int32
@@ -96,7 +96,7 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
 
 
 class TopicPartitions(Message):
-    """A part of `ShareGroupCurrentMemberAssignmentValue`."""
+    """Partitions of one topic."""
 
     topic_id: Uuid
     partitions: list[Int32] = []
@@ -104,14 +104,14 @@ class TopicPartitions(Message):
 
 @message(api=15, versions=(0, 0), flexible=None)
 class ShareGroupStatePartitionMetadataKey(Message):
-    """The message `ShareGroupStatePartitionMetadataKey`."""
+    """Which share group, for the state its partitions have."""
 
     group_id: str
 
 
 @message(api=15, versions=(0, 0), flexible=0)
 class ShareGroupStatePartitionMetadataValue(Message):
-    """The message `ShareGroupStatePartitionMetadataValue`."""
+    """For which partitions there is state, or will be, or will be none."""
 
     initializing_topics: list[TopicPartitionsInfo] = []
     initialized_topics: list[TopicPartitionsInfo] = []
@@ -119,7 +119,7 @@ class ShareGroupStatePartitionMetadataValue(Message):
 
 
 class TopicPartitionsInfo(Message):
-    """A part of `ShareGroupStatePartitionMetadataValue`."""
+    """One of the `initializing_topics` or `initialized_topics`."""
 
     topic_id: Uuid
     topic_name: str
@@ -127,7 +127,7 @@ class TopicPartitionsInfo(Message):
 
 
 class TopicInfo(Message):
-    """A part of `ShareGroupStatePartitionMetadataValue`."""
+    """A topic the group needs."""
 
     topic_id: Uuid
     topic_name: str

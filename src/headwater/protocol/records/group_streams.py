@@ -19,14 +19,14 @@ from headwater.protocol.schema import (
 
 @message(api=17, versions=(0, 0), flexible=None)
 class StreamsGroupMetadataKey(Message):
-    """The message `StreamsGroupMetadataKey`."""
+    """Which streams group."""
 
     group_id: str
 
 
 @message(api=17, versions=(0, 0), flexible=0)
 class StreamsGroupMetadataValue(Message):
-    """The message `StreamsGroupMetadataValue`."""
+    """The epoch of a streams group, and what it was last computed from."""
 
     epoch: Int32
     metadata_hash: Int64
@@ -37,7 +37,7 @@ class StreamsGroupMetadataValue(Message):
 
 
 class LastAssignmentConfig(Message):
-    """A part of `StreamsGroupMetadataValue`."""
+    """One of the `last_assignment_configs` of `StreamsGroupMetadataValue`."""
 
     key: str
     value: str
@@ -45,7 +45,7 @@ class LastAssignmentConfig(Message):
 
 @message(api=19, versions=(0, 0), flexible=None)
 class StreamsGroupMemberMetadataKey(Message):
-    """The message `StreamsGroupMemberMetadataKey`."""
+    """Which member of which streams group."""
 
     group_id: str
     member_id: str
@@ -53,7 +53,7 @@ class StreamsGroupMemberMetadataKey(Message):
 
 @message(api=19, versions=(0, 0), flexible=0)
 class StreamsGroupMemberMetadataValue(Message):
-    """The message `StreamsGroupMemberMetadataValue`."""
+    """What a member has said about itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -67,14 +67,14 @@ class StreamsGroupMemberMetadataValue(Message):
 
 
 class Endpoint(Message):
-    """A part of `StreamsGroupMemberMetadataValue`."""
+    """Where somebody can be reached."""
 
     host: str
     port: UInt16
 
 
 class KeyValue(Message):
-    """A part of `StreamsGroupMemberMetadataValue`."""
+    """A key and its value."""
 
     key: str
     value: str
@@ -82,14 +82,14 @@ class KeyValue(Message):
 
 @message(api=20, versions=(0, 0), flexible=None)
 class StreamsGroupTargetAssignmentMetadataKey(Message):
-    """The message `StreamsGroupTargetAssignmentMetadataKey`."""
+    """Which streams group, for its target assignment."""
 
     group_id: str
 
 
 @message(api=20, versions=(0, 0), flexible=0)
 class StreamsGroupTargetAssignmentMetadataValue(Message):
-    """The message `StreamsGroupTargetAssignmentMetadataValue`."""
+    """The epoch of the target assignment."""
 
     assignment_epoch: Int32
     assignment_timestamp: Annotated[Int64, tag(0), ignorable] = 0
@@ -97,7 +97,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=21, versions=(0, 0), flexible=None)
 class StreamsGroupTargetAssignmentMemberKey(Message):
-    """The message `StreamsGroupTargetAssignmentMemberKey`."""
+    """Which member of which streams group, for its target."""
 
     group_id: str
     member_id: str
@@ -105,7 +105,7 @@ class StreamsGroupTargetAssignmentMemberKey(Message):
 
 @message(api=21, versions=(0, 0), flexible=0)
 class StreamsGroupTargetAssignmentMemberValue(Message):
-    """The message `StreamsGroupTargetAssignmentMemberValue`."""
+    """The tasks a member is meant to have."""
 
     active_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = []
     standby_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = []
@@ -113,7 +113,7 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
 
 
 class StreamsGroupTargetAssignmentMemberValueTaskIds(Message):
-    """A part of `StreamsGroupTargetAssignmentMemberValue`."""
+    """Tasks of one subtopology."""
 
     subtopology_id: str
     partitions: list[Int32] = []
@@ -121,7 +121,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds(Message):
 
 @message(api=22, versions=(0, 0), flexible=None)
 class StreamsGroupCurrentMemberAssignmentKey(Message):
-    """The message `StreamsGroupCurrentMemberAssignmentKey`."""
+    """Which member of which streams group, for what it has."""
 
     group_id: str
     member_id: str
@@ -129,7 +129,7 @@ class StreamsGroupCurrentMemberAssignmentKey(Message):
 
 @message(api=22, versions=(0, 0), flexible=0)
 class StreamsGroupCurrentMemberAssignmentValue(Message):
-    """The message `StreamsGroupCurrentMemberAssignmentValue`."""
+    """The tasks a member has, and those it still has to give up."""
 
     member_epoch: Int32
     previous_member_epoch: Int32
@@ -143,7 +143,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
 
 
 class StreamsGroupCurrentMemberAssignmentValueTaskIds(Message):
-    """A part of `StreamsGroupCurrentMemberAssignmentValue`."""
+    """Tasks of one subtopology."""
 
     subtopology_id: str
     partitions: list[Int32] = []
@@ -152,21 +152,21 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds(Message):
 
 @message(api=23, versions=(0, 0), flexible=None)
 class StreamsGroupTopologyKey(Message):
-    """The message `StreamsGroupTopologyKey`."""
+    """Which streams group, for its topology."""
 
     group_id: str
 
 
 @message(api=23, versions=(0, 0), flexible=0)
 class StreamsGroupTopologyValue(Message):
-    """The message `StreamsGroupTopologyValue`."""
+    """The topology of a streams group."""
 
     epoch: Int32
     subtopologies: list[Subtopology] = []
 
 
 class Subtopology(Message):
-    """A part of `StreamsGroupTopologyValue`."""
+    """A part of a topology that is connected by topics."""
 
     subtopology_id: str
     source_topics: list[str] = []
@@ -178,7 +178,7 @@ class Subtopology(Message):
 
 
 class TopicInfo(Message):
-    """A part of `StreamsGroupTopologyValue`."""
+    """A topic the group needs."""
 
     name: str
     partitions: Int32
@@ -187,14 +187,14 @@ class TopicInfo(Message):
 
 
 class TopicConfig(Message):
-    """A part of `StreamsGroupTopologyValue`."""
+    """One of the `topic_configs` of `TopicInfo`."""
 
     key: str
     value: str
 
 
 class CopartitionGroup(Message):
-    """A part of `StreamsGroupTopologyValue`."""
+    """Topics that must have equal numbers of partitions, by their places in the lists above."""
 
     source_topics: list[Int16] = []
     source_topic_regex: list[Int16] = []

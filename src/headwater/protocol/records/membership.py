@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int32, Message, ignorable, message, since
 
 @message(versions=(0, 3), flexible=None)
 class ConsumerProtocolSubscription(Message):
-    """The message `ConsumerProtocolSubscription`."""
+    """What a member tells the leader in JoinGroup: topics, and what it owns."""
 
     topics: list[str] = []
     user_data: bytes | None = None
@@ -21,7 +21,7 @@ class ConsumerProtocolSubscription(Message):
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Message):
-    """A part of `ConsumerProtocolSubscription`."""
+    """One of the `owned_partitions` of `ConsumerProtocolSubscription`."""
 
     topic: str
     partitions: list[Int32] = []
@@ -29,14 +29,14 @@ class ConsumerProtocolSubscriptionTopicPartition(Message):
 
 @message(versions=(0, 3), flexible=None)
 class ConsumerProtocolAssignment(Message):
-    """The message `ConsumerProtocolAssignment`."""
+    """What the leader tells a member in SyncGroup: its partitions."""
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = []
     user_data: bytes | None = None
 
 
 class ConsumerProtocolAssignmentTopicPartition(Message):
-    """A part of `ConsumerProtocolAssignment`."""
+    """One of the `assigned_partitions` of `ConsumerProtocolAssignment`."""
 
     topic: str
     partitions: list[Int32] = []

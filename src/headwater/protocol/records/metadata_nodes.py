@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=0, versions=(0, 4), flexible=0)
 class RegisterBrokerRecord(Message):
-    """The message `RegisterBrokerRecord`."""
+    """A broker has registered, with a new epoch."""
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[bool, since(2)] = False
@@ -36,7 +36,7 @@ class RegisterBrokerRecord(Message):
 
 
 class BrokerEndpoint(Message):
-    """A part of `RegisterBrokerRecord`."""
+    """One of the `end_points` of `RegisterBrokerRecord`."""
 
     name: str
     host: str
@@ -45,7 +45,7 @@ class BrokerEndpoint(Message):
 
 
 class BrokerFeature(Message):
-    """A part of `RegisterBrokerRecord`."""
+    """One of the `features` of `RegisterBrokerRecord`."""
 
     name: str
     min_supported_version: Int16
@@ -54,7 +54,7 @@ class BrokerFeature(Message):
 
 @message(api=1, versions=(0, 0), flexible=0)
 class UnregisterBrokerRecord(Message):
-    """The message `UnregisterBrokerRecord`."""
+    """A broker is gone for good."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -62,7 +62,7 @@ class UnregisterBrokerRecord(Message):
 
 @message(api=7, versions=(0, 0), flexible=0)
 class FenceBrokerRecord(Message):
-    """The message `FenceBrokerRecord`."""
+    """A broker was fenced. Old; BrokerRegistrationChangeRecord says it now."""
 
     id: Int32
     epoch: Int64
@@ -70,7 +70,7 @@ class FenceBrokerRecord(Message):
 
 @message(api=8, versions=(0, 0), flexible=0)
 class UnfenceBrokerRecord(Message):
-    """The message `UnfenceBrokerRecord`."""
+    """A broker was unfenced. Old; BrokerRegistrationChangeRecord says it now."""
 
     id: Int32
     epoch: Int64
@@ -78,7 +78,7 @@ class UnfenceBrokerRecord(Message):
 
 @message(api=17, versions=(0, 3), flexible=0)
 class BrokerRegistrationChangeRecord(Message):
-    """The message `BrokerRegistrationChangeRecord`."""
+    """Something about a registered broker has changed."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -90,7 +90,7 @@ class BrokerRegistrationChangeRecord(Message):
 
 @message(api=27, versions=(0, 0), flexible=0)
 class RegisterControllerRecord(Message):
-    """The message `RegisterControllerRecord`."""
+    """A controller has registered."""
 
     controller_id: Int32
     incarnation_id: Uuid
@@ -100,7 +100,7 @@ class RegisterControllerRecord(Message):
 
 
 class ControllerEndpoint(Message):
-    """A part of `RegisterControllerRecord`."""
+    """One of the `end_points` of `RegisterControllerRecord`."""
 
     name: str
     host: str
@@ -109,7 +109,7 @@ class ControllerEndpoint(Message):
 
 
 class ControllerFeature(Message):
-    """A part of `RegisterControllerRecord`."""
+    """One of the `features` of `RegisterControllerRecord`."""
 
     name: str
     min_supported_version: Int16
@@ -118,14 +118,14 @@ class ControllerFeature(Message):
 
 @message(api=29, versions=(0, 0), flexible=0)
 class UnregisterControllerRecord(Message):
-    """The message `UnregisterControllerRecord`."""
+    """A controller is gone for good."""
 
     controller_id: Int32
 
 
 @message(api=12, versions=(0, 0), flexible=0)
 class FeatureLevelRecord(Message):
-    """The message `FeatureLevelRecord`."""
+    """A feature was finalized at a level; 0 takes it away."""
 
     name: str
     feature_level: Int16
@@ -133,30 +133,30 @@ class FeatureLevelRecord(Message):
 
 @message(api=21, versions=(0, 0), flexible=0)
 class ZkMigrationStateRecord(Message):
-    """The message `ZkMigrationStateRecord`."""
+    """How far a migration from ZooKeeper has come. We only read it."""
 
     zk_migration_state: Int8
 
 
 @message(api=20, versions=(0, 0), flexible=0)
 class NoOpRecord(Message):
-    """The message `NoOpRecord`."""
+    """Nothing has happened; keeps the high watermark of the metadata log moving."""
 
 
 @message(api=23, versions=(0, 0), flexible=0)
 class BeginTransactionRecord(Message):
-    """The message `BeginTransactionRecord`."""
+    """What follows belongs together, up to its end or abort (KIP-868)."""
 
     name: Annotated[str | None, tag(0)] = None
 
 
 @message(api=24, versions=(0, 0), flexible=0)
 class EndTransactionRecord(Message):
-    """The message `EndTransactionRecord`."""
+    """What belongs together is complete."""
 
 
 @message(api=25, versions=(0, 0), flexible=0)
 class AbortTransactionRecord(Message):
-    """The message `AbortTransactionRecord`."""
+    """What was begun is void."""
 
     reason: Annotated[str | None, tag(0)] = None

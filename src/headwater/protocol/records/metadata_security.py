@@ -9,7 +9,7 @@ from headwater.protocol.schema import Float64, Int8, Int32, Int64, Message, Uuid
 
 @message(api=18, versions=(0, 0), flexible=0)
 class AccessControlEntryRecord(Message):
-    """The message `AccessControlEntryRecord`."""
+    """An access control entry was created."""
 
     id: Uuid
     resource_type: Int8
@@ -23,14 +23,14 @@ class AccessControlEntryRecord(Message):
 
 @message(api=19, versions=(0, 0), flexible=0)
 class RemoveAccessControlEntryRecord(Message):
-    """The message `RemoveAccessControlEntryRecord`."""
+    """An access control entry was deleted."""
 
     id: Uuid
 
 
 @message(api=11, versions=(0, 0), flexible=0)
 class UserScramCredentialRecord(Message):
-    """The message `UserScramCredentialRecord`."""
+    """A SCRAM credential was set."""
 
     name: str
     mechanism: Int8
@@ -42,7 +42,7 @@ class UserScramCredentialRecord(Message):
 
 @message(api=22, versions=(0, 0), flexible=0)
 class RemoveUserScramCredentialRecord(Message):
-    """The message `RemoveUserScramCredentialRecord`."""
+    """A SCRAM credential was deleted."""
 
     name: str
     mechanism: Int8
@@ -50,7 +50,7 @@ class RemoveUserScramCredentialRecord(Message):
 
 @message(api=10, versions=(0, 0), flexible=0)
 class DelegationTokenRecord(Message):
-    """The message `DelegationTokenRecord`."""
+    """A delegation token was created or renewed."""
 
     owner: str
     requester: str
@@ -63,14 +63,14 @@ class DelegationTokenRecord(Message):
 
 @message(api=26, versions=(0, 0), flexible=0)
 class RemoveDelegationTokenRecord(Message):
-    """The message `RemoveDelegationTokenRecord`."""
+    """A delegation token is no more."""
 
     token_id: str
 
 
 @message(api=14, versions=(0, 0), flexible=0)
 class ClientQuotaRecord(Message):
-    """The message `ClientQuotaRecord`."""
+    """A quota was set or removed."""
 
     entity: list[EntityData] = []
     key: str
@@ -79,7 +79,7 @@ class ClientQuotaRecord(Message):
 
 
 class EntityData(Message):
-    """A part of `ClientQuotaRecord`."""
+    """One of the `entity` of `ClientQuotaRecord`."""
 
     entity_type: str
     entity_name: str | None

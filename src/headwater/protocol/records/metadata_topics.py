@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=2, versions=(0, 0), flexible=0)
 class TopicRecord(Message):
-    """The message `TopicRecord`."""
+    """A topic was created."""
 
     name: str
     topic_id: Uuid
@@ -27,14 +27,14 @@ class TopicRecord(Message):
 
 @message(api=9, versions=(0, 0), flexible=0)
 class RemoveTopicRecord(Message):
-    """The message `RemoveTopicRecord`."""
+    """A topic was deleted."""
 
     topic_id: Uuid
 
 
 @message(api=3, versions=(0, 2), flexible=0)
 class PartitionRecord(Message):
-    """The message `PartitionRecord`."""
+    """A partition as a whole."""
 
     partition_id: Int32 = -1
     topic_id: Uuid
@@ -53,7 +53,7 @@ class PartitionRecord(Message):
 
 @message(api=5, versions=(0, 2), flexible=0)
 class PartitionChangeRecord(Message):
-    """The message `PartitionChangeRecord`."""
+    """What has changed in a partition; a field that is not set has not."""
 
     partition_id: Int32 = -1
     topic_id: Uuid
@@ -70,14 +70,14 @@ class PartitionChangeRecord(Message):
 
 @message(api=28, versions=(0, 0), flexible=0)
 class ClearElrRecord(Message):
-    """The message `ClearElrRecord`."""
+    """Eligible leaders that are not in sync were forgotten, of one topic or of all."""
 
     topic_name: str
 
 
 @message(api=4, versions=(0, 0), flexible=0)
 class ConfigRecord(Message):
-    """The message `ConfigRecord`."""
+    """A config was set, or deleted if its value is None."""
 
     resource_type: Int8
     resource_name: str
@@ -87,7 +87,7 @@ class ConfigRecord(Message):
 
 @message(api=15, versions=(0, 0), flexible=0)
 class ProducerIdsRecord(Message):
-    """The message `ProducerIdsRecord`."""
+    """Producer ids up to here have been given to a broker."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1

@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(versions=(0, 1), flexible=0)
 class LeaderChangeMessage(Message):
-    """The message `LeaderChangeMessage`."""
+    """A new leader of the quorum: the first record of its epoch."""
 
     version: Int16
     leader_id: Int32
@@ -30,7 +30,7 @@ class LeaderChangeMessage(Message):
 
 
 class LeaderChangeMessageVoter(Message):
-    """A part of `LeaderChangeMessage`."""
+    """A node that votes."""
 
     voter_id: Int32
     voter_directory_id: Annotated[Uuid, since(1)] = ZERO_UUID
@@ -38,7 +38,7 @@ class LeaderChangeMessageVoter(Message):
 
 @message(versions=(0, 0), flexible=0)
 class SnapshotHeaderRecord(Message):
-    """The message `SnapshotHeaderRecord`."""
+    """The first record of a snapshot."""
 
     version: Int16
     last_contained_log_timestamp: Int64
@@ -46,14 +46,14 @@ class SnapshotHeaderRecord(Message):
 
 @message(versions=(0, 0), flexible=0)
 class SnapshotFooterRecord(Message):
-    """The message `SnapshotFooterRecord`."""
+    """The last record of a snapshot; one without it is not whole."""
 
     version: Int16
 
 
 @message(versions=(0, 0), flexible=0)
 class KRaftVersionRecord(Message):
-    """The message `KRaftVersionRecord`."""
+    """The finalized version of the quorum's own protocol."""
 
     version: Int16
     kraft_version: Int16
@@ -61,14 +61,14 @@ class KRaftVersionRecord(Message):
 
 @message(versions=(0, 0), flexible=0)
 class VotersRecord(Message):
-    """The message `VotersRecord`."""
+    """The voters of the quorum from here on."""
 
     version: Int16
     voters: list[VotersRecordVoter] = []
 
 
 class VotersRecordVoter(Message):
-    """A part of `VotersRecord`."""
+    """A node that votes."""
 
     voter_id: Int32
     voter_directory_id: Uuid
@@ -77,7 +77,7 @@ class VotersRecordVoter(Message):
 
 
 class Endpoint(Message):
-    """A part of `VotersRecord`."""
+    """Where somebody can be reached."""
 
     name: str
     host: str
@@ -85,7 +85,7 @@ class Endpoint(Message):
 
 
 class KRaftVersionFeature(Message):
-    """A part of `VotersRecord`."""
+    """The versions of the quorum's protocol a node speaks."""
 
     min_supported_version: Int16
     max_supported_version: Int16
@@ -93,7 +93,7 @@ class KRaftVersionFeature(Message):
 
 @message(versions=(0, 1), flexible=0)
 class QuorumStateData(Message):
-    """The message `QuorumStateData`."""
+    """The file `quorum-state`: what a node must not forget about elections."""
 
     cluster_id: Annotated[str, until(0)] = ""
     leader_id: Int32 = -1
@@ -105,6 +105,6 @@ class QuorumStateData(Message):
 
 
 class QuorumStateDataVoter(Message):
-    """A part of `QuorumStateData`."""
+    """A node that votes."""
 
     voter_id: Int32

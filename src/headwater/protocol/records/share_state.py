@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, Uuid, 
 
 @message(api=0, versions=(0, 0), flexible=None)
 class ShareSnapshotKey(Message):
-    """The message `ShareSnapshotKey`."""
+    """Which share partition, for a snapshot of its state."""
 
     group_id: str
     topic_id: Uuid
@@ -18,7 +18,7 @@ class ShareSnapshotKey(Message):
 
 @message(api=0, versions=(0, 0), flexible=0)
 class ShareSnapshotValue(Message):
-    """The message `ShareSnapshotValue`."""
+    """The whole state of a share partition."""
 
     snapshot_epoch: Int32
     state_epoch: Int32
@@ -31,7 +31,7 @@ class ShareSnapshotValue(Message):
 
 
 class ShareSnapshotValueStateBatch(Message):
-    """A part of `ShareSnapshotValue`."""
+    """A range of offsets in the same state."""
 
     first_offset: Int64
     last_offset: Int64
@@ -41,7 +41,7 @@ class ShareSnapshotValueStateBatch(Message):
 
 @message(api=1, versions=(0, 0), flexible=None)
 class ShareUpdateKey(Message):
-    """The message `ShareUpdateKey`."""
+    """Which share partition, for a change of its state."""
 
     group_id: str
     topic_id: Uuid
@@ -50,7 +50,7 @@ class ShareUpdateKey(Message):
 
 @message(api=1, versions=(0, 0), flexible=0)
 class ShareUpdateValue(Message):
-    """The message `ShareUpdateValue`."""
+    """What has changed since the snapshot."""
 
     snapshot_epoch: Int32
     leader_epoch: Int32
@@ -60,7 +60,7 @@ class ShareUpdateValue(Message):
 
 
 class ShareUpdateValueStateBatch(Message):
-    """A part of `ShareUpdateValue`."""
+    """A range of offsets in the same state."""
 
     first_offset: Int64
     last_offset: Int64

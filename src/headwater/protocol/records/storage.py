@@ -20,14 +20,14 @@ from headwater.protocol.schema import (
 
 @message(versions=(1, 1), flexible=None)
 class ProducerSnapshot(Message):
-    """The message `ProducerSnapshot`."""
+    """A snapshot file of a partition's producers, without which a restart reads the whole log."""
 
     crc: UInt32
     producer_entries: list[ProducerEntry] = []
 
 
 class ProducerEntry(Message):
-    """A part of `ProducerSnapshot`."""
+    """One of the `producer_entries` of `ProducerSnapshot`."""
 
     producer_id: Int64
     epoch: Int16
@@ -41,7 +41,7 @@ class ProducerEntry(Message):
 
 @message(api=0, versions=(0, 0), flexible=0)
 class RemoteLogSegmentMetadataRecord(Message):
-    """The message `RemoteLogSegmentMetadataRecord`."""
+    """A segment that is being, or has been, copied to remote storage."""
 
     remote_log_segment_id: RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = EMPTY
     start_offset: Int64
@@ -57,14 +57,14 @@ class RemoteLogSegmentMetadataRecord(Message):
 
 
 class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry(Message):
-    """A part of `RemoteLogSegmentMetadataRecord`."""
+    """The `remote_log_segment_id` of `RemoteLogSegmentMetadataRecord`."""
 
     topic_id_partition: RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = EMPTY
     id: Uuid
 
 
 class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry(Message):
-    """A part of `RemoteLogSegmentMetadataRecord`."""
+    """The `topic_id_partition` of `RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry`."""
 
     name: str
     id: Uuid
@@ -72,7 +72,7 @@ class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry(Message):
 
 
 class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(Message):
-    """A part of `RemoteLogSegmentMetadataRecord`."""
+    """One of the `segment_leader_epochs` of `RemoteLogSegmentMetadataRecord`."""
 
     leader_epoch: Int32
     offset: Int64
@@ -80,7 +80,7 @@ class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(Message):
 
 @message(api=1, versions=(0, 0), flexible=0)
 class RemoteLogSegmentMetadataUpdateRecord(Message):
-    """The message `RemoteLogSegmentMetadataUpdateRecord`."""
+    """A remote segment has come into another state."""
 
     remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = EMPTY
     broker_id: Int32
@@ -90,14 +90,14 @@ class RemoteLogSegmentMetadataUpdateRecord(Message):
 
 
 class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(Message):
-    """A part of `RemoteLogSegmentMetadataUpdateRecord`."""
+    """The `remote_log_segment_id` of `RemoteLogSegmentMetadataUpdateRecord`."""
 
     topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = EMPTY
     id: Uuid
 
 
 class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(Message):
-    """A part of `RemoteLogSegmentMetadataUpdateRecord`."""
+    """The `topic_id_partition` of its owner."""
 
     name: str
     id: Uuid
@@ -106,7 +106,7 @@ class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(Message):
 
 @message(api=3, versions=(0, 0), flexible=0)
 class RemoteLogSegmentMetadataSnapshotRecord(Message):
-    """The message `RemoteLogSegmentMetadataSnapshotRecord`."""
+    """A remote segment as the snapshot file of a partition keeps it."""
 
     segment_id: Uuid
     start_offset: Int64
@@ -122,7 +122,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(Message):
 
 
 class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(Message):
-    """A part of `RemoteLogSegmentMetadataSnapshotRecord`."""
+    """One of the `segment_leader_epochs` of `RemoteLogSegmentMetadataSnapshotRecord`."""
 
     leader_epoch: Int32
     offset: Int64
@@ -130,7 +130,7 @@ class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(Message):
 
 @message(api=2, versions=(0, 0), flexible=0)
 class RemotePartitionDeleteMetadataRecord(Message):
-    """The message `RemotePartitionDeleteMetadataRecord`."""
+    """The remote segments of a partition are being deleted."""
 
     topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = EMPTY
     broker_id: Int32
@@ -139,7 +139,7 @@ class RemotePartitionDeleteMetadataRecord(Message):
 
 
 class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry(Message):
-    """A part of `RemotePartitionDeleteMetadataRecord`."""
+    """The `topic_id_partition` of `RemotePartitionDeleteMetadataRecord`."""
 
     name: str
     id: Uuid

@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, messag
 
 @message(api=0, versions=(0, 0), flexible=None)
 class TransactionLogKey(Message):
-    """The message `TransactionLogKey`."""
+    """Which transactional id."""
 
     transactional_id: str
 
 
 @message(api=0, versions=(0, 1), flexible=1)
 class TransactionLogValue(Message):
-    """The message `TransactionLogValue`."""
+    """The state of a transaction."""
 
     producer_id: Int64
     previous_producer_id: Annotated[Int64, tag(0, since=1)] = -1
@@ -32,7 +32,7 @@ class TransactionLogValue(Message):
 
 
 class PartitionsSchema(Message):
-    """A part of `TransactionLogValue`."""
+    """One of the `transaction_partitions` of `TransactionLogValue`."""
 
     topic: str
     partition_ids: list[Int32] = []
@@ -40,14 +40,14 @@ class PartitionsSchema(Message):
 
 @message(versions=(0, 0), flexible=None)
 class EndTxnMarker(Message):
-    """The message `EndTxnMarker`."""
+    """The value of the control record that ends a transaction in a partition."""
 
     coordinator_epoch: Int32
 
 
 @message(versions=(0, 0), flexible=None)
 class AbortedTxn(Message):
-    """The message `AbortedTxn`."""
+    """An entry of a transaction index: an aborted transaction, and how far it reached."""
 
     producer_id: Int64
     first_offset: Int64
@@ -57,6 +57,6 @@ class AbortedTxn(Message):
 
 @message(versions=(0, 0), flexible=None)
 class ControlRecordTypeSchema(Message):
-    """The message `ControlRecordTypeSchema`."""
+    """The key of a control record: what kind it is."""
 
     type: Int16
