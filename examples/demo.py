@@ -51,7 +51,10 @@ def a_node() -> Iterator[str]:
 def create_topic(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_SECONDS)
-    about = admin.list_topics(TOPIC, timeout=PATIENCE_SECONDS)
+    while True:  # the controller has made the topic; a moment later every node knows it
+        about = admin.list_topics(timeout=PATIENCE_SECONDS)
+        if TOPIC in about.topics:
+            break
     print(f"topic     {TOPIC} with {len(about.topics[TOPIC].partitions)} partitions")
     print(f"cluster   {about.cluster_id}, {len(about.brokers)} node")
 
@@ -97,7 +100,7 @@ def consume(address: str) -> None:
     for customer, numbers in seen.items():
         in_order = "in order" if numbers == sorted(set(numbers)) else "OUT OF ORDER"
         print(
-            f"          {customer:<6} {len(numbers):,} events, {in_order}, last: order {numbers[-1]}"
+            f"          {customer:<6} {len(numbers):,} events {in_order}, last: order {numbers[-1]}"
         )
         if numbers != sorted(set(numbers)):
             raise SystemExit(1)
