@@ -6,6 +6,13 @@ answers DescribeConfigs; `validate_*` judges an alteration. Nothing here does I/
 
 from __future__ import annotations
 
+from headwater.config.catalog import (
+    broker_definition,
+    broker_definitions,
+    client_metrics_definitions,
+    group_definitions,
+    topic_definitions,
+)
 from headwater.config.definition import (
     ConfigDef,
     ConfigSource,
@@ -36,9 +43,14 @@ __all__ = [
     "TopicDefaults",
     "UpdateMode",
     "Voter",
+    "broker_definition",
+    "broker_definitions",
+    "client_metrics_definitions",
+    "group_definitions",
     "node_config",
     "parse",
     "parse_properties",
     "render",
     "topic_config",
+    "topic_definitions",
 ]

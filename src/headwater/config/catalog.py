@@ -53,6 +53,7 @@ _GROUP_ONLY = frozenset(
     {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
 )
 
+LISTENER_PREFIX = "listener.name."
 LISTENER_OVERRIDE = re.compile(r"listener\.name\.[^.]*\.(.*)")
 
 # These follow a SASL mechanism in a listener's override: listener.name.x.plain.sasl.jaas.config.

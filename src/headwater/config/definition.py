@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from headwater.config.errors import ConfigError
-from headwater.config.rules import Rule, rule_from_text
+from headwater.config.rules import ListOf, Rule, rule_from_text
 from headwater.config.values import ConfigType, ConfigValue, parse_value, render_value
 
 
@@ -74,6 +74,8 @@ class ConfigDef(NamedTuple):
 def parse(definition: ConfigDef, text: str | None) -> ConfigValue:
     """The typed value of `text`, checked against the rule; ConfigError says what is allowed."""
     value = parse_value(definition.name, definition.type, text)
+    if isinstance(definition.rule, ListOf) and isinstance(value, tuple):
+        value = tuple(dict.fromkeys(value))  # Kafka forgives an item given twice
     if definition.rule is not None:
         expected = definition.rule.expected_instead_of(value)
         if expected is not None:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
-from headwater.config.catalog import broker_definitions
+from headwater.config.catalog import LISTENER_PREFIX, broker_definitions, broker_synonyms
 from headwater.config.definition import ConfigSource, parse
 from headwater.config.values import ConfigValue
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """Texts by key. What is above hides what is below it."""
+    """Texts by key. What is dynamic for one broker hides what is dynamic for all, and so on."""
 
-    dynamic_broker: Mapping[str, str] = field(default_factory=dict)
-    dynamic_default: Mapping[str, str] = field(default_factory=dict)
-    static: Mapping[str, str] = field(default_factory=dict)
+    __slots__ = ("dynamic_broker", "dynamic_default", "merged", "static")
+
+    def __init__(
+        self,
+        dynamic_broker: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        static: Mapping[str, str] | None = None,
+    ) -> None:
+        self.dynamic_broker = dynamic_broker or {}
+        self.dynamic_default = dynamic_default or {}
+        self.static = static or {}
+        self.merged: Mapping[str, str] = _merge(
+            self.static, self.dynamic_default, self.dynamic_broker
+        )
 
     def texts(self, key: str) -> Iterator[tuple[str | None, ConfigSource]]:
         """Every text given for a key, the strongest first, Kafka's default last."""
@@ -33,7 +42,20 @@ class BrokerLayers:
     def value(self, key: str) -> ConfigValue:
         """The typed value in force; ConfigError if its text is not allowed."""
         definition = broker_definitions()[key]
-        for layer in (self.dynamic_broker, self.dynamic_default, self.static):
-            if key in layer:
-                return parse(definition, layer[key])
-        return definition.default
+        return parse(definition, self.merged[key]) if key in self.merged else definition.default
+
+
+def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
+    """The layers as one, the weakest first.
+
+    A dynamic setting also hides what a weaker layer says in another unit: with log.retention.ms
+    set, log.retention.hours of the file is as if it were not there.
+    """
+    merged = dict(layers[0])
+    for layer in layers[1:]:
+        for key in layer:
+            if not key.startswith(LISTENER_PREFIX):
+                for synonym in broker_synonyms(key):
+                    merged.pop(synonym, None)
+        merged.update(layer)
+    return merged

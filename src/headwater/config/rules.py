@@ -48,7 +48,7 @@ class OneOf(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list without doubles and without empty items."""
+    """A list without empty items. An item given twice counts once: `parse` sees to it."""
 
     choices: tuple[str, ...] = ()
     empty: bool = True
@@ -64,8 +64,6 @@ class ListOf(NamedTuple):
             return "expected no empty item between the commas"
         if self.choices and not set(value) <= set(self.choices):
             return f"expected items out of {', '.join(self.choices)}"
-        if len(set(value)) != len(value):
-            return "expected each item once"
         return None
 
 
@@ -82,8 +80,8 @@ class Test(NamedTuple):
 # Patterns are compiled where they are used: few settings need them.
 _THROTTLED = r"(?:\d+:\d+)?(?:,\d+:\d+)*"
 _DURATION = (
-    r"(?i)by_duration:\+?P(?=.)(?:\+?\d+D)?"
-    r"(?:T(?=.)(?:\+?\d+H)?(?:\+?\d+M)?(?:\+?\d+(?:[.,]\d{0,9})?S)?)?"
+    r"(?i:([+-]?)P(?=.)(?:([+-]?\d+)D)?"
+    r"(?:T(?=.)(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?)"
 )
 _VOTER = r"\d+@.+:\d{1,5}"
 _SERVER = r"(?:\[[0-9a-fA-F:%.]+\]|[^:\[\]]+):\d{1,5}"
@@ -102,7 +100,21 @@ def _is_throttled_list(value: ConfigValue) -> bool:
 def _is_reset(value: ConfigValue) -> bool:
     if not isinstance(value, str):
         return False
-    return value in ("earliest", "latest") or re.fullmatch(_DURATION, value) is not None
+    if value in ("earliest", "latest"):
+        return True
+    word, _, duration = value.partition(":")
+    return word == "by_duration" and _is_duration(duration)
+
+
+def _is_duration(text: str) -> bool:
+    """Whether the text is an ISO 8601 duration as Java reads it, and not negative."""
+    match = re.fullmatch(_DURATION, text)
+    if match is None:
+        return False
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    total = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
+    part = float(f"{seconds}.{fraction or 0}") if seconds else 0.0
+    return (total + part) * (-1 if sign == "-" else 1) >= 0
 
 
 _NAMED: dict[str, Rule] = {

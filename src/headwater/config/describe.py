@@ -1,0 +1,191 @@
+"""Answers to DescribeConfigs: every setting of a resource, its value and where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headwater.config.catalog import (
+    TOPIC_SYNONYMS,
+    broker_definition,
+    broker_definitions,
+    broker_synonyms,
+    client_metrics_definitions,
+    group_definitions,
+    group_synonym,
+    topic_definitions,
+)
+from headwater.config.definition import ConfigDef, ConfigSource, parse, render
+from headwater.config.layers import BrokerLayers
+from headwater.config.topic import TopicDefaults
+from headwater.config.values import ConfigType
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class DescribedConfig(NamedTuple):
+    """One entry of the answer. `synonyms` has every source of the value, the strongest first."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: ConfigSource
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    type: ConfigType
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+def describe_topic(
+    overrides: Mapping[str, str], layers: BrokerLayers, defaults: TopicDefaults | None = None
+) -> list[DescribedConfig]:
+    """A topic's settings. `defaults`, if the caller keeps one for these layers, saves time."""
+    values = (defaults or TopicDefaults(layers)).values
+    entries = []
+    for name, definition in topic_definitions().items():
+        if definition.internal and name not in overrides:
+            continue
+        synonyms = _topic_synonyms(name, layers)
+        value = render(definition, values[name])
+        if name in overrides:
+            value = render(definition, parse(definition, overrides[name]))
+            synonyms = (Synonym(name, value, ConfigSource.DYNAMIC_TOPIC), *synonyms)
+        entries.append(_entry(definition, value, synonyms))
+    return entries
+
+
+def describe_broker(layers: BrokerLayers) -> list[DescribedConfig]:
+    """All settings of one broker: the known ones, and whatever else its layers hold."""
+    definitions = broker_definitions()
+    entries = []
+    for name, definition in definitions.items():
+        if not definition.internal or name in layers.merged:
+            value = render(definition, layers.value(name))
+            entries.append(_entry(definition, value, _broker_synonyms(name, layers)))
+    entries += [_extra(name, layers) for name in layers.merged if name not in definitions]
+    return entries
+
+
+def describe_broker_defaults(dynamic_default: Mapping[str, str]) -> list[DescribedConfig]:
+    """What is set for all brokers of the cluster: the broker resource without a name."""
+    entries = []
+    for name, text in dynamic_default.items():
+        definition = broker_definition(name)
+        sensitive = definition is None or definition.sensitive
+        value = None if sensitive else text
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        entries.append(
+            DescribedConfig(
+                name=name,
+                value=value,
+                read_only=_is_read_only(name),
+                source=source,
+                is_sensitive=sensitive,
+                synonyms=(Synonym(name, value, source),),
+                type=definition.type if definition else ConfigType.UNKNOWN,
+                documentation=definition.doc if definition and definition.name == name else None,
+            )
+        )
+    return entries
+
+
+def describe_group(overrides: Mapping[str, str], layers: BrokerLayers) -> list[DescribedConfig]:
+    """A group's settings; most take their default from the broker."""
+    entries = []
+    for name, definition in group_definitions().items():
+        key = group_synonym(name)
+        if key is None:
+            value = definition.default_text
+            synonyms: tuple[Synonym, ...] = (Synonym(name, value, ConfigSource.DEFAULT),)
+        else:
+            value = render(definition, layers.value(key))
+            synonyms = _broker_synonyms(key, layers)
+        if name in overrides:
+            value = render(definition, parse(definition, overrides[name]))
+            synonyms = (Synonym(name, value, ConfigSource.GROUP), *synonyms)
+        entries.append(_entry(definition, value, synonyms))
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """The settings of a client metrics subscription."""
+    entries = []
+    for name, definition in client_metrics_definitions().items():
+        if name in overrides:
+            value = render(definition, parse(definition, overrides[name]))
+            source = Synonym(name, value, ConfigSource.CLIENT_METRICS)
+            entries.append(_entry(definition, value, (source,)))
+        else:
+            entries.append(_entry(definition, definition.default_text, ()))
+    return entries
+
+
+def _entry(
+    definition: ConfigDef, value: str | None, synonyms: tuple[Synonym, ...]
+) -> DescribedConfig:
+    return DescribedConfig(
+        name=definition.name,
+        value=None if definition.sensitive else value,
+        read_only=definition.read_only,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        is_sensitive=definition.sensitive,
+        synonyms=synonyms,
+        type=definition.type,
+        documentation=definition.doc,
+    )
+
+
+def _extra(name: str, layers: BrokerLayers) -> DescribedConfig:
+    """A key outside the table: a listener's override, or one that nobody knows and so is hidden."""
+    definition = broker_definition(name)
+    sensitive = definition is None or definition.sensitive
+    synonyms = _broker_synonyms(name, layers)
+    return DescribedConfig(
+        name=name,
+        value=None if sensitive else layers.merged[name],
+        read_only=_is_read_only(name),
+        source=synonyms[0].source,
+        is_sensitive=sensitive,
+        synonyms=synonyms,
+        type=definition.type if definition else ConfigType.UNKNOWN,
+        documentation=None,
+    )
+
+
+def _is_read_only(name: str) -> bool:
+    """As Kafka says it: what is not in its list of dynamic settings, so every listener override."""
+    definition = broker_definitions().get(name)
+    return definition is None or definition.read_only
+
+
+def _topic_synonyms(name: str, layers: BrokerLayers) -> tuple[Synonym, ...]:
+    """Of the broker settings behind a topic setting Kafka only counts the first, in ms or bytes."""
+    behind = TOPIC_SYNONYMS.get(name)
+    return _broker_synonyms(behind[0][0], layers) if behind else ()
+
+
+def _broker_synonyms(name: str, layers: BrokerLayers) -> tuple[Synonym, ...]:
+    """Every place that gives the setting a value, by layer and then by name.
+
+    Kafka lists only what comes at or after the first entry under the setting's own name, so a
+    value that is only there as log.retention.hours is no synonym of log.retention.ms.
+    """
+    definition = broker_definition(name)
+    sensitive = definition is None or definition.sensitive
+    found = [
+        Synonym(synonym, None if sensitive else text, source)
+        for synonym in broker_synonyms(name)
+        for text, source in layers.texts(synonym)
+    ]
+    found.sort(key=lambda synonym: synonym.source)  # stable: names keep their order in a layer
+    while found and found[0].name != name:
+        del found[0]
+    return tuple(found)

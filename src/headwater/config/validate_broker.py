@@ -1,0 +1,141 @@
+"""Whether a broker, or all of a cluster, may have the settings an alteration would give it.
+
+Kafka answers INVALID_REQUEST here where INVALID_CONFIG would be expected (KAFKA-13609); tools have
+come to rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headwater.config.catalog import LISTENER_OVERRIDE, broker_definitions
+from headwater.config.definition import ConfigDef, UpdateMode, parse
+from headwater.config.errors import ConfigError
+from headwater.config.node import NodeConfig, node_config
+from headwater.config.validate import check_local_retention, refusal
+from headwater.errors import ApiError, ErrorCode
+
+# A listener's own limits may be set for all brokers; its other overrides belong to one broker.
+_CLUSTER_WIDE_IN_LISTENER = frozenset(
+    {"max.connection.creation.rate", "max.connections", "num.network.threads"}
+)
+
+# Keys that each listener must have for itself, because a change reloads that listener only.
+_ONLY_IN_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+
+# Sizes of pools: a step may at most halve or double them.
+_POOLS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+
+# Quotas that are settings of brokers without being in their table.
+_QUOTAS = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+
+
+def validate_broker_configs(
+    configs: Mapping[str, str],
+    current: NodeConfig,
+    *,
+    per_broker: bool,
+    eligible_leader_replicas: bool = False,
+) -> None:
+    """Refuses the new dynamic settings of this broker or, without `per_broker`, of the cluster.
+
+    `current` is what is in force on the broker that judges. Keys that nobody knows pass, as in
+    Kafka: a plugin may read them.
+    """
+    for key, text in configs.items():
+        _check_key(key, text, per_broker=per_broker)
+    if per_broker and eligible_leader_replicas and "min.insync.replicas" in configs:
+        raise refusal(
+            "min.insync.replicas",
+            configs["min.insync.replicas"],
+            "expected only for the cluster or a topic while eligible leader replicas are on",
+        )
+    layers = current.layers
+    dynamic_broker = configs if per_broker else layers.dynamic_broker
+    dynamic_default = layers.dynamic_default if per_broker else configs
+    try:
+        changed = node_config(
+            layers.static, dynamic_broker=dynamic_broker, dynamic_default=dynamic_default
+        )
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    _check_changes(current, changed)
+
+
+def _check_key(key: str, text: str, *, per_broker: bool) -> None:
+    override = LISTENER_OVERRIDE.fullmatch(key)
+    name = override[1] if override else key
+    definition = broker_definitions().get(name)
+    if key in _QUOTAS:
+        _check_quota(key, text)
+    if definition is None:
+        return
+    if not override and definition.read_only:
+        raise _refused(key, text, "expected a setting that may change while the broker runs")
+    if not override and key in _ONLY_IN_LISTENER:
+        raise _refused(key, text, f"expected it for one listener, as listener.name.NAME.{key}")
+    _check_value(definition, text)
+    if override:
+        belongs_to_one = name not in _CLUSTER_WIDE_IN_LISTENER
+    else:
+        belongs_to_one = definition.update_mode is UpdateMode.PER_BROKER
+    if belongs_to_one and not per_broker:
+        raise _refused(key, text, "expected it for one broker, not for the cluster")
+
+
+def _check_quota(key: str, text: str) -> None:
+    if not text.strip().isdigit() or int(text) >= 1 << 63:
+        raise _refused(key, text, "expected a whole number of bytes a second, at least 0")
+
+
+def _check_value(definition: ConfigDef, text: str) -> None:
+    try:
+        parse(definition, text)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _check_changes(current: NodeConfig, changed: NodeConfig) -> None:
+    for key in _POOLS:
+        before, after = current.value(key), changed.value(key)
+        assert isinstance(before, int)
+        assert isinstance(after, int)
+        if before != after and not before // 2 <= after <= before * 2:
+            raise _refused(key, after, f"expected {before // 2} to {before * 2}, now {before}")
+    if current.topic_defaults.values != changed.topic_defaults.values:
+        try:
+            check_local_retention(changed.topic_defaults.values, prefix="log.")
+        except ApiError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _refused(key: str, value: object, expected: str) -> ApiError:
+    return refusal(key, value, expected, code=ErrorCode.INVALID_REQUEST)
