@@ -1,0 +1,19 @@
+"""The metadata quorum: Raft as Kafka speaks it, as a machine."""
+
+from headwater.quorum.model import ElectionState, ReplicaKey, Voter, VoterEndpoint, VoterSet
+from headwater.quorum.progress import ReplicaStatus
+from headwater.quorum.raft import QuorumDescription, Raft, Ready, Role, Timeouts
+
+__all__ = [
+    "ElectionState",
+    "QuorumDescription",
+    "Raft",
+    "Ready",
+    "ReplicaKey",
+    "ReplicaStatus",
+    "Role",
+    "Timeouts",
+    "Voter",
+    "VoterEndpoint",
+    "VoterSet",
+]

@@ -1,0 +1,163 @@
+"""The words of the quorum: who votes, and what the nodes say to each other.
+
+KRaft is Raft turned round: followers fetch, so a leader learns how far they are from what they ask
+for. The messages here are the meaning of Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch; drivers
+turn them into the protocol's and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.model import NO_NODE, ZERO_ID, OffsetAndEpoch
+from headwater.protocol.records.quorum import (
+    Endpoint,
+    KRaftVersionFeature,
+    VotersRecord,
+    VotersRecordVoter,
+)
+
+
+class ReplicaKey(NamedTuple):
+    """A voter is its id and its disk: a node that lost its disk may not vote as its old self."""
+
+    id: int
+    directory_id: bytes = ZERO_ID
+
+    def matches(self, other: ReplicaKey) -> bool:
+        return self.id == other.id and (
+            ZERO_ID in (self.directory_id, other.directory_id)
+            or self.directory_id == other.directory_id
+        )
+
+
+class VoterEndpoint(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    key: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...] = ()
+    kraft_versions: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    voters: dict[int, Voter]
+
+    @classmethod
+    def of(cls, *voters: Voter) -> VoterSet:
+        return cls({voter.key.id: voter for voter in voters})
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, ReplicaKey):
+            return False
+        voter = self.voters.get(key.id)
+        return voter is not None and voter.key.matches(key)
+
+    def others(self, me: int) -> list[ReplicaKey]:
+        return [voter.key for voter in self.voters.values() if voter.key.id != me]
+
+    @classmethod
+    def from_record(cls, record: VotersRecord) -> VoterSet:
+        return cls.of(
+            *(
+                Voter(
+                    ReplicaKey(voter.voter_id, voter.voter_directory_id),
+                    tuple(VoterEndpoint(end.name, end.host, end.port) for end in voter.endpoints),
+                    (
+                        voter.kraft_version_feature.min_supported_version,
+                        voter.kraft_version_feature.max_supported_version,
+                    ),
+                )
+                for voter in record.voters
+            )
+        )
+
+    def to_record(self) -> VotersRecord:
+        return VotersRecord(
+            version=0,
+            voters=[
+                VotersRecordVoter(
+                    voter_id=voter.key.id,
+                    voter_directory_id=voter.key.directory_id,
+                    endpoints=[
+                        Endpoint(name=end.name, host=end.host, port=end.port)
+                        for end in voter.endpoints
+                    ],
+                    kraft_version_feature=KRaftVersionFeature(
+                        min_supported_version=voter.kraft_versions[0],
+                        max_supported_version=voter.kraft_versions[1],
+                    ),
+                )
+                for voter in self.voters.values()
+            ],
+        )
+
+
+class ElectionState(NamedTuple):
+    """What a voter must never forget: the epoch, and whom it voted for or follows in it."""
+
+    epoch: int = 0
+    leader_id: int = NO_NODE
+    voted: ReplicaKey | None = None
+
+
+class VoteRequest(NamedTuple):
+    epoch: int
+    candidate: ReplicaKey
+    last: OffsetAndEpoch  # end of the candidate's log, and the epoch of its last record
+    pre_vote: bool
+
+
+class VoteReply(NamedTuple):
+    epoch: int
+    leader_id: int
+    granted: bool
+    pre_vote: bool
+
+
+class BeginEpoch(NamedTuple):
+    epoch: int
+    leader_id: int
+
+
+class BeginEpochReply(NamedTuple):
+    epoch: int
+    leader_id: int
+
+
+class EndEpoch(NamedTuple):
+    epoch: int
+    leader_id: int
+    successors: tuple[int, ...]  # the most caught up first
+
+
+class FetchRequest(NamedTuple):
+    replica: ReplicaKey
+    epoch: int
+    offset: int
+    last_epoch: int  # of the record before `offset`
+
+
+class FetchReply(NamedTuple):
+    """`records_from` is set where records may follow; `diverging` where the log must be cut."""
+
+    epoch: int
+    leader_id: int
+    high_watermark: int = -1
+    records_from: int | None = None
+    diverging: OffsetAndEpoch | None = None
+
+
+Message = (
+    VoteRequest | VoteReply | BeginEpoch | BeginEpochReply | EndEpoch | FetchRequest | FetchReply
+)

@@ -1,0 +1,478 @@
+"""Raft as a machine: who leads the metadata quorum, and what of its log is committed.
+
+Events come in (`tick`, `on_*`), a `Ready` goes out. It does no I/O, knows no clock, and has no
+special case for one voter: a sole voter is a majority of itself and elects itself at the start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import NamedTuple
+
+from headwater.model import NO_NODE, OffsetAndEpoch
+from headwater.protocol.records.quorum import LeaderChangeMessage, LeaderChangeMessageVoter
+from headwater.quorum.model import (
+    BeginEpoch,
+    BeginEpochReply,
+    ElectionState,
+    EndEpoch,
+    FetchReply,
+    FetchRequest,
+    Message,
+    ReplicaKey,
+    VoteReply,
+    VoteRequest,
+    VoterSet,
+)
+from headwater.quorum.progress import Progress, ReplicaStatus
+
+_NEVER = float("inf")
+_CHECK_QUORUM_FACTOR = 1.5
+
+
+class Role(Enum):
+    UNATTACHED = "unattached"  # knows the epoch, not its leader
+    PROSPECTIVE = "prospective"  # asks whether it would win, before it disturbs anybody
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"  # led this epoch and gave it up
+
+
+class Timeouts(NamedTuple):
+    """In seconds, as `controller.quorum.election.timeout.ms` and its neighbours say."""
+
+    election: float = 1.0
+    fetch: float = 2.0
+    backoff_max: float = 1.0
+
+
+class Envelope(NamedTuple):
+    to: int
+    message: Message
+
+
+@dataclass(slots=True)
+class Ready:
+    """What to do now, in this order: make `vote` durable; cut the log to `truncate_to`; append
+    `leader_change` as a control batch of the new epoch; then send `messages`. A message that leaves
+    before the vote is on disk could make two leaders of one epoch."""
+
+    vote: ElectionState | None = None
+    truncate_to: int | None = None
+    leader_change: LeaderChangeMessage | None = None
+    messages: list[Envelope] = field(default_factory=list)
+    committed: int | None = None  # the high watermark, if it moved
+
+
+class QuorumDescription(NamedTuple):
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: list[ReplicaStatus]
+    observers: list[ReplicaStatus]
+
+
+class Raft:
+    """One node's part in the quorum.
+
+    The driver tells it of its log: `epochs` are (epoch, start offset) pairs as storage keeps them,
+    `log_end` the end; later `on_appended`, `on_flushed`, `on_truncated`.
+    """
+
+    def __init__(
+        self,
+        me: ReplicaKey,
+        voters: VoterSet,
+        random: Random,
+        *,
+        state: ElectionState,
+        log_end: int,
+        epochs: list[OffsetAndEpoch],
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.me = me
+        self.voters = voters
+        self.epoch = state.epoch
+        self.leader_id = state.leader_id
+        self.voted = state.voted
+        self.role = Role.UNATTACHED
+        self.high_watermark = -1
+        self.log_end = log_end
+        self.progress: Progress | None = None
+        self._random = random
+        self._timeouts = timeouts or Timeouts()
+        self._epochs = list(epochs)
+        self._deadline = _NEVER
+        self._granted: set[int] = set()
+        self._rejected: set[int] = set()
+        self._has_fetched = False  # from the leader of this epoch: then it is alive
+        self._next_begin = _NEVER
+
+    # Time
+
+    def start(self, now: float) -> Ready:
+        """The first event. What was known before the restart is followed; a leader does not lead
+        on after a restart, for others may have elected a new one meanwhile."""
+        ready = Ready()
+        if self._is_sole_voter():
+            self._campaign(ready, now)
+        elif self.leader_id == self.me.id:
+            self._set_role(Role.RESIGNED, now)
+        elif self.leader_id != NO_NODE:
+            self._set_role(Role.FOLLOWER, now)
+        else:
+            self._set_role(Role.UNATTACHED, now)
+        return ready
+
+    def next_deadline(self) -> float:
+        return min(self._deadline, self._next_begin)
+
+    def tick(self, now: float) -> Ready:
+        ready = Ready()
+        match self.role:
+            case Role.LEADER:
+                self._tick_leader(ready, now)
+            case _ if now < self._deadline:
+                pass
+            case _ if self.me not in self.voters:
+                self._set_role(Role.UNATTACHED, now)
+            case _:
+                self._become_prospective(ready, now)
+        return ready
+
+    def _tick_leader(self, ready: Ready, now: float) -> None:
+        assert self.progress is not None
+        if now >= self._deadline:
+            self._resign(ready, now)
+            return
+        if now >= self._next_begin:
+            for key in self.progress.unacknowledged():
+                ready.messages.append(Envelope(key.id, BeginEpoch(self.epoch, self.me.id)))
+            self._next_begin = now + self._timeouts.fetch / 2
+
+    # Elections
+
+    def on_vote(self, request: VoteRequest, now: float) -> Ready:
+        ready = Ready()
+        if not request.pre_vote and request.epoch > self.epoch:
+            self._enter_epoch(ready, request.epoch, now)
+        granted = self._may_grant(request)
+        if granted and not request.pre_vote:
+            self.voted = request.candidate
+            self._save(ready)
+            self._set_role(Role.UNATTACHED, now)
+        reply = VoteReply(self.epoch, self.leader_id, granted, request.pre_vote)
+        ready.messages.append(Envelope(request.candidate.id, reply))
+        return ready
+
+    def _may_grant(self, request: VoteRequest) -> bool:
+        if request.epoch < self.epoch or not self._is_up_to_date(request.last):
+            return False
+        if request.pre_vote:
+            # A leader, or a follower that hears of one, has no need of an election (KIP-996).
+            return self.role is not Role.LEADER and not (
+                self.role is Role.FOLLOWER and self._has_fetched
+            )
+        if self.leader_id != NO_NODE or self.role in (Role.CANDIDATE, Role.LEADER):
+            return False
+        return self.voted is None or self.voted == request.candidate
+
+    def _is_up_to_date(self, last: OffsetAndEpoch) -> bool:
+        mine = self.last_epoch
+        return last.epoch > mine or (last.epoch == mine and last.offset >= self.log_end)
+
+    def on_vote_reply(self, sender: int, reply: VoteReply, now: float) -> Ready:
+        ready = Ready()
+        if self._is_news(ready, reply.epoch, reply.leader_id, now):
+            return ready
+        expected = Role.PROSPECTIVE if reply.pre_vote else Role.CANDIDATE
+        if reply.epoch != self.epoch and not reply.pre_vote:
+            return ready
+        if self.role is not expected or sender not in self.voters.voters:
+            return ready
+        (self._granted if reply.granted else self._rejected).add(sender)
+        if len(self._granted) >= self.voters.majority:
+            if self.role is Role.PROSPECTIVE:
+                self._campaign(ready, now)
+            else:
+                self._become_leader(ready, now)
+        elif len(self._rejected) > len(self.voters.voters) - self.voters.majority:
+            # This round is lost: try again after a pause of its own length, so that two that lost
+            # to each other do not meet again.
+            self._deadline = min(
+                self._deadline, now + self._random.uniform(0, self._timeouts.backoff_max)
+            )
+        return ready
+
+    def _become_prospective(self, ready: Ready, now: float) -> None:
+        self._set_role(Role.PROSPECTIVE, now)
+        self._granted = {self.me.id}
+        self._rejected = set()
+        if len(self._granted) >= self.voters.majority:
+            self._campaign(ready, now)
+            return
+        self._ask_votes(ready, pre_vote=True)
+
+    def _campaign(self, ready: Ready, now: float) -> None:
+        self.epoch += 1
+        self.leader_id = NO_NODE
+        self.voted = self.me
+        self._save(ready)
+        self._set_role(Role.CANDIDATE, now)
+        self._granted = {self.me.id}
+        self._rejected = set()
+        if len(self._granted) >= self.voters.majority:
+            self._become_leader(ready, now)
+            return
+        self._ask_votes(ready, pre_vote=False)
+
+    def _ask_votes(self, ready: Ready, *, pre_vote: bool) -> None:
+        last = OffsetAndEpoch(self.log_end, self.last_epoch)
+        for key in self.voters.others(self.me.id):
+            request = VoteRequest(self.epoch, self.me, last, pre_vote)
+            ready.messages.append(Envelope(key.id, request))
+
+    def _become_leader(self, ready: Ready, now: float) -> None:
+        granting = sorted(self._granted)
+        self.leader_id = self.me.id
+        self._save(ready)
+        self.role = Role.LEADER
+        self.progress = Progress(self.me, self.voters, epoch_start=self.log_end, began=now)
+        self._deadline = self._quorum_deadline()
+        ready.leader_change = LeaderChangeMessage(
+            version=0,
+            leader_id=self.me.id,
+            voters=[LeaderChangeMessageVoter(voter_id=voter) for voter in self.voters.voters],
+            granting_voters=[LeaderChangeMessageVoter(voter_id=voter) for voter in granting],
+        )
+        for key in self.voters.others(self.me.id):
+            ready.messages.append(Envelope(key.id, BeginEpoch(self.epoch, self.me.id)))
+        if not self._is_sole_voter():
+            self._next_begin = now + self._timeouts.fetch / 2
+
+    # Epochs
+
+    def on_begin_epoch(self, message: BeginEpoch, now: float) -> Ready:
+        ready = Ready()
+        if message.epoch >= self.epoch:
+            self._follow(ready, message.epoch, message.leader_id, now)
+        reply = BeginEpochReply(self.epoch, self.leader_id)
+        ready.messages.append(Envelope(message.leader_id, reply))
+        return ready
+
+    def on_begin_epoch_reply(self, sender: int, reply: BeginEpochReply, now: float) -> Ready:
+        ready = Ready()
+        if not self._is_news(ready, reply.epoch, reply.leader_id, now) and self.progress:
+            self.progress.on_acknowledged(sender)
+        return ready
+
+    def on_end_epoch(self, message: EndEpoch, now: float) -> Ready:
+        """The leader gives up: its first successor starts at once, the others a little later."""
+        ready = Ready()
+        if message.epoch < self.epoch or self.me not in self.voters:
+            return ready
+        if message.epoch > self.epoch:
+            self._enter_epoch(ready, message.epoch, now)
+        if self.role is not Role.FOLLOWER and self.role is not Role.UNATTACHED:
+            return ready
+        self._has_fetched = False
+        if message.successors[:1] == (self.me.id,):
+            self._become_prospective(ready, now)
+        else:
+            place = message.successors.index(self.me.id) if self.me.id in message.successors else 1
+            pause = min(self._timeouts.backoff_max, self._timeouts.election * place / 4)
+            self._deadline = now + self._random.uniform(pause / 2, pause)
+        return ready
+
+    def resign(self, now: float) -> Ready:
+        ready = Ready()
+        if self.role is Role.LEADER:
+            self._resign(ready, now)
+        return ready
+
+    def _resign(self, ready: Ready, now: float) -> None:
+        assert self.progress is not None
+        farewell = EndEpoch(self.epoch, self.me.id, self.progress.successors())
+        for key in self.voters.others(self.me.id):
+            ready.messages.append(Envelope(key.id, farewell))
+        self._set_role(Role.RESIGNED, now)
+
+    def _enter_epoch(self, ready: Ready, epoch: int, now: float) -> None:
+        self.epoch = epoch
+        self.leader_id = NO_NODE
+        self.voted = None
+        self._save(ready)
+        self._set_role(Role.UNATTACHED, now)
+
+    def _follow(self, ready: Ready, epoch: int, leader_id: int, now: float) -> None:
+        if epoch == self.epoch and self.leader_id == leader_id:
+            if self.role not in (Role.LEADER, Role.RESIGNED, Role.FOLLOWER):
+                self._set_role(Role.FOLLOWER, now)
+            return
+        assert epoch > self.epoch or self.leader_id == NO_NODE, (
+            f"epoch {epoch} has leaders {self.leader_id} and {leader_id}"
+        )
+        self.epoch = epoch
+        self.leader_id = leader_id
+        self.voted = None
+        self._save(ready)
+        self._set_role(Role.FOLLOWER, now)
+
+    def _is_news(self, ready: Ready, epoch: int, leader_id: int, now: float) -> bool:
+        """Whether a peer knows more than we do: a later epoch, or who leads this one."""
+        if epoch < self.epoch or leader_id == self.me.id:
+            return False
+        if leader_id != NO_NODE and (epoch > self.epoch or self.leader_id == NO_NODE):
+            self._follow(ready, epoch, leader_id, now)
+            return True
+        if epoch > self.epoch:
+            self._enter_epoch(ready, epoch, now)
+            return True
+        return False
+
+    # Fetching
+
+    def on_fetch(self, request: FetchRequest, now: float) -> Ready:
+        ready = Ready()
+        if request.epoch > self.epoch:
+            self._enter_epoch(ready, request.epoch, now)
+        if self.role is not Role.LEADER or request.epoch != self.epoch:
+            answer = FetchReply(self.epoch, self.leader_id)
+            ready.messages.append(Envelope(request.replica.id, answer))
+            return ready
+        assert self.progress is not None
+        diverging = self._divergence(request)
+        if diverging is None:
+            moved = self.progress.on_fetch(
+                request.replica, offset=request.offset, log_end=self.log_end, now=now
+            )
+            self._deadline = self._quorum_deadline()
+            if moved:
+                self.high_watermark = self.progress.high_watermark
+                ready.committed = self.high_watermark
+        answer = FetchReply(
+            self.epoch,
+            self.me.id,
+            self.high_watermark,
+            records_from=request.offset if diverging is None else None,
+            diverging=diverging,
+        )
+        ready.messages.append(Envelope(request.replica.id, answer))
+        return ready
+
+    def _divergence(self, request: FetchRequest) -> OffsetAndEpoch | None:
+        """Where the follower's log leaves ours; None if ours continues it."""
+        if request.offset == 0:
+            return None
+        end = self.epoch_end(request.last_epoch)
+        if end.epoch == request.last_epoch and request.offset <= end.offset:
+            return None
+        return end
+
+    def fetch_request(self) -> FetchRequest | None:
+        """What to ask the leader next; None while there is none to ask."""
+        if self.role is not Role.FOLLOWER:
+            return None
+        return FetchRequest(self.me, self.epoch, self.log_end, self.last_epoch)
+
+    def on_fetch_reply(self, reply: FetchReply, now: float) -> Ready:
+        """The driver appends and flushes the records of a good reply, then says `on_appended`."""
+        ready = Ready()
+        if self._is_news(ready, reply.epoch, reply.leader_id, now):
+            return ready
+        if self.role is not Role.FOLLOWER or reply.epoch != self.epoch:
+            return ready
+        if reply.leader_id != self.leader_id:
+            return ready
+        self._has_fetched = True
+        self._deadline = now + self._timeouts.fetch
+        if reply.diverging is not None:
+            mine = self.epoch_end(reply.diverging.epoch)
+            ready.truncate_to = min(reply.diverging.offset, mine.offset)
+            assert ready.truncate_to >= self.high_watermark, (
+                f"leader asks to cut at {ready.truncate_to}, below committed {self.high_watermark}"
+            )
+        return ready
+
+    def on_high_watermark(self, high_watermark: int) -> Ready:
+        """A follower knows as committed what its leader does, as far as it has it."""
+        ready = Ready()
+        reached = min(high_watermark, self.log_end)
+        if reached > self.high_watermark:
+            self.high_watermark = ready.committed = reached
+        return ready
+
+    # The log
+
+    @property
+    def last_epoch(self) -> int:
+        return self._epochs[-1].epoch if self._epochs else 0
+
+    def epoch_end(self, epoch: int) -> OffsetAndEpoch:
+        """Where the largest epoch not above this one ends in our log."""
+        position = bisect_right(self._epochs, epoch, key=lambda entry: entry.epoch)
+        if position == 0:
+            return OffsetAndEpoch(self._epochs[0].offset if self._epochs else self.log_end, 0)
+        after = self._epochs[position : position + 1]
+        end = after[0].offset if after else self.log_end
+        return OffsetAndEpoch(end, self._epochs[position - 1].epoch)
+
+    def on_appended(self, *, log_end: int, epoch: int) -> None:
+        assert log_end > self.log_end
+        if not self._epochs or epoch > self.last_epoch:
+            self._epochs.append(OffsetAndEpoch(self.log_end, epoch))
+        self.log_end = log_end
+
+    def on_flushed(self, offset: int) -> Ready:
+        """A leader's log is durable up to here."""
+        ready = Ready()
+        if self.role is Role.LEADER:
+            assert self.progress is not None
+            if self.progress.on_flushed(offset):
+                self.high_watermark = ready.committed = self.progress.high_watermark
+        return ready
+
+    def on_truncated(self, log_end: int) -> None:
+        self.log_end = log_end
+        while self._epochs and self._epochs[-1].offset >= log_end:
+            self._epochs.pop()
+
+    # Asked by others
+
+    def describe(self, now: float) -> QuorumDescription:
+        """For DescribeQuorum; only the leader knows the others."""
+        voters: list[ReplicaStatus] = []
+        observers: list[ReplicaStatus] = []
+        if self.progress is not None:
+            voters, observers = self.progress.describe(log_end=self.log_end, now=now)
+        return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, voters, observers)
+
+    # Small things
+
+    def _is_sole_voter(self) -> bool:
+        return len(self.voters.voters) == 1 and self.me in self.voters
+
+    def _quorum_deadline(self) -> float:
+        """When a leader that hears of no majority must give up: it may be on the wrong side."""
+        assert self.progress is not None
+        if self._is_sole_voter():
+            return _NEVER
+        return self.progress.quorum_seen + self._timeouts.fetch * _CHECK_QUORUM_FACTOR
+
+    def _set_role(self, role: Role, now: float) -> None:
+        self.role = role
+        self._next_begin = _NEVER
+        self._has_fetched = False
+        if role is not Role.LEADER:
+            self.progress = None
+        if role is Role.FOLLOWER:
+            self._deadline = now + self._timeouts.fetch
+        else:
+            self._deadline = now + self._timeouts.election * self._random.uniform(1.0, 2.0)
+
+    def _save(self, ready: Ready) -> None:
+        ready.vote = ElectionState(self.epoch, self.leader_id, self.voted)
