@@ -1,0 +1,111 @@
+"""The leader's knowledge of a partition: how far each replica is, and so what is committed.
+
+Hot path of every produce request. Offsets are ends, exclusive. The high watermark never goes back,
+and counts a replica only once that replica has fetched in this leader's epoch (KIP-320).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class Follower:
+    log_end: int = UNKNOWN
+    log_start: int = UNKNOWN
+    caught_up_at: float = float("-inf")  # when it last had all that there was at its fetch before
+    last_fetch_at: float = float("-inf")
+    last_fetch_leader_end: int = 0
+
+
+class LeaderState:
+    """State of one leadership: from one epoch to the next."""
+
+    __slots__ = (
+        "_alone",
+        "epoch",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "isr",
+        "log_end",
+        "node_id",
+        "replicas",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        epoch: int,
+        isr: tuple[int, ...],
+        replicas: tuple[int, ...],
+        log_end: int,
+        high_watermark: int,
+    ) -> None:
+        assert node_id in replicas, f"node {node_id} leads a partition it has no replica of"
+        self.node_id = node_id
+        self.epoch = epoch
+        self.epoch_start = log_end
+        self.isr = isr
+        self.replicas = replicas
+        self.log_end = log_end
+        self.high_watermark = min(high_watermark, log_end)
+        self.followers = {replica: Follower() for replica in replicas if replica != node_id}
+        self._alone = isr == (node_id,)
+        self._advance()
+
+    def on_append(self, log_end: int) -> int:
+        """The log has grown; the high watermark after that."""
+        self.log_end = log_end
+        if self._alone:
+            self.high_watermark = log_end
+        return self.high_watermark
+
+    def on_fetch(self, replica: int, *, offset: int, log_start: int, now: float) -> int:
+        """A follower asked for `offset`, so it has all before; the high watermark after that."""
+        follower = self.followers[replica]
+        if offset >= self.log_end:
+            follower.caught_up_at = now
+        elif offset >= follower.last_fetch_leader_end:
+            follower.caught_up_at = max(follower.caught_up_at, follower.last_fetch_at)
+        follower.last_fetch_at = now
+        follower.last_fetch_leader_end = self.log_end
+        follower.log_end = offset
+        follower.log_start = log_start
+        self._advance()
+        return self.high_watermark
+
+    def on_isr(self, isr: tuple[int, ...]) -> int:
+        """The controller has agreed to another in-sync set; the high watermark after that."""
+        self.isr = isr
+        self._alone = isr == (self.node_id,)
+        self._advance()
+        return self.high_watermark
+
+    def _advance(self) -> None:
+        end = self.log_end
+        for replica in self.isr:
+            if replica != self.node_id:
+                end = min(end, self.followers[replica].log_end)
+        self.high_watermark = max(self.high_watermark, end)
+
+    def lagging(self, *, now: float, lag_seconds_max: float) -> tuple[int, ...]:
+        """In-sync replicas that have not been caught up for too long."""
+        return tuple(
+            replica
+            for replica in self.isr
+            if replica != self.node_id
+            and self.followers[replica].log_end < self.log_end
+            and now - self.followers[replica].caught_up_at > lag_seconds_max
+        )
+
+    def may_join(self, replica: int) -> bool:
+        """Whether a follower has earned its place in the in-sync set: it has all that is
+        committed, and all of the log up to where this epoch began."""
+        if replica in self.isr or replica not in self.followers:
+            return False
+        follower = self.followers[replica]
+        return follower.log_end >= max(self.high_watermark, self.epoch_start)
