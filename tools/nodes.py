@@ -185,7 +185,7 @@ class Kafka:
         controller = f"127.0.0.1:{node.controller_port}"
         settings = {
             "process.roles": "broker,controller",
-            "node.id": "1",
+            "node.id": _meta_property(self.log_folder(node), "node.id") or "1",
             "listeners": f"PLAINTEXT://{node.bootstrap},CONTROLLER://{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.log_folder(node)),
@@ -196,7 +196,7 @@ class Kafka:
             "share.coordinator.state.topic.min.isr": "1",
         }
         if self.static_voters:
-            settings["controller.quorum.voters"] = f"1@{controller}"
+            settings["controller.quorum.voters"] = f"{settings['node.id']}@{controller}"
         else:
             settings["controller.quorum.bootstrap.servers"] = controller
         settings |= node.settings
@@ -247,6 +247,14 @@ def run_java(
             f"{done.stdout}{done.stderr}"
         )
     return done
+
+
+def _meta_property(folder: Path, key: str) -> str | None:
+    """What a formatted folder says about itself."""
+    path = folder / "meta.properties"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]
+    return found[0] if found else None
 
 
 def free_port() -> int:
