@@ -96,7 +96,7 @@ fn append(columns: &mut Columns, batch: &Whole<'_>, question: &Question) -> Resu
 }
 
 fn read(data: &[u8], question: &Question, mut aborted: Aborted) -> Result<(Columns, i64), Fault> {
-    let mut columns = Columns::new();
+    let mut columns = Columns::new(data.len());
     let mut next_offset = question.from_offset;
     let mut at = 0;
     while at < data.len() {

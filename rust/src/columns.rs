@@ -135,12 +135,16 @@ pub struct Columns {
 }
 
 impl Columns {
-    pub fn new() -> Self {
+    /// `input_bytes` is how much will be read: plain values cannot be longer, so their column
+    /// never moves. Memory that stays untouched is never really taken.
+    pub fn new(input_bytes: usize) -> Self {
+        let mut values = Binary::new();
+        values.bytes.reserve(input_bytes.min(COLUMN_BYTES_MAX));
         Self {
             offsets: Vec::new(),
             timestamps: Vec::new(),
             keys: Binary::new(),
-            values: Binary::new(),
+            values,
             headers: HeaderLists {
                 ends: vec![0],
                 keys: Binary::new(),

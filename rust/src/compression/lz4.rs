@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use lz4_sys::{LZ4_compressBound, LZ4_compress_HC, LZ4_compress_default, LZ4_decompress_safe};
+use lz4_sys::{LZ4_compressBound, LZ4_compress_HC, LZ4_compress_default};
 use xxhash_rust::xxh32::xxh32;
 
 use super::Refusal;
@@ -114,24 +114,15 @@ pub fn decompress(data: &[u8], output_bytes_max: usize) -> Result<Vec<u8>, Refus
     }
 }
 
+// The C library takes a match of distance 0, which the format forbids, and yields whatever was in
+// the memory before; so blocks are read in safe Rust, and only written by the C library.
 fn block_into(out: &mut Vec<u8>, block: &[u8], block_bytes_max: usize) -> Result<(), Refusal> {
     let room = block_bytes_max.min(block.len() * RATIO_MAX);
-    out.reserve(room);
     let start = out.len();
-    // SAFETY: `room` bytes are reserved behind `start`, the call writes at most that many and says
-    // how many it wrote; both sizes are at most 4 MiB and fit a C int.
-    unsafe {
-        let written = LZ4_decompress_safe(
-            block.as_ptr() as *const c_char,
-            out.as_mut_ptr().add(start) as *mut c_char,
-            block.len() as c_int,
-            room as c_int,
-        );
-        if written < 0 {
-            return Err(corrupt());
-        }
-        out.set_len(start + written as usize);
-    }
+    out.resize(start + room, 0);
+    let written =
+        lz4_flex::block::decompress_into(block, &mut out[start..]).map_err(|_| corrupt())?;
+    out.truncate(start + written);
     Ok(())
 }
 
