@@ -1,0 +1,29 @@
+"""The log of each partition on disk, in Kafka's format.
+
+`LogDirs` has all logs of a node, `Log` is one of them. Nothing here waits for the device on its own
+account: what does is handed out as a job that a driver runs in a worker.
+"""
+
+from __future__ import annotations
+
+from headwater.storage.appends import Appended, Origin, RecordsRefused
+from headwater.storage.failures import StorageFailed
+from headwater.storage.flushing import FlushJob
+from headwater.storage.log import Log, LogSlice, TimestampedOffset
+from headwater.storage.recovery import RecoveryReport
+from headwater.storage.retention import RetiredSegment
+from headwater.storage.txn_index import AbortedTransaction
+
+__all__ = [
+    "AbortedTransaction",
+    "Appended",
+    "FlushJob",
+    "Log",
+    "LogSlice",
+    "Origin",
+    "RecordsRefused",
+    "RecoveryReport",
+    "RetiredSegment",
+    "StorageFailed",
+    "TimestampedOffset",
+]

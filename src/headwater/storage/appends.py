@@ -1,0 +1,316 @@
+"""What a leader checks and changes before a batch may go into its log.
+
+The order and the codes are Kafka's: first the frame of the batch, then the batch as a whole, then
+its records. A refused batch has changed nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater import _core
+from headwater.config import TopicConfig
+from headwater.errors import ApiError, ErrorCode
+from headwater.model import NO_TIMESTAMP, TopicPartition
+from headwater.storage.producers import Marker
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_LOG_APPEND_TIME_BIT = 0x08
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_ERRORS_SHOWN = 3
+_CRC, _ATTRIBUTES = 17, 21
+_HEADER_BYTES = 61
+_LENGTH_OVERHEAD = 12
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class Origin(Enum):
+    """Who appends."""
+
+    CLIENT = "client"
+    REPLICATION = "replication"
+    COORDINATOR = "coordinator"
+    RAFT = "raft"
+
+
+class Appended(NamedTuple):
+    """What an append did. For a duplicate: what the first one did."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int  # -1 where records keep the time their producer gave them
+    log_start: int
+    duplicate: bool
+    bytes: int
+
+
+class RecordsRefused(ApiError):
+    """Some records of a batch cannot be stored (KIP-467): all are refused, these are named."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: tuple[tuple[int, str | None], ...]
+    ) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class AppendRules:
+    """A topic's settings as appends need them, worked out once for each change."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "codec",
+        "compact",
+        "index_interval_bytes",
+        "level",
+        "log_append_time",
+        "max_message_bytes",
+        "preallocate_bytes",
+        "segment_bytes",
+        "segment_ms",
+    )
+
+    def __init__(self, config: TopicConfig, jitter_seed: int) -> None:
+        self.compact = config.compact
+        self.log_append_time = config.log_append_time
+        self.before_max_ms = config.timestamp_before_max_ms
+        self.after_max_ms = config.timestamp_after_max_ms
+        self.codec = _CODECS.get(config.compression_type)  # None: as the producer did
+        self.level = config.compression_level
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.index_interval_bytes = config.index_interval_bytes
+        self.preallocate_bytes = config.segment_bytes if config.preallocate else 0
+        jitter_max = min(config.segment_jitter_ms, config.segment_ms_max)
+        # Spread over partitions, so that they do not all roll at once; the same at every start.
+        self.segment_ms = config.segment_ms_max - (jitter_seed % jitter_max if jitter_max else 0)
+
+
+def check_produced(
+    data: Buffer, rules: AppendRules, tp: TopicPartition, *, now_ms: int, from_client: bool
+) -> _core.Batch:
+    """The one batch in `data` if it may be appended, else ApiError."""
+    try:
+        if rules.log_append_time:
+            batch = _core.validate(data, keys_required=rules.compact)
+        else:
+            earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+            batch = _core.validate(
+                data,
+                timestamp_min=max(_INT64_MIN, earliest),
+                timestamp_max=min(_INT64_MAX, latest),
+                keys_required=rules.compact,
+            )
+    except _core.CorruptBatch as corrupt:
+        raise _refusal(data, rules, tp, corrupt, from_client=from_client) from None
+    if batch.size > rules.max_message_bytes or (from_client and batch.base_offset):
+        _check_frame(data, rules, tp, from_client=from_client)
+    if from_client and (batch.is_control or (batch.producer_id >= 0 and batch.base_sequence < 0)):
+        raise _not_for_clients(batch, tp)
+    # Control records have keys of their own, and their times are the broker's.
+    if not batch.is_control and (
+        batch.keyless or batch.out_of_time or (batch.is_log_append_time and rules.log_append_time)
+    ):
+        raise _records_refusal(data, batch, rules, tp, now_ms)
+    return batch
+
+
+def stamp(
+    data: Buffer,
+    batch: _core.Batch,
+    rules: AppendRules,
+    *,
+    base_offset: int,
+    epoch: int,
+    now_ms: int,
+) -> int:
+    """Writes what the leader decides into the batch at its position; gives its max timestamp."""
+    if rules.log_append_time:
+        _core.restamp(
+            data,
+            position=batch.position,
+            base_offset=base_offset,
+            leader_epoch=epoch,
+            log_append_time=now_ms,
+        )
+        return now_ms
+    max_timestamp = batch.found_max_timestamp
+    if max_timestamp == batch.max_timestamp and not batch.is_log_append_time:
+        _core.restamp(data, position=batch.position, base_offset=base_offset, leader_epoch=epoch)
+        return max_timestamp
+    if batch.is_log_append_time:  # the time is the producer's, whatever its batch claims
+        view = memoryview(data)
+        attributes = batch.attributes & ~_LOG_APPEND_TIME_BIT
+        at = batch.position + _ATTRIBUTES
+        view[at : at + 2] = attributes.to_bytes(2, "big")
+    _core.restamp(
+        data,
+        position=batch.position,
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        max_timestamp=max_timestamp,
+    )
+    return max_timestamp
+
+
+def recompress(data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition) -> Buffer:
+    """The batch under the topic's codec."""
+    assert rules.codec is not None
+    changed = _core.recompress(data, position=batch.position, codec=rules.codec, level=rules.level)
+    if len(changed) > rules.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"Message batch size is {len(changed)} bytes in append to partition {tp} which "
+            f"exceeds the maximum configured size of {rules.max_message_bytes}.",
+        )
+    return bytearray(changed)
+
+
+def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
+    """The transaction marker in a control batch and its timestamp, or None if it is no such."""
+    view = memoryview(data)[position:]
+    record = next(iter(_core.decode(view[: _batch_size(view)], check_crc=False)), None)
+    if record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
+        return None
+    _, kind = _MARKER_KEY.unpack_from(record.key)
+    if kind not in (_ABORT, _COMMIT) or record.value is None:
+        return None
+    if len(record.value) < _MARKER_VALUE.size:
+        return None
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return Marker(kind == _ABORT, coordinator_epoch), record.timestamp
+
+
+def too_large_for_segment(size: int, rules: AppendRules, tp: TopicPartition) -> ApiError:
+    return ApiError(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"Message batch size is {size} bytes in append to partition {tp}, which exceeds the "
+        f"maximum configured segment size of {rules.segment_bytes}.",
+    )
+
+
+def _batch_size(view: memoryview) -> int:
+    return int.from_bytes(view[8:12], "big") + _LENGTH_OVERHEAD
+
+
+def _check_frame(
+    data: Buffer, rules: AppendRules, tp: TopicPartition, *, from_client: bool
+) -> None:
+    """What must hold before the checksum is even looked at."""
+    view = memoryview(data).cast("B")
+    base_offset = int.from_bytes(view[:8], "big", signed=True)
+    if from_client and base_offset != 0:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"The baseOffset of the record batch in the append to {tp} should be 0, but it is "
+            f"{base_offset}",
+        )
+    size = _batch_size(view)
+    if size > rules.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {tp} is {size} bytes which exceeds the "
+            f"maximum configured value of {rules.max_message_bytes}.",
+        )
+
+
+def _refusal(
+    data: Buffer,
+    rules: AppendRules,
+    tp: TopicPartition,
+    corrupt: _core.CorruptBatch,
+    *,
+    from_client: bool,
+) -> ApiError:
+    """Why bytes that are no good batch are refused."""
+    view = memoryview(data).cast("B")
+    if len(view) < _LENGTH_OVERHEAD or _batch_size(view) > len(view):
+        return ApiError(
+            ErrorCode.INVALID_RECORD, f"Append to {tp} must have exactly one record batch"
+        )
+    if _batch_size(view) < _HEADER_BYTES:
+        return ApiError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record batch of {_batch_size(view)} bytes in {tp} is smaller than its header",
+        )
+    if view[16] != 2:
+        return ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"Append to {tp} is only allowed to contain record batches with magic version 2",
+        )
+    try:
+        _check_frame(data, rules, tp, from_client=from_client)
+    except ApiError as refusal:
+        return refusal
+    stored = int.from_bytes(view[_CRC : _CRC + 4], "big")
+    if stored != _core.crc32c(view[_ATTRIBUTES : _batch_size(view)]):
+        return ApiError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record is corrupt (stored crc = {stored}) in topic partition {tp}.",
+        )
+    return ApiError(
+        ErrorCode.INVALID_RECORD,
+        f"Invalid record batch in topic partition {tp}: {corrupt.reason} at byte "
+        f"{corrupt.position}",
+    )
+
+
+def _not_for_clients(batch: _core.Batch, tp: TopicPartition) -> ApiError:
+    if batch.is_control:
+        text = f"Clients are not allowed to write control records in topic partition {tp}"
+    else:
+        text = (
+            f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
+            f"{batch.producer_id} in topic partition {tp}"
+        )
+    return ApiError(ErrorCode.INVALID_RECORD, text)
+
+
+def _records_refusal(
+    data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition, now_ms: int
+) -> RecordsRefused:
+    """Names the records that are wrong, and each one's first fault."""
+    view = memoryview(data).cast("B")[batch.position : batch.position + batch.size]
+    errors: list[tuple[int, str]] = []
+    invalid_timestamp = False
+    earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    for index, record in enumerate(_core.decode(view, check_crc=False)):
+        has_time = record.timestamp != NO_TIMESTAMP
+        if rules.compact and record.key is None:
+            text = f"Compacted topic cannot accept message without key in topic partition {tp}"
+            errors.append((index, text))
+        elif not rules.log_append_time and has_time:
+            if not earliest <= record.timestamp <= latest:
+                invalid_timestamp = True
+                text = (
+                    f"Timestamp {record.timestamp} of message with offset {record.offset} is out "
+                    f"of range. The timestamp should be within [{earliest}, {latest}]"
+                )
+                errors.append((index, text))
+        elif batch.is_log_append_time:
+            invalid_timestamp = True
+            text = (
+                "Invalid timestamp type in message. Producer should not set timestamp type to "
+                "LogAppendTime."
+            )
+            errors.append((index, text))
+    if invalid_timestamp:
+        message = "One or more records have been rejected due to invalid timestamp"
+        return RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, tuple(errors))
+    shown = ", ".join(
+        f"RecordError(batchIndex={index}, message='{text}')"
+        for index, text in errors[:_ERRORS_SHOWN]
+    )
+    message = (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, and "
+        f"only showing the first three errors at most: [{shown}]"
+    )
+    return RecordsRefused(ErrorCode.INVALID_RECORD, message, tuple(errors))

@@ -1,0 +1,103 @@
+"""Which leader epoch began at which offset: what replicas compare to find where they part."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from headwater.io import Disk
+from headwater.model import NO_EPOCH, NO_OFFSET, OffsetAndEpoch
+from headwater.storage import checkpoints
+
+
+class EpochCache:
+    """Epochs and their first offsets, both growing. `dirty` says that the file is behind; it is
+    written with the next flush, before the recovery point moves past what only memory knows."""
+
+    __slots__ = ("_epochs", "_starts", "dirty")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.dirty = False
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if there is none."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start: int) -> None:
+        """`epoch` begins at `start`. What contradicts this was never committed, and goes."""
+        assert epoch >= 0, f"epoch {epoch}"
+        assert start >= 0, f"start offset {start}"
+        if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
+            return
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        self.dirty = True
+
+    def end_of(self, epoch: int, log_end: int) -> OffsetAndEpoch:
+        """The largest epoch at or below this one, and where it ends; (-1, -1) if unknown."""
+        if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return OffsetAndEpoch(NO_OFFSET, NO_EPOCH)
+        if epoch == self._epochs[-1]:
+            return OffsetAndEpoch(log_end, epoch)
+        after = bisect_right(self._epochs, epoch)
+        found = self._epochs[after - 1] if after else epoch
+        return OffsetAndEpoch(self._starts[after], found)
+
+    def epoch_at(self, offset: int) -> int | None:
+        slot = bisect_right(self._starts, offset) - 1
+        return self._epochs[slot] if slot >= 0 else None
+
+    def earliest(self) -> tuple[int, int] | None:
+        return (self._epochs[0], self._starts[0]) if self._epochs else None
+
+    def truncate_from_end(self, end: int) -> None:
+        """Forgets the epochs that begin at or above `end`."""
+        while self._starts and self._starts[-1] >= end:
+            self._epochs.pop()
+            self._starts.pop()
+            self.dirty = True
+
+    def truncate_from_start(self, start: int) -> None:
+        """Forgets the epochs that end at or below `start`; the one that spans it now begins
+        there."""
+        below = bisect_right(self._starts, start)
+        if not below or (self._starts[0] == start and below == 1):
+            return
+        del self._epochs[: below - 1]
+        del self._starts[: below - 1]
+        self._starts[0] = start
+        self.dirty = True
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+        self.dirty = True
+
+    def render(self) -> bytes:
+        return checkpoints.render(f"{epoch} {start}" for epoch, start in self.entries)
+
+
+def read_epochs(disk: Disk, path: str) -> EpochCache:
+    """The cache as its file has it. A broken file counts as an empty one: recovery finds the epochs
+    of what it scans, and older ones only make a follower truncate a little further back."""
+    if not disk.exists(path):
+        return EpochCache()
+    try:
+        rows = checkpoints.parse(disk.read(path), path=path)
+        return EpochCache((int(epoch), int(start)) for epoch, start in map(str.split, rows))
+    except ValueError:
+        cache = EpochCache()
+        cache.dirty = True
+        return cache

@@ -1,0 +1,60 @@
+"""What becomes of an error of the operating system.
+
+A full disk refuses the write that hit it and nothing else: reads, deletions and administration go
+on, and they are what makes room again. Any other failure takes the whole directory offline, for a
+device that failed once cannot be believed (a second fsync may succeed without the data).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.errors import ApiError, ErrorCode
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class StorageFailed(ApiError):
+    """A log directory is no longer usable."""
+
+    def __init__(self, directory: str, reason: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {directory}: {reason}")
+        self.directory = directory
+        self.reason = reason
+
+
+class Health:
+    """Whether a log directory is online. Shared by all logs in it."""
+
+    __slots__ = ("failure", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.failure: str | None = None
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def refusal(self, error: OSError) -> ApiError:
+        """The error to raise for what the system said; takes the directory offline if it must."""
+        if error.errno in _FULL:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
+        if self.failure is None:
+            self.failure = str(error)
+        return StorageFailed(self.path, str(error))
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise StorageFailed(self.path, self.failure)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Around everything that touches the directory."""
+        self.check()
+        try:
+            yield
+        except OSError as error:
+            raise self.refusal(error) from error

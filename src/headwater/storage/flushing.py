@@ -1,0 +1,41 @@
+"""Making a log durable: what to sync is decided on the loop, the waiting is done in a worker."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from headwater.io import Disk, File
+from headwater.storage.failures import Health
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """Run it in a worker, then tell the log with `flushed`. Appends may go on meanwhile."""
+
+    disk: Disk
+    health: Health
+    upto: int  # all below is durable once it has run
+    truncations: int  # of the log when the job was made: a later one makes the job worthless
+    files: tuple[File, ...]  # segments
+    paths: tuple[str, ...]  # indexes and snapshots of rolled segments
+    epochs: tuple[str, bytes] | None  # the epoch checkpoint to write, if it changed
+    folders: tuple[str, ...]  # directories with new names in them
+
+    def run(self) -> None:
+        """Blocks until the device has it all. A failure takes the directory offline: after a
+        failed sync nobody knows what is on disk, and a second one proves nothing."""
+        with self.health.errors():
+            for file in self.files:
+                file.sync()
+            for path in self.paths:
+                with contextlib.suppress(FileNotFoundError):  # retention was quicker
+                    handle = self.disk.open(path)
+                    try:
+                        handle.sync()
+                    finally:
+                        handle.close()
+            if self.epochs is not None:
+                self.disk.write_atomically(*self.epochs)
+            for folder in self.folders:
+                self.disk.sync_dir(folder)

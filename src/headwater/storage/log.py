@@ -1,0 +1,801 @@
+"""One partition's log: an ordered list of segments with what is known about their content.
+
+Produce and replication append to it, fetch reads slices of it, retention and truncation cut its two
+ends. It has one owner and is never used from two threads; what waits for the device is handed out
+as a job. A failed append leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater import _core
+from headwater.config import TopicConfig
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Disk, FileSlice
+from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
+from headwater.storage import appends, names, recovery, retention
+from headwater.storage.appends import Appended, AppendRules, Origin
+from headwater.storage.epochs import EpochCache
+from headwater.storage.failures import Health
+from headwater.storage.flushing import FlushJob
+from headwater.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from headwater.storage.producers import ProducerStates, SentBatch, increment_sequence
+from headwater.storage.recovery import RecoveryReport
+from headwater.storage.retention import Reason, RetiredSegment
+from headwater.storage.segment import Segment
+from headwater.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from headwater.storage.txn_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_RELATIVE_MAX = 2**31 - 1
+# How many of the last batches are remembered with their places: readers at the end of a log ask
+# for the offset after a batch that was just appended, and find it here without a search.
+_RECENT_BATCHES = 256
+_by_base = attrgetter("base")
+
+
+class LogSlice(NamedTuple):
+    """Bytes of a segment file for a reader. They begin with the batch that has the offset asked
+    for and may end within a batch."""
+
+    slice: FileSlice | None
+    size: int
+    segment_base: int
+    position: int
+
+
+class TimestampedOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int  # -1 if not known
+
+
+class Log:
+    __slots__ = (
+        "_config",
+        "_dirty_folders",
+        "_disk",
+        "_older",
+        "_on_truncated",
+        "_pending_paths",
+        "_producer_expiration_ms",
+        "_recent",
+        "_rules",
+        "_segments",
+        "_snapshots",
+        "_truncations",
+        "_upto",
+        "end",
+        "epochs",
+        "health",
+        "last_flush_ms",
+        "path",
+        "producers",
+        "recovery_point",
+        "reports",
+        "size",
+        "start",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        *,
+        topic_id: bytes,
+        config: TopicConfig,
+        health: Health,
+        loaded: recovery.Loaded,
+        now_ms: int,
+        producer_expiration_ms: int,
+        on_truncated: Callable[[], None] | None,
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.tp = tp
+        self.topic_id = topic_id
+        self.health = health
+        self.start = loaded.start
+        self.end = loaded.end
+        self.recovery_point = loaded.recovery_point
+        self.last_flush_ms = now_ms
+        self.producers: ProducerStates = loaded.producers
+        self.epochs: EpochCache = loaded.epochs
+        self.reports: list[RecoveryReport] = loaded.reports
+        self._segments: list[Segment] = loaded.segments
+        self.size = sum(segment.size for segment in loaded.segments)
+        self._snapshots: list[int] = loaded.snapshots
+        self._producer_expiration_ms = producer_expiration_ms
+        self._on_truncated = on_truncated
+        self._truncations = 0
+        self._pending_paths: list[str] = []  # indexes and snapshots that no flush has seen
+        self._dirty_folders: list[str] = []
+        self._recent: dict[int, int] = {}  # base offset -> position in the active segment
+        self._older: dict[int, int] = {}  # the generation before
+        self._upto = (-1, 0, 0)  # the last bound asked for: offset, its segment's base, position
+        self.config = config
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        *,
+        topic_id: bytes,
+        config: TopicConfig,
+        now_ms: int,
+        health: Health | None = None,
+        start: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+        producer_expiration_ms: int = 86_400_000,
+        on_truncated: Callable[[], None] | None = None,
+    ) -> Log:
+        """Reads, and after an unclean stop repairs, what is in a partition's directory, making it
+        if there is none. Blocks on the device; `reports` says what was cut."""
+        is_new = not disk.exists(path)
+        if is_new:
+            disk.make_dirs(path)
+        loaded = recovery.load(
+            disk,
+            path,
+            tp,
+            start=start,
+            recovery_point=recovery_point,
+            clean=clean,
+            index_interval_bytes=config.index_interval_bytes,
+            now_ms=now_ms,
+            producer_expiration_ms=producer_expiration_ms,
+        )
+        log = cls(
+            disk,
+            path,
+            tp,
+            topic_id=topic_id,
+            config=config,
+            health=health or Health(path),
+            loaded=loaded,
+            now_ms=now_ms,
+            producer_expiration_ms=producer_expiration_ms,
+            on_truncated=on_truncated,
+        )
+        if is_new:
+            log._dirty_folders += [path, path.rpartition("/")[0]]
+        elif loaded.reports or not loaded.end:
+            log._dirty_folders.append(path)
+        return log
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._rules = AppendRules(config, _core.crc32c(self.path.encode()))
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._segments
+
+    # Appending.
+
+    def append_as_leader(
+        self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> Appended:
+        """Checks, stamps and appends. `data` is changed in place where it can be written to."""
+        if origin is not Origin.CLIENT:
+            return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
+        rules = self._rules
+        batch = appends.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
+        if batch.size != len(memoryview(data)):
+            data = self._only_batch(data, batch.size)
+        end = self.end
+        producer_id = batch.producer_id
+        first_sequence = last_sequence = -1
+        if producer_id >= 0:
+            first_sequence = batch.base_sequence
+            last_sequence = increment_sequence(first_sequence, batch.last_offset_delta)
+            sent = self.producers.find_duplicate(
+                producer_id, batch.producer_epoch, first_sequence, last_sequence
+            )
+            if sent is not None:
+                return Appended(
+                    sent.first_offset, sent.last_offset, sent.timestamp, self.start, True, 0
+                )
+            self.producers.check(batch, end, sequenced=True)
+        if rules.codec is not None and rules.codec != batch.codec:
+            data = appends.recompress(data, batch, rules, self.tp)
+        size = len(memoryview(data))
+        if size > rules.segment_bytes:
+            raise appends.too_large_for_segment(size, rules, self.tp)
+        last_offset = end + batch.last_offset_delta
+        try:
+            max_timestamp = appends.stamp(
+                data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
+            )
+        except TypeError:  # a buffer that cannot be written to
+            data = bytearray(data)
+            max_timestamp = appends.stamp(
+                data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
+            )
+        segment = self._write(data, size, end, last_offset, max_timestamp, now_ms)
+        self._took(segment, segment.size, size, end, last_offset, max_timestamp, epoch)
+        if producer_id >= 0:
+            self.producers.add(
+                producer_id,
+                batch.producer_epoch,
+                SentBatch(first_sequence, last_sequence, end, last_offset, max_timestamp),
+                transactional=batch.is_transactional,
+            )
+        self.producers.end = last_offset + 1
+        time = now_ms if rules.log_append_time else NO_TIMESTAMP
+        return Appended(end, last_offset, time, self.start, False, size)
+
+    def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended:
+        """Appends batches as their leader stored them. A batch cut short at the end is left out:
+        the next fetch brings it whole."""
+        batches = self._whole_batches(data)
+        if not batches:
+            return Appended(self.end, self.end - 1, NO_TIMESTAMP, self.start, False, 0)
+        return self._append_stamped(data, batches, now_ms=now_ms)
+
+    def _append_own(self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin) -> Appended:
+        """What the broker itself writes: coordinators' records and markers, the metadata log."""
+        rules = self._rules
+        batches = self._whole_batches(data)
+        if not batches:
+            raise ApiError(ErrorCode.INVALID_RECORD, f"Append to {self.tp} has no record batch")
+        for batch in batches:
+            if batch.size > rules.max_message_bytes:
+                raise ApiError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The record batch size in the append to {self.tp} is {batch.size} bytes which "
+                    f"exceeds the maximum configured value of {rules.max_message_bytes}.",
+                )
+        if origin is Origin.RAFT:
+            for batch in batches:
+                if batch.leader_epoch != epoch:
+                    raise ApiError(
+                        ErrorCode.INVALID_RECORD,
+                        f"Batch at {batch.base_offset} of {self.tp} has epoch "
+                        f"{batch.leader_epoch}, its leader {epoch}",
+                    )
+            return self._append_stamped(data, batches, now_ms=now_ms)
+        assert origin is Origin.COORDINATOR, f"{origin} does not lead"
+        own = bytearray(data)
+        offset = self.end
+        for batch in batches:
+            view = memoryview(own)[batch.position : batch.position + batch.size]
+            checked = appends.check_produced(view, rules, self.tp, now_ms=now_ms, from_client=False)
+            self._check_producer(checked, view, offset)
+            appends.stamp(view, checked, rules, base_offset=offset, epoch=epoch, now_ms=now_ms)
+            offset += checked.last_offset_delta + 1
+        appended = self._append_stamped(own, self._whole_batches(own), now_ms=now_ms)
+        if not rules.log_append_time:
+            return appended
+        return appended._replace(log_append_time=now_ms)
+
+    def _check_producer(self, batch: _core.Batch, view: memoryview, offset: int) -> None:
+        if batch.producer_id < 0:
+            return
+        if not batch.is_control:
+            self.producers.check(batch, offset, sequenced=False)
+            return
+        found = appends.read_marker(view)
+        if found is not None:
+            self.producers.check_marker(batch, offset, found[0])
+
+    def _whole_batches(self, data: Buffer) -> list[_core.Batch]:
+        batches, _, reason = _core.scan(data)
+        if reason is not None and reason != "truncated":
+            raise ApiError(
+                ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt ({reason}) in partition {self.tp}"
+            )
+        return batches
+
+    def _only_batch(self, data: Buffer, size: int) -> memoryview:
+        """The first batch, if what follows is not another one."""
+        view = memoryview(data).cast("B")
+        if _core.scan(view[size:], check_crc=False)[0]:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD,
+                f"Append to {self.tp} must contain exactly one record batch",
+            )
+        return view[:size]
+
+    def _append_stamped(self, data: Buffer, batches: list[_core.Batch], *, now_ms: int) -> Appended:
+        """Appends batches that have their offsets and epochs."""
+        expected = self.end
+        for batch in batches:
+            if batch.base_offset < expected:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"Unexpected offset in append to {self.tp}: {batch.base_offset} is less than "
+                    f"the next offset {expected}",
+                )
+            expected = batch.last_offset + 1
+        view = memoryview(data).cast("B")
+        total = 0
+        # More than a segment holds goes batch by batch; the usual fetch goes in one write.
+        whole = batches[-1].position + batches[-1].size <= self._rules.segment_bytes
+        for group in [batches] if whole else [[batch] for batch in batches]:
+            first, last = group[0], group[-1]
+            size = last.position + last.size - first.position
+            newest = max(batch.max_timestamp for batch in group)
+            segment = self._write(
+                view[first.position : first.position + size],
+                size,
+                first.base_offset,
+                last.last_offset,
+                newest,
+                now_ms,
+            )
+            position = segment.size
+            for batch in group:
+                self._took(
+                    segment,
+                    position,
+                    batch.size,
+                    batch.base_offset,
+                    batch.last_offset,
+                    batch.max_timestamp,
+                    batch.leader_epoch,
+                )
+                position += batch.size
+                if batch.producer_id >= 0:
+                    recovery.note_batch(self.producers, batch, data, segment.txn_index)
+            self.producers.end = self.end
+            total += size
+        base_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
+        return Appended(base_offset, last_offset, NO_TIMESTAMP, self.start, False, total)
+
+    def _write(
+        self,
+        data: Buffer,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> Segment:
+        """Puts the bytes at the end of the active segment, a new one if it is time for that."""
+        segment = self._segments[-1]
+        health = self.health
+        if health.failure is not None:
+            health.check()
+        try:
+            if segment.size + size > self._rules.segment_bytes or self._is_time_to_roll(
+                segment, last_offset, max_timestamp, now_ms
+            ):
+                segment = self._roll(base_offset, now_ms)
+            segment.file.append(data)
+        except OSError as error:
+            raise health.refusal(error) from error
+        return segment
+
+    def _took(
+        self,
+        segment: Segment,
+        position: int,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        epoch: int,
+    ) -> None:
+        """Takes note of a batch that was written."""
+        segment.appended(
+            position, size, last_offset, max_timestamp, self._rules.index_interval_bytes
+        )
+        recent = self._recent
+        if len(recent) >= _RECENT_BATCHES:
+            self._older = recent
+            self._recent = recent = {}
+        recent[base_offset] = position
+        self.end = last_offset + 1
+        self.size += size
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, base_offset)
+
+    # Rolling.
+
+    def _is_time_to_roll(
+        self, segment: Segment, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        if last_offset - segment.base > _RELATIVE_MAX:
+            return True
+        if segment.size:
+            first = segment.first_timestamp
+            if first is not None and first >= 0:
+                if max_timestamp - first > self._rules.segment_ms:
+                    return True
+            elif now_ms - segment.created_ms > self._rules.segment_ms:
+                return True
+        index_bytes = self._config.segment_index_bytes
+        return segment.entries_at_most * TIME_ENTRY_BYTES > index_bytes and (
+            len(segment.index) >= index_bytes // OFFSET_ENTRY_BYTES
+            or len(segment.time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment at the end of the log."""
+        with self.health.errors():
+            self._roll(self.end, now_ms)
+
+    def _roll(self, base: int, now_ms: int) -> Segment:
+        active = self._segments[-1]
+        base = max(base, self.end)
+        if active.base == base:
+            assert active.size == 0, f"segment {base} of {self.tp} is there already"
+            return active
+        active.seal()
+        segment = Segment.create(
+            self._disk,
+            self.path,
+            base,
+            now_ms=now_ms,
+            preallocate_bytes=self._rules.preallocate_bytes,
+        )
+        self._segments.append(segment)
+        self._pending_paths += [active.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
+        self._note_new_file()
+        self._recent, self._older = {}, {}
+        self.producers.end = base
+        self._take_snapshot()
+        return segment
+
+    def _take_snapshot(self) -> None:
+        producers = self.producers
+        if producers.end > producers.snapshot_offset:
+            self._pending_paths.append(recovery.write_snapshot(self._disk, self.path, producers))
+            if producers.end not in self._snapshots:
+                self._snapshots.append(producers.end)
+
+    def _note_new_file(self) -> None:
+        if self.path not in self._dirty_folders:
+            self._dirty_folders.append(self.path)
+
+    # Reading.
+
+    def read(
+        self, offset: int, *, bytes_max: int, upto: int, at_least_one: bool = True
+    ) -> LogSlice:
+        """Bytes from the batch that has `offset` on, up to `bytes_max` or, if the first batch
+        alone is larger and `at_least_one` is set, that batch. Never a batch that begins at or
+        after `upto`."""
+        if offset < self.start or offset > self.end:
+            raise self._out_of_range(offset)
+        if offset >= upto:
+            return LogSlice(None, 0, self._segments[-1].base, 0)
+        segments = self._segments
+        place = len(segments) - 1
+        if offset < segments[-1].base:
+            place = bisect_right(segments, offset, key=_by_base) - 1
+        first_bytes = 0
+        while True:
+            segment = segments[place]
+            position = -1
+            if place == len(segments) - 1:
+                position = self._recent.get(offset, -1)
+                if position < 0:
+                    position = self._older.get(offset, -1)
+            if position < 0:
+                found = segment.locate(offset)
+                if found is not None:
+                    position, first_bytes = found[0], found[1]
+                    break
+                place += 1  # a gap that compaction left at the end of a segment
+                if place == len(segments):
+                    return LogSlice(None, 0, segment.base, segment.size)
+                continue
+            break
+        available = self._bytes_below(upto, place) - position
+        if available <= bytes_max:
+            count = available
+        else:
+            count = bytes_max
+            if not first_bytes:
+                first_bytes = segment.batch_size(position)
+            if first_bytes > count:
+                count = min(first_bytes, available) if at_least_one else 0
+        if count <= 0:
+            return LogSlice(None, 0, segment.base, position)
+        return LogSlice(FileSlice(segment.file, position, count), count, segment.base, position)
+
+    def _bytes_below(self, upto: int, place: int) -> int:
+        """How many bytes of a segment belong to batches that begin below an offset."""
+        segment = self._segments[place]
+        if upto >= self.end:
+            return segment.size
+        if place + 1 < len(self._segments) and self._segments[place + 1].base <= upto:
+            return segment.size
+        known, base, position = self._upto
+        if known == upto and base == segment.base:
+            return position
+        position = -1
+        if place + 1 == len(self._segments):
+            position = self._recent.get(upto, self._older.get(upto, -1))
+        if position < 0:
+            found = segment.locate(upto)
+            position = found[0] if found else segment.size
+        self._upto = (upto, segment.base, position)
+        return position
+
+    def offset_bound(self, read: LogSlice) -> int:
+        """An offset at or above all that a slice may contain, found without reading it."""
+        place = bisect_right(self._segments, read.segment_base, key=_by_base) - 1
+        segment = self._segments[place]
+        bound = segment.index.first_offset_from(read.position + read.size)
+        if bound is not None:
+            return bound
+        return self._segments[place + 1].base if place + 1 < len(self._segments) else self.end
+
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [from, to)."""
+        found: list[AbortedTransaction] = []
+        place = max(0, bisect_right(self._segments, from_offset, key=_by_base) - 1)
+        for segment in self._segments[place:]:
+            entries, complete = segment.txn_index.collect(from_offset, to_offset)
+            found += entries
+            if complete:
+                break
+        return found
+
+    def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after the log's start whose timestamp is not below this one."""
+        for segment in self._segments:
+            if segment.retention_timestamp >= timestamp:
+                return self._first_not_before(segment, timestamp)
+        return None
+
+    def _first_not_before(self, segment: Segment, timestamp: int) -> TimestampedOffset | None:
+        from_offset = max(segment.time_index.lookup(timestamp), self.start)
+        for position, size, _, _, newest in segment.places(segment.index.lookup(from_offset)):
+            if newest < timestamp:
+                continue
+            data = segment.file.pread(size, position)
+            for record in _core.decode(data, check_crc=False):
+                if record.timestamp >= timestamp and record.offset >= self.start:
+                    return TimestampedOffset(record.timestamp, record.offset, _epoch_in(data))
+        return None
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp of all."""
+        segment = max(self._segments, key=attrgetter("max_timestamp"))
+        largest = segment.max_timestamp
+        if largest < 0:
+            return None
+        begin = segment.index.lookup(segment.offset_of_max_timestamp)
+        for position, size, _, _, newest in segment.places(begin):
+            if newest == largest:
+                data = segment.file.pread(size, position)
+                for record in _core.decode(data, check_crc=False):
+                    if record.timestamp == largest:
+                        return TimestampedOffset(largest, record.offset, _epoch_in(data))
+        return None
+
+    def earliest(self) -> TimestampedOffset:
+        entry = self.epochs.earliest()
+        epoch = entry[0] if entry is not None and entry[1] <= self.start else NO_EPOCH
+        return TimestampedOffset(NO_TIMESTAMP, self.start, epoch)
+
+    def latest(self) -> TimestampedOffset:
+        return TimestampedOffset(NO_TIMESTAMP, self.end, self.epochs.latest)
+
+    def _out_of_range(self, offset: int) -> ApiError:
+        return ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Received request for offset {offset} for partition {self.tp}, but we only have log "
+            f"segments in the range {self.start} to {self.end}.",
+        )
+
+    # Epochs and transactions.
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        self.epochs.assign(epoch, start_offset)
+
+    def epoch_end(self, epoch: int) -> OffsetAndEpoch:
+        """The largest epoch at or below this one and its end; (-1, -1) if there is none."""
+        return self.epochs.end_of(epoch, self.end)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where what is not yet decided begins: an open transaction, or one whose end is not yet
+        known to be replicated (`last_stable_offset` tells how far replication is)."""
+        first = self.producers.first_unstable_offset
+        return None if first is None else max(first, self.start)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where (exclusive) readers of committed data may read."""
+        self.producers.high_watermark_at(high_watermark)
+        first = self.first_unstable_offset
+        return high_watermark if first is None else min(first, high_watermark)
+
+    # The two ends.
+
+    def delete_records_before(self, offset: int) -> None:
+        """Moves the start of the log; segments below it go with the next `retire`."""
+        if offset > self.end:
+            raise self._out_of_range(offset)
+        if offset <= self.start:
+            return
+        self.start = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.start_at(offset)
+
+    def retire(self, now_ms: int, high_watermark: int) -> list[RetiredSegment]:
+        """Takes the segments out of the log that retention says must go."""
+        with self.health.errors():
+            chosen = list(
+                retention.expired(
+                    self._segments,
+                    self._config,
+                    log_start=self.start,
+                    log_end=self.end,
+                    high_watermark=high_watermark,
+                    now_ms=now_ms,
+                )
+            )
+            if not chosen:
+                return []
+            if len(chosen) == len(self._segments):
+                self._roll(self.end, now_ms)
+            retired = [self._retire(segment, reason) for segment, reason in chosen]
+            del self._segments[: len(chosen)]
+            self.size = sum(segment.size for segment in self._segments)
+            self.delete_records_before(max(self.start, self._segments[0].base))
+        return retired
+
+    def truncate_to(self, offset: int) -> list[RetiredSegment]:
+        """Drops all from `offset` on. The segments that fall away whole are handed back."""
+        if offset >= self.end:
+            self.epochs.truncate_from_end(self.end)
+            return []
+        if offset < self._segments[0].base:
+            return self.truncate_and_start_at(offset)
+        with self.health.errors():
+            retired = []
+            while self._segments[-1].base > offset:
+                retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
+            self._segments[-1].truncate_to(offset)
+            self._reset_ends(min(self.start, offset), offset)
+            self.epochs.truncate_from_end(offset)
+            self._reload_producers(offset)
+            if self._on_truncated is not None:
+                self._on_truncated()
+        return retired
+
+    def truncate_and_start_at(
+        self, offset: int, log_start: int | None = None
+    ) -> list[RetiredSegment]:
+        """Drops everything and begins anew at an offset."""
+        with self.health.errors():
+            retired = []
+            while self._segments:
+                retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
+            created_ms = self.last_flush_ms
+            self._segments.append(Segment.create(self._disk, self.path, offset, now_ms=created_ms))
+            self._note_new_file()
+            self._reset_ends(offset if log_start is None else log_start, offset)
+            self.epochs.clear()
+            self._drop_snapshots(lambda _: True)
+            self.producers.clear(offset)
+            self.producers.snapshot_offset = offset
+            if self._on_truncated is not None:
+                self._on_truncated()
+        return retired
+
+    def _reset_ends(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.size = sum(segment.size for segment in self._segments)
+        self.recovery_point = min(self.recovery_point, end)
+        self._truncations += 1
+        self._recent, self._older = {}, {}
+        self._upto = (-1, 0, 0)
+
+    def _reload_producers(self, end: int) -> None:
+        """The states as they were at a lower end."""
+        self._drop_snapshots(lambda offset: offset > end)
+        producers = self.producers
+        recovery.load_producers(
+            self._disk,
+            self.path,
+            producers,
+            self._snapshots,
+            start=self.start,
+            upto=end,
+            now_ms=self.last_flush_ms,
+            expiration_ms=self._producer_expiration_ms,
+        )
+        if producers.end < end:
+            recovery.replay_producers(producers, self._segments, producers.end, end)
+        producers.end = end
+
+    def _drop_snapshots(self, goes: Callable[[int], bool]) -> None:
+        for offset in [offset for offset in self._snapshots if goes(offset)]:
+            self._disk.remove(f"{self.path}/{names.offset_name(offset, names.SNAPSHOT)}")
+            self._snapshots.remove(offset)
+
+    def _retire(self, segment: Segment, reason: Reason) -> RetiredSegment:
+        paths = segment.rename(names.DELETED)
+        if segment.base in self._snapshots:
+            self._snapshots.remove(segment.base)
+            snapshot = segment.path(names.SNAPSHOT)
+            self._disk.rename(snapshot, snapshot + names.DELETED)
+            paths.append(snapshot + names.DELETED)
+        return RetiredSegment(
+            self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
+        )
+
+    # Durability.
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.end - self.recovery_point
+
+    def flush_job(self, upto: int | None = None) -> FlushJob | None:
+        """What makes all below `upto` (the end of the log, if not given) durable, or None if it
+        already is. Segments from `upto` on are left alone."""
+        upto = self.end if upto is None else min(upto, self.end)
+        if upto <= self.recovery_point and not self._dirty_folders and not self._pending_paths:
+            return None
+        place = max(0, bisect_right(self._segments, self.recovery_point, key=_by_base) - 1)
+        files = [s.file for s in self._segments[place:] if s.base < upto and s.size]
+        epochs = None
+        if self.epochs.dirty:
+            epochs = (f"{self.path}/{names.LEADER_EPOCHS}", self.epochs.render())
+            self.epochs.dirty = False
+        job = FlushJob(
+            disk=self._disk,
+            health=self.health,
+            upto=upto,
+            truncations=self._truncations,
+            files=tuple(files),
+            paths=tuple(self._pending_paths),
+            epochs=epochs,
+            folders=tuple(self._dirty_folders),
+        )
+        self._pending_paths.clear()
+        self._dirty_folders.clear()
+        return job
+
+    def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
+        """The job has run: what it covers need not be checked after a crash."""
+        if job.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, job.upto)
+        if now_ms is not None:
+            self.last_flush_ms = now_ms
+
+    def close(self, clean: bool) -> None:
+        """Ends the use of the log. A clean close leaves indexes, epochs and producer states on
+        disk, so that the next start reads nothing else; it does not wait for the device (that is
+        the last flush job's work)."""
+        if clean and self.health.is_online:
+            with self.health.errors():
+                self._segments[-1].seal()
+                self._take_snapshot()
+                if self.epochs.dirty:
+                    path = f"{self.path}/{names.LEADER_EPOCHS}"
+                    self._disk.write_atomically(path, self.epochs.render())
+                    self.epochs.dirty = False
+        for segment in self._segments:
+            segment.close()
+
+
+def _epoch_in(data: bytes) -> int:
+    return int.from_bytes(data[12:16], "big", signed=True)

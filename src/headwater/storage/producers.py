@@ -1,0 +1,331 @@
+"""What a log knows of its idempotent and transactional producers.
+
+The last five batches of each producer are remembered, because a producer has at most five requests
+under way: any of them may come twice and is then answered with its first offsets. Open
+transactions hold back what readers of committed data may see. The state is a function of the log:
+a snapshot of it and the batches after the snapshot give it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from headwater import _core
+from headwater.errors import ApiError, ErrorCode
+from headwater.model import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
+
+_RETAINED_BATCHES = 5
+_SEQUENCE_MAX = 2**31 - 1
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+_NONE = -1
+
+
+class SnapshotCorrupt(ValueError):
+    """A producer snapshot that cannot be trusted."""
+
+
+class SentBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its control record says."""
+
+    is_abort: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_abort: bool
+
+
+class ProducerEntry:
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.batches: list[SentBatch] = []
+        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.txn_first_offset = _NONE
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class ProducerStates:
+    """All producers of one partition, up to (exclusive) `end`."""
+
+    __slots__ = ("_entries", "_ongoing", "_tp", "_unreplicated", "end", "snapshot_offset")
+
+    def __init__(self, tp: TopicPartition, end: int = 0) -> None:
+        self._tp = tp
+        self._entries: dict[int, ProducerEntry] = {}
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id, in order of offsets
+        self._unreplicated: dict[int, int] = {}  # first offset -> offset of the marker
+        self.end = end
+        self.snapshot_offset = end  # of the newest snapshot file, or the log's start
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open, or whose end is not replicated."""
+        if not self._ongoing and not self._unreplicated:
+            return None
+        return min((*self._ongoing, *self._unreplicated))
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.txn_first_offset != _NONE
+
+    def oldest_transaction_timestamp(self) -> int:
+        """When the producer of the oldest open transaction wrote last, -1 if none is open."""
+        if not self._ongoing:
+            return NO_TIMESTAMP
+        entry = self._entries.get(self._ongoing[min(self._ongoing)])
+        return entry.last_timestamp if entry else NO_TIMESTAMP
+
+    def find_duplicate(
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
+    ) -> SentBatch | None:
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
+        for batch in entry.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def check(self, batch: _core.Batch, offset: int, *, sequenced: bool) -> None:
+        """Refuses a data batch that its producer may not append now at `offset`."""
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            return
+        epoch = batch.producer_epoch
+        if epoch < entry.epoch:
+            raise self._epoch_error(batch, offset, entry)
+        if sequenced:
+            first = batch.base_sequence
+            if epoch != entry.epoch:
+                if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                    raise ApiError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"Invalid sequence number for new epoch of producer {entry.producer_id} at "
+                        f"offset {offset} in partition {self._tp}: {epoch} (request epoch), "
+                        f"{first} (seq. number), {entry.epoch} (current producer epoch)",
+                    )
+            else:
+                last = entry.last_sequence
+                if first != last + 1 and not (first == 0 and last == _SEQUENCE_MAX):
+                    raise ApiError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"Out of order sequence number for producer {entry.producer_id} at offset "
+                        f"{offset} in partition {self._tp}: {first} (incoming seq. number), "
+                        f"{last} (current end sequence number)",
+                    )
+        if entry.txn_first_offset != _NONE and not batch.is_transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {entry.producer_id} at offset "
+                f"{offset} in partition {self._tp}",
+            )
+
+    def check_marker(self, batch: _core.Batch, offset: int, marker: Marker) -> None:
+        """Refuses the end of a transaction from a producer or a coordinator that was replaced."""
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            return
+        if batch.producer_epoch < entry.epoch:
+            raise self._epoch_error(batch, offset, entry)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {entry.producer_id} at offset {offset} "
+                f"in partition {self._tp}: {marker.coordinator_epoch} (zombie), "
+                f"{entry.coordinator_epoch} (current)",
+            )
+
+    def add(
+        self,
+        producer_id: int,
+        epoch: int,
+        batch: SentBatch,
+        *,
+        transactional: bool,
+    ) -> None:
+        """A data batch was appended."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
+        batches = entry.batches
+        if entry.epoch != epoch:
+            entry.epoch = epoch
+            batches.clear()
+        if len(batches) == _RETAINED_BATCHES:
+            del batches[0]
+        batches.append(batch)
+        entry.last_timestamp = batch.timestamp
+        if transactional and entry.txn_first_offset == _NONE:
+            entry.txn_first_offset = batch.first_offset
+            self._ongoing[batch.first_offset] = producer_id
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """A marker was appended. Says which transaction it ended, if one was open."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
+        if entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        first = entry.txn_first_offset
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.txn_first_offset = _NONE
+        if first == _NONE:
+            return None
+        return CompletedTransaction(producer_id, first, offset, marker.is_abort)
+
+    def last_stable_after(self, completed: CompletedTransaction) -> int:
+        """Up to where all is decided once this transaction is."""
+        others = [first for first, owner in self._ongoing.items() if owner != completed.producer_id]
+        return min(others) if others else completed.last_offset + 1
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        del self._ongoing[completed.first_offset]
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def high_watermark_at(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark are decided for good."""
+        if self._unreplicated:
+            done = [first for first, last in self._unreplicated.items() if last < high_watermark]
+            for first in done:
+                del self._unreplicated[first]
+
+    def start_at(self, log_start: int) -> None:
+        """The log now begins here."""
+        self.high_watermark_at(log_start)
+        self.end = max(self.end, log_start)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets producers that have been silent for so long and have nothing open."""
+        gone = [entry.producer_id for entry in self if _expired(entry, now_ms, expiration_ms)]
+        for producer_id in gone:
+            del self._entries[producer_id]
+
+    def clear(self, end: int) -> None:
+        self._entries.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.end = end
+
+    def render(self) -> bytes:
+        """The content of a snapshot file."""
+        body = bytearray(len(self._entries).to_bytes(4, "big"))
+        for entry in self:
+            last = entry.batches[-1] if entry.batches else None
+            body += _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence if last else NO_SEQUENCE,
+                last.last_offset if last else -1,
+                last.last_offset - last.first_offset if last else 0,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.txn_first_offset,
+            )
+        head = _SNAPSHOT_VERSION.to_bytes(2, "big") + _core.crc32c(body).to_bytes(4, "big")
+        return head + bytes(body)
+
+    def load(self, snapshot: bytes, offset: int, *, now_ms: int, expiration_ms: int) -> None:
+        """Replaces everything by what a snapshot at `offset` says."""
+        entries = list(read_snapshot(snapshot))
+        self.clear(offset)
+        for entry in entries:
+            if _expired(entry, now_ms, expiration_ms):
+                continue
+            self._entries[entry.producer_id] = entry
+            if entry.txn_first_offset != _NONE:
+                self._ongoing[entry.txn_first_offset] = entry.producer_id
+        self.snapshot_offset = offset
+
+    def _epoch_error(self, batch: _core.Batch, offset: int, entry: ProducerEntry) -> ApiError:
+        return ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {entry.producer_id} at offset {offset} in {self._tp} is "
+            f"{batch.producer_epoch}, which is smaller than the last seen epoch {entry.epoch}",
+        )
+
+
+def _expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.txn_first_offset == _NONE and now_ms - entry.last_timestamp >= expiration_ms
+
+
+def read_snapshot(data: bytes) -> Iterator[ProducerEntry]:
+    """The producers in a snapshot file, or SnapshotCorrupt."""
+    if len(data) < _HEAD.size:
+        raise SnapshotCorrupt(f"snapshot has {len(data)} bytes")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise SnapshotCorrupt(f"snapshot has version {version}")
+    if crc != _core.crc32c(memoryview(data)[6:]):
+        raise SnapshotCorrupt("snapshot has a wrong checksum")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise SnapshotCorrupt(f"snapshot of {count} producers has {len(data)} bytes")
+    for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = row
+        entry = ProducerEntry(producer_id)
+        entry.epoch = epoch
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.txn_first_offset = first if first >= 0 else _NONE
+        if offset >= 0:
+            first_sequence = decrement_sequence(sequence, delta)
+            entry.batches.append(
+                SentBatch(first_sequence, sequence, offset - delta, offset, timestamp)
+            )
+        yield entry
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """Sequences wrap from the largest 32-bit number to 0."""
+    return sequence - by if sequence >= by else _SEQUENCE_MAX - (by - sequence) + 1
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    if sequence > _SEQUENCE_MAX - by:
+        return by - (_SEQUENCE_MAX - sequence) - 1
+    return sequence + by

@@ -1,0 +1,72 @@
+"""Which segments of a log have outlived its settings, and how they leave."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from headwater.config import TopicConfig
+from headwater.io import Disk
+from headwater.storage.failures import Health
+from headwater.storage.segment import Segment
+
+
+class Reason(Enum):
+    LOG_START = "log start"
+    SIZE = "retention.bytes"
+    TIME = "retention.ms"
+    TRUNCATION = "truncation"
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredSegment:
+    """A segment that is out of the log; its files have the suffix `.deleted`. `delete` removes
+    them: in a worker, after `file.delete.delay.ms`, so that readers that still have it finish."""
+
+    disk: Disk
+    health: Health
+    base: int
+    size: int
+    reason: Reason
+    paths: tuple[str, ...]
+
+    def delete(self) -> None:
+        with self.health.errors():
+            for path in self.paths:
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.remove(path)
+
+
+def expired(
+    segments: list[Segment],
+    config: TopicConfig,
+    *,
+    log_start: int,
+    log_end: int,
+    high_watermark: int,
+    now_ms: int,
+) -> Iterator[tuple[Segment, Reason]]:
+    """The segments to retire, from the oldest on. None that reaches above the high watermark, and
+    not the last one while it is empty."""
+    surplus = sum(segment.size for segment in segments) - config.retention_bytes
+    for place, segment in enumerate(segments):
+        is_last = place + 1 == len(segments)
+        upper = log_end if is_last else segments[place + 1].base
+        if high_watermark < upper or (is_last and not segment.size):
+            return
+        if not is_last and segments[place + 1].base <= log_start:
+            reason = Reason.LOG_START
+        elif not config.delete:
+            return
+        elif config.retention_bytes >= 0 and surplus >= segment.size:
+            reason = Reason.SIZE
+        elif (
+            config.retention_ms >= 0 and now_ms - segment.retention_timestamp > config.retention_ms
+        ):
+            reason = Reason.TIME
+        else:
+            return
+        surplus -= segment.size
+        yield segment, reason

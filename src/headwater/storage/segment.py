@@ -1,0 +1,308 @@
+"""One file of batches with its indexes: the unit in which a log grows, is searched and is dropped.
+
+Nothing is opened or read before it is needed: a thousand idle partitions cost a thousand of these
+objects and no descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from struct import Struct
+
+from headwater import _core
+from headwater.io import Disk, File
+from headwater.model import NO_TIMESTAMP
+from headwater.storage import names
+from headwater.storage.offset_index import OffsetIndex
+from headwater.storage.time_index import TimeIndex
+from headwater.storage.txn_index import TransactionIndex
+
+# Base offset, length, last offset delta, max timestamp: what a search looks at in a batch header.
+_PLACE = Struct(">qi11xi8xq")
+_LENGTH = Struct(">8xi")
+_LENGTH_OVERHEAD = 12  # base offset and the length itself are not in the length
+HEADER_BYTES = 61
+# One index interval and the header after it, so that a search mostly takes one read.
+_SEARCH_BYTES = 4096 + HEADER_BYTES
+_SCAN_BYTES = 4 * 1024 * 1024
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "base",
+        "bytes_since_index",
+        "created_ms",
+        "dirty",
+        "folder",
+        "index",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(self, disk: Disk, folder: str, base: int, *, size: int, created_ms: int) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.base = base
+        self.size = size
+        self.created_ms = created_ms
+        self.bytes_since_index = 0
+        self.dirty = False  # whether the index files are behind
+        self._file: File | None = None
+        self._first_timestamp: int | None = None
+        self._max_timestamp: int | None = None
+        self._offset_of_max_timestamp = base
+        self.index = OffsetIndex(disk, self.path(names.INDEX), base)
+        self.time_index = TimeIndex(disk, self.path(names.TIME_INDEX), base)
+        self.txn_index = TransactionIndex(disk, self.path(names.TXN_INDEX))
+
+    @classmethod
+    def create(
+        cls, disk: Disk, folder: str, base: int, *, now_ms: int, preallocate_bytes: int = 0
+    ) -> Segment:
+        """Makes the files of an empty segment. Whatever had these names goes."""
+        segment = cls(disk, folder, base, size=0, created_ms=now_ms)
+        for suffix in names.SEGMENT_SUFFIXES:
+            if disk.exists(segment.path(suffix)):
+                disk.remove(segment.path(suffix))
+        segment.index.reset()
+        segment.time_index.reset()
+        segment._max_timestamp = NO_TIMESTAMP
+        try:
+            segment._file = disk.open(
+                segment.path(names.LOG), create=True, preallocate_bytes=preallocate_bytes
+            )
+            segment.index.save()
+            segment.time_index.save()
+        except OSError:
+            for suffix in names.SEGMENT_SUFFIXES:  # a half-made segment would be found at start
+                with contextlib.suppress(OSError):
+                    disk.remove(segment.path(suffix))
+            raise
+        segment.index.unload()
+        segment.time_index.unload()
+        return segment
+
+    @classmethod
+    def find(cls, disk: Disk, folder: str, base: int) -> Segment:
+        """A segment that is there."""
+        path = f"{folder}/{names.offset_name(base, names.LOG)}"
+        return cls(disk, folder, base, size=disk.size(path), created_ms=disk.modified_ms(path))
+
+    def path(self, suffix: str) -> str:
+        return f"{self.folder}/{names.offset_name(self.base, suffix)}"
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path(names.LOG))
+        return self._file
+
+    # What the batches' timestamps say; read from the files only if somebody asks.
+
+    @property
+    def max_timestamp(self) -> int:
+        if self._max_timestamp is None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last()
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the batch that has the largest timestamp."""
+        return self._offset_of_max_timestamp if self.max_timestamp >= 0 else self.base
+
+    @property
+    def retention_timestamp(self) -> int:
+        """The largest timestamp of a record; where none has one, when the file last changed."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._disk.modified_ms(self.path(names.LOG))
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """That of the first batch, from which on the time to roll counts."""
+        if self._first_timestamp is None and self.size:
+            for _, _, _, _, timestamp in self.places(0):
+                self._first_timestamp = timestamp
+                break
+        return self._first_timestamp
+
+    @property
+    def entries_at_most(self) -> int:
+        """A bound on the entries of each index that needs no look at them."""
+        return self.size // HEADER_BYTES
+
+    # Writing.
+
+    def appended(
+        self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
+    ) -> None:
+        """Takes note of a batch that was written at `position`."""
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        known = self._max_timestamp
+        if known is None:
+            known = self.max_timestamp
+        if max_timestamp > known:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self.bytes_since_index > interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        self.size = position + size
+        self.dirty = True
+
+    def seal(self) -> None:
+        """Writes the indexes, the last timestamp among them. Further appends stay possible."""
+        if not self.dirty:
+            return
+        if self.size:
+            self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.index.save()
+        self.time_index.save()
+        if self._file is not None:
+            self._file.truncate(self.size)  # gives back what was preallocated
+        self.index.unload()
+        self.time_index.unload()
+        self.dirty = False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the batch that has this offset and all after it."""
+        found = self.locate(offset)
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        if found is not None:
+            self.cut_at(found[0])
+        self.bytes_since_index = 0
+        timestamp, last_offset = self.time_index.last()
+        for _, _, _, last, batch_timestamp in self.places(self.index.lookup(last_offset)):
+            if batch_timestamp > timestamp:
+                timestamp, last_offset = batch_timestamp, last
+        self._max_timestamp, self._offset_of_max_timestamp = timestamp, last_offset
+
+    def cut_at(self, position: int) -> None:
+        self.file.truncate(position)
+        self.size = position
+        self.dirty = True
+        if not position:
+            self._first_timestamp = None
+
+    def start_reindexing(self) -> None:
+        """Empties all that is derived from the batches, to be told of each of them again."""
+        self.index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self.bytes_since_index = 0
+        self._first_timestamp = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base
+
+    def rename(self, suffix: str) -> list[str]:
+        """Gives all files this further suffix; says which there are now."""
+        renamed = []
+        for kind in names.SEGMENT_SUFFIXES:
+            path = self.path(kind)
+            if self._disk.exists(path):
+                self._disk.rename(path, path + suffix)
+                renamed.append(path + suffix)
+        return renamed
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.index.unload()
+        self.time_index.unload()
+
+    # Searching.
+
+    def places(self, position: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """(position, size, base offset, last offset, max timestamp) of every batch from here on.
+        Reads headers only: of a large batch, nothing but its header."""
+        file, end = self.file, self.size
+        chunk, chunk_start = b"", position
+        while position + HEADER_BYTES <= end:
+            at = position - chunk_start
+            if at + HEADER_BYTES > len(chunk):
+                chunk = file.pread(min(_SEARCH_BYTES, end - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < HEADER_BYTES:
+                    return
+            base, length, delta, timestamp = _PLACE.unpack_from(chunk, at)
+            size = length + _LENGTH_OVERHEAD
+            if size < HEADER_BYTES or position + size > end:
+                return
+            yield position, size, base, base + delta, timestamp
+            position += size
+
+    def locate(self, offset: int) -> tuple[int, int, int] | None:
+        """(position, size, base offset) of the first batch that ends at or after `offset`."""
+        for position, size, base, last, _ in self.places(self.index.lookup(offset)):
+            if last >= offset:
+                return position, size, base
+        return None
+
+    def batch_size(self, position: int) -> int:
+        return _whole_size(self.file.pread(HEADER_BYTES, position), 0)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, which must be known to be good."""
+        end = self.base
+        for _, _, _, last, _ in self.places(self.index.last_position()):
+            end = last + 1
+        return end
+
+    def scan(self, position: int = 0, end: int | None = None, *, check_crc: bool) -> Scan:
+        return Scan(self, position, self.size if end is None else end, check_crc=check_crc)
+
+
+class Scan:
+    """All batches of a stretch of a segment, in turn, reading all bytes in large chunks. When it
+    ends, `position` says how far whole and good batches reach and `reason` why it is not the end,
+    if it is not."""
+
+    __slots__ = ("_check_crc", "_end", "_segment", "position", "reason")
+
+    def __init__(self, segment: Segment, position: int, end: int, *, check_crc: bool) -> None:
+        self._segment = segment
+        self._end = end
+        self._check_crc = check_crc
+        self.position = position
+        self.reason: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, _core.Batch, bytes]]:
+        """(position in the file, header, the chunk in which it lies at `batch.position`)."""
+        file, end = self._segment.file, self._end
+        chunk_bytes = _SCAN_BYTES
+        while self.position < end:
+            start = self.position
+            chunk = file.pread(min(chunk_bytes, end - start), start)
+            batches, reached, reason = _core.scan(chunk, check_crc=self._check_crc)
+            for batch in batches:
+                yield start + batch.position, batch, chunk
+                self.position = start + batch.position + batch.size
+            self.position = start + reached
+            chunk_bytes = _SCAN_BYTES
+            if reason is None:
+                continue
+            size = _whole_size(chunk, reached)
+            if reason != "truncated" or self.position + size > end:
+                self.reason = reason
+                return
+            chunk_bytes = max(size, _SCAN_BYTES)  # a batch that does not fit the chunk
+
+
+def _whole_size(chunk: bytes, position: int) -> int:
+    """The size that a header claims; that of a header if not even this is there."""
+    if len(chunk) - position < HEADER_BYTES:
+        return HEADER_BYTES
+    return int(_LENGTH.unpack_from(chunk, position)[0]) + _LENGTH_OVERHEAD

@@ -1,0 +1,81 @@
+"""The aborted transactions that end in a segment, so that readers of committed data skip them."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from headwater.io import Disk
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_BYTES = 34
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the abort marker
+    last_stable_offset: int  # exclusive, as it was when the marker came
+
+
+class TransactionIndex:
+    """Made with the first abort; most segments never have one."""
+
+    __slots__ = ("_disk", "_entries", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            self._entries = []
+            if self._disk.exists(self.path):
+                data = self._disk.read(self.path)
+                whole = data[: len(data) - len(data) % ENTRY_BYTES]
+                self._entries = [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(whole)]
+        return self._entries
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        entries = self.entries()
+        assert not entries or entries[-1].last_offset < transaction.last_offset
+        file = self._disk.open(self.path, create=True)
+        try:
+            file.pwrite(_ENTRY.pack(_VERSION, *transaction), len(entries) * ENTRY_BYTES)
+        finally:
+            file.close()
+        entries.append(transaction)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions that end at or above `offset`."""
+        entries = self.entries()
+        keep = len(entries)
+        while keep and entries[keep - 1].last_offset >= offset:
+            keep -= 1
+        if keep < len(entries):
+            del entries[keep:]
+            self._disk.truncate(self.path, keep * ENTRY_BYTES)
+
+    def reset(self) -> None:
+        self._entries = []
+        if self._disk.exists(self.path):
+            self._disk.truncate(self.path, 0)
+
+    def is_sane(self, base: int) -> bool:
+        if not self._disk.exists(self.path):
+            return True
+        if self._disk.size(self.path) % ENTRY_BYTES:
+            return False
+        return all(base <= entry.last_offset for entry in self.entries())
+
+    def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that overlap [from, to), and whether later segments cannot have more of them."""
+        found = []
+        for entry in self.entries():
+            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= to_offset:
+                return found, True
+        return found, False
