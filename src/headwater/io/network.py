@@ -315,9 +315,12 @@ class SocketNetwork:
         self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
     ) -> SocketListener:
         loop = asyncio.get_running_loop()
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -326,9 +329,10 @@ class SocketNetwork:
             sock.setblocking(False)
             sock.bind(address)
             sock.listen(backlog)
-        except OSError:
+        except OSError as error:
             sock.close()
-            raise
+            # The kernel does not say which of several addresses it refused.
+            raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
         return SocketListener(sock, loop, accept)
 
     async def connect(
