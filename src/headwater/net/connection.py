@@ -85,7 +85,7 @@ class Connection(Receiver):
         self.session: object | None = None  # what the broker remembers of this connection
         self.active_at = server.now()
         self.gone = False
-        self.on_gone: list[Callable[[], None]] = []
+        self.on_gone: dict[Callable[[], None], None] = {}  # in order, as the simulator needs it
         self._server = server
         self._limits: NetLimits = server.limits
         self._dispatch = dispatch
@@ -274,6 +274,6 @@ class Connection(Receiver):
             self._large = None
         self._waiting.clear()
         self._server.forget(self)
-        for callback in self.on_gone:
+        for callback in tuple(self.on_gone):
             callback()
         self.on_gone.clear()

@@ -21,7 +21,7 @@ class Server:
     def __init__(self, host: Host, limits: NetLimits, log: LogLine) -> None:
         self.limits = limits
         self.now = host.clock.monotonic
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # ordered, so that a run can be repeated
         self.listeners: dict[str, Listener] = {}
         self._host = host
         self._log = log
@@ -43,7 +43,7 @@ class Server:
 
     def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
         connection = Connection(stream, listener, self, dispatch)
-        self.connections.add(connection)
+        self.connections[connection] = None
         ip = stream.peer.host
         self._per_ip[ip] += 1
         if len(self.connections) > self.limits.connections_max:
@@ -59,7 +59,7 @@ class Server:
         asyncio.get_running_loop().call_soon(connection.refuse, reason)
 
     def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         ip = connection.stream.peer.host
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:

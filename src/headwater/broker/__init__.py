@@ -1,0 +1,1 @@
+"""The broker: puts machines, log and network together. `node.py` knows them all."""
