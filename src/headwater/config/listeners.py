@@ -12,6 +12,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _LISTENER = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 _VOTER = r"(\d+)@(.+):(\d+)"
+_HOST = r"\[?[0-9a-zA-Z\-%._:]+\]?"
 _PORT_MAX = 65535
 
 
@@ -43,8 +44,6 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
             raise ConfigError(
                 key, text, f"expected NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}"
             )
-        if name.strip().upper() in protocols:
-            raise ConfigError(key, text, f"expected listener {name.strip().upper()} only once")
         protocols[name.strip().upper()] = protocol.strip().upper()
     return protocols
 
@@ -126,7 +125,7 @@ def parse_connection_overrides(key: str, text: str) -> dict[str, int]:
     overrides: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = item.rpartition(":")
-        if not host or not count.strip().isdigit():
+        if not re.fullmatch(_HOST, host.strip()) or not count.strip().isdigit():
             raise ConfigError(key, text, "expected host:count,host:count,...")
         overrides[host.strip().strip("[]")] = int(count)
     return overrides

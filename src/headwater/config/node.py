@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from headwater.config.catalog import broker_definition
+from headwater.config.definition import parse
 from headwater.config.implied import implied_properties
 from headwater.config.known import warnings_for
 from headwater.config.layers import BrokerLayers
@@ -227,6 +229,10 @@ def node_config(
     layers = BrokerLayers(
         dynamic_broker or {}, dynamic_default or {}, given | implied_properties(given)
     )
+    for key, text in layers.merged.items():
+        definition = broker_definition(key)
+        if definition is not None:
+            parse(definition._replace(name=key), text)
     addresses = _addresses(layers, map_given="listener.security.protocol.map" in given)
     values: dict[str, Any] = {
         name: addresses[name] if name in addresses else layers.value(name.replace("_", "."))

@@ -21,7 +21,8 @@ def check_node(config: NodeConfig) -> None:
     _check_log(config)
     _check_network(config)
     _check_replication(config)
-    check_group_bounds(config)
+    _check_groups(config)
+    _check_group_bounds(config)
 
 
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
@@ -91,6 +92,15 @@ def _check_listeners(config: NodeConfig) -> None:
                 name,
                 "expected a protocol for it in listener.security.protocol.map",
             )
+    early = config.value("early.start.listeners") or ()
+    assert isinstance(early, tuple)
+    for name in early:
+        _require(
+            name.upper() in listening | set(config.controller_listener_names),
+            "early.start.listeners",
+            name,
+            "expected only names that are in listeners or controller.listener.names",
+        )
     if not config.is_broker:
         _require(
             not config.broker_listeners,
@@ -140,6 +150,25 @@ def _check_advertised(config: NodeConfig, listening: set[str]) -> None:
         config.inter_broker_listener_name,
         "expected only one of this and security.inter.broker.protocol",
     )
+    _check_inter_broker_sasl(config)
+
+
+def _check_inter_broker_sasl(config: NodeConfig) -> None:
+    if not config.listener_security_protocol_map[config.inter_broker_listener_name].startswith(
+        "SASL"
+    ):
+        return
+    listener = config.inter_broker_listener_name.lower()
+    override = config.layers.merged.get(f"listener.name.{listener}.sasl.enabled.mechanisms")
+    enabled = override.split(",") if override else config.value("sasl.enabled.mechanisms")
+    mechanism = config.value("sasl.mechanism.inter.broker.protocol")
+    assert isinstance(enabled, tuple | list)
+    _require(
+        mechanism in enabled,
+        "sasl.mechanism.inter.broker.protocol",
+        mechanism,
+        f"expected one of sasl.enabled.mechanisms, {','.join(enabled)}",
+    )
 
 
 def _check_log(config: NodeConfig) -> None:
@@ -162,6 +191,9 @@ def _check_log(config: NodeConfig) -> None:
         "log.cleaner.dedupe.buffer.size",
         config.log_cleaner_dedupe_buffer_size,
         f"expected more than 1 MiB for each of {config.log_cleaner_threads} cleaner threads",
+    )
+    _require(
+        config.log_cleaner_threads > 0, "log.cleaner.threads", 0, "expected at least 1 at the start"
     )
     for directory in config.cordoned_log_dirs:
         _require(
@@ -208,11 +240,44 @@ def _check_replication(config: NodeConfig) -> None:
         ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
     ):
         _require(wait <= value, key, value, f"expected at least replica.fetch.wait.max.ms, {wait}")
+
+
+_ASSIGNORS = {
+    "group.consumer.assignors": ("uniform", "range"),
+    "group.share.assignors": ("simple",),
+}
+_CODEC_MAX = 4  # none, gzip, snappy, lz4, zstd
+
+
+def _check_groups(config: NodeConfig) -> None:
+    protocols = config.group_coordinator_rebalance_protocols
     _require(
-        config.broker_heartbeat_interval_ms <= config.broker_session_timeout_ms // 2,
-        "broker.heartbeat.interval.ms",
-        config.broker_heartbeat_interval_ms,
-        f"expected at most half of broker.session.timeout.ms, {config.broker_session_timeout_ms}",
+        "classic" in protocols,
+        "group.coordinator.rebalance.protocols",
+        ",".join(protocols),
+        "expected classic among them",
+    )
+    for key, names in _ASSIGNORS.items():
+        given = config.value(key)
+        assert isinstance(given, tuple)
+        _require(
+            set(given) <= set(names),
+            key,
+            ",".join(given),
+            f"expected names out of {', '.join(names)}",
+        )
+    for key in (
+        "offsets.topic.compression.codec",
+        "share.coordinator.state.topic.compression.codec",
+    ):
+        codec = config.value(key)
+        assert isinstance(codec, int)
+        _require(0 <= codec <= _CODEC_MAX, key, codec, f"expected 0 to {_CODEC_MAX}")
+    _require(
+        config.group_share_max_share_sessions >= config.group_share_max_size,
+        "group.share.max.share.sessions",
+        config.group_share_max_share_sessions,
+        f"expected at least group.share.max.size, {config.group_share_max_size}",
     )
 
 
@@ -233,7 +298,7 @@ BOUNDED_GROUP_SETTINGS = (
 )
 
 
-def check_group_bounds(config: NodeConfig) -> None:
+def _check_group_bounds(config: NodeConfig) -> None:
     """Each group setting lies between its bounds, and a heartbeat fits into its session."""
 
     def number(key: str) -> int:
@@ -262,5 +327,3 @@ def check_group_bounds(config: NodeConfig) -> None:
         )
     key, high = "group.streams.num.standby.replicas", number("group.streams.max.standby.replicas")
     _require(number(key) <= high, key, number(key), f"expected at most {high}")
-    key, low = "group.max.session.timeout.ms", config.group_min_session_timeout_ms
-    _require(number(key) >= low, key, number(key), f"expected at least {low}, the minimum")

@@ -84,7 +84,7 @@ _DURATION = (
     r"(?:T(?=.)(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?)"
 )
 _VOTER = r"\d+@.+:\d{1,5}"
-_SERVER = r"(?:\[[0-9a-fA-F:%.]+\]|[^:\[\]]+):\d{1,5}"
+_SERVER = r"(?:\[[0-9a-zA-Z\-%._:]+\]|[0-9a-zA-Z\-%._]+):\d{1,5}"
 
 
 def _all_match(pattern: str, value: ConfigValue) -> bool:

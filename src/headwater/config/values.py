@@ -53,6 +53,8 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> ConfigValue:
         if not _DECIMAL.fullmatch(trimmed):
             raise ConfigError(name, text, "expected a number")
         return float(trimmed.rstrip("fFdD"))
+    if kind is ConfigType.CLASS and not trimmed:
+        raise ConfigError(name, text, "expected the name of a class")
     return trimmed
 
 
