@@ -1,0 +1,82 @@
+"""The entrance: finds the subcommand, runs it, and turns refusals into a line and an exit code.
+
+`headwater --help` is asked for more often than anything else, so a subcommand's module is loaded
+only when its name stands on the command line.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
+
+from headwater import __version__
+from headwater.cli.errors import USAGE, CommandError
+
+# In the order in which a user meets them; the module is named after the command.
+COMMANDS = {
+    "start": "run a node",
+    "version": "what is installed here",
+}
+
+_EXAMPLES = """\
+examples:
+  headwater start                              a node on 127.0.0.1:9092
+  headwater start --memory                     the same, without files
+  headwater COMMAND --help                     more of each
+
+exit code: 0 all is well, 1 it could not be done, 2 it was asked in a way that cannot be
+"""
+
+_INTERRUPTED = 130  # as a shell says it of a command that Ctrl-C ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser(given)
+    try:
+        options = parser.parse_args(given)
+        if options.command is None:
+            parser.print_help()
+            return USAGE
+        code: int = options.run(options)
+    except CommandError as error:
+        print(f"headwater {options.command}: {error}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough. Nothing more may be written to it,
+        # not even by the interpreter as it ends.
+        sys.stdout = None
+        return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _parser(given: Sequence[str]) -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="headwater",
+        description="An event streaming platform that speaks Apache Kafka's protocol.",
+        epilog=_EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"headwater {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    called = next((word for word in given if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == called:
+            import_module(f"headwater.cli.{name}").define(command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

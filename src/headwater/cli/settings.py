@@ -1,0 +1,106 @@
+"""The settings of a node from the command line: a file, `--set`, and the short options.
+
+What is typed wins over what stands in the file. Kafka's names are used throughout; `--data` and
+`--listen` are only short for `log.dirs` and `listeners`.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from headwater.cli.errors import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from headwater.config import NodeConfig
+
+DATA_DEFAULT = "headwater-data"
+MEMORY_DATA = "/memory"  # a name on the disk that lives in memory
+
+
+def add_settings_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"where to keep the data (log.dirs; default: ./{DATA_DEFAULT})",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings in Kafka's server.properties format"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one setting, by Kafka's name; may be given many times and wins over the file",
+    )
+
+
+def read_settings(
+    options: Namespace, *, listen: str | None = None, memory: bool = False
+) -> dict[str, str]:
+    """The user's keys and values, and where the data is kept if they do not say."""
+    properties = _from_file(options.config) if options.config else {}
+    for item in options.set:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"--set {item}: expected KEY=VALUE", code=USAGE)
+        properties[key.strip()] = value.strip()
+    if memory:
+        if options.data:
+            raise CommandError("--memory keeps no files: leave out --data", code=USAGE)
+        for key in ("log.dir", "metadata.log.dir"):
+            properties.pop(key, None)
+        properties["log.dirs"] = MEMORY_DATA
+    elif options.data:
+        properties["log.dirs"] = os.path.abspath(options.data)
+    elif not properties.get("log.dirs") and not properties.get("log.dir"):
+        properties["log.dirs"] = os.path.abspath(DATA_DEFAULT)
+    if listen is not None:
+        properties["listeners"] = _listeners(listen, properties)
+    return properties
+
+
+def check_settings(properties: dict[str, str]) -> NodeConfig:
+    from headwater.config import ConfigError, node_config
+
+    try:
+        return node_config(properties)
+    except ConfigError as error:
+        raise CommandError(str(error), code=USAGE) from None
+
+
+def _from_file(path: str) -> dict[str, str]:
+    from headwater.config.properties import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"--config {path}: {reason.lower()}", code=USAGE) from None
+    except ValueError as error:
+        raise CommandError(f"--config {path}: {error}", code=USAGE) from None
+
+
+def _listeners(listen: str, properties: dict[str, str]) -> str:
+    """`--listen` takes the place of every listener but those of the controller."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise CommandError(
+            f"--listen {listen}: expected HOST:PORT such as 127.0.0.1:9092, "
+            "127.0.0.1:0 for any free port, or :9092 for every interface",
+            code=USAGE,
+        )
+    controllers = {
+        name.strip().upper()
+        for name in properties.get("controller.listener.names", "").split(",")
+        if name.strip()
+    }
+    kept = [
+        item.strip()
+        for item in properties.get("listeners", "").split(",")
+        if item.partition("://")[0].strip().upper() in controllers
+    ]
+    return ",".join([f"PLAINTEXT://{host}:{port}", *kept])

@@ -1,0 +1,56 @@
+"""Fixtures that tests of several folders share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from headwater.testing import EmbeddedBroker
+    from tests.wire import Wire
+
+MakeBroker = Callable[..., "EmbeddedBroker"]
+
+
+@pytest.fixture
+def make_broker() -> Iterator[MakeBroker]:
+    """Starts brokers with settings of their own; they end with the test."""
+    from headwater.testing import EmbeddedBroker
+
+    with ExitStack() as brokers:
+
+        def make(settings: dict[str, str] | None = None, **options: Any) -> EmbeddedBroker:
+            return brokers.enter_context(EmbeddedBroker(settings, **options))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shared_broker() -> Iterator[EmbeddedBroker]:
+    """One broker for every test that needs nothing but topics of its own."""
+    from headwater.testing import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def wire(shared_broker: EmbeddedBroker) -> Iterator[Wire]:
+    """A connection to the shared broker."""
+    from tests.wire import Wire
+
+    with Wire(shared_broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    import re
+    import uuid
+
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:80]
+    return f"{name}-{uuid.uuid4().hex[:8]}"

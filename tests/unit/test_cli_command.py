@@ -1,0 +1,110 @@
+"""The command without a node: what it says, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater import __version__
+from headwater.cli.main import COMMANDS, main
+
+
+def run(*arguments: str) -> int:
+    """The exit code, also where argparse ends the process by itself."""
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith(f"usage: headwater {command}")
+
+
+def test_help_lists_every_command_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {command} " in shown for command in COMMANDS)
+    assert "examples:" in shown
+
+
+def test_without_a_command_help_is_shown_and_the_exit_code_is_two(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run() == 2
+    assert "examples:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [("no-such",), ("start", "--no-such"), ("start", "extra")])
+def test_what_nobody_knows_is_refused_with_exit_code_two(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    assert "headwater" in capsys.readouterr().err
+
+
+def test_help_loads_no_part_of_a_node() -> None:
+    """What `--help` costs is what it imports, whatever machine it is measured on."""
+    check = (
+        "import sys; from headwater.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'asyncio', 'socket', 'ssl', 'logging', 'typing', 'dataclasses', 'inspect'}\n"
+        "ours = {m for m in sys.modules if m.startswith('headwater')}\n"
+        "ours -= {'headwater', 'headwater.cli', 'headwater.cli.main', 'headwater.cli.errors'}\n"
+        "sys.exit(f'{heavy & set(sys.modules)} {ours}' if heavy & set(sys.modules) or ours else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("version") == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["headwater", __version__]
+    assert run("version", "--output", "json") == 0
+    assert json.loads(capsys.readouterr().out)["headwater"] == __version__
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"headwater {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("--set", "num.partitions=many"), ("num.partitions", "'many'", "expected")),
+        (("--set", "num.partitions=0"), ("num.partitions", "0", "expected")),
+        (("--set", "log.retention.housr=1"), ("log.retention.housr", "log.retention.hours")),
+        (("--set", "num.partitions"), ("--set num.partitions", "KEY=VALUE")),
+        (("--listen", "9092"), ("--listen 9092", "HOST:PORT")),
+        (("--listen", "localhost:99999"), ("--listen localhost:99999", "HOST:PORT")),
+        (("--memory", "--data", "somewhere"), ("--memory", "--data")),
+        (("--config", "no/such/file"), ("--config no/such/file", "no such file")),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_line_and_exit_code_two(
+    arguments: tuple[str, ...], names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("start", *arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert shown.err.startswith("headwater start: ")
+    assert all(name in shown.err for name in names), shown.err
+
+
+def test_a_file_that_is_no_properties_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=\\u12\n")
+    assert run("start", "--config", str(path)) == 2
+    assert str(path) in capsys.readouterr().err
