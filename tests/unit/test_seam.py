@@ -47,13 +47,12 @@ FORBIDDEN_CALLS = {
     "datetime.now",
     "datetime.datetime.now",
     "datetime.utcnow",
-    "asyncio.sleep",
     "asyncio.open_connection",
     "asyncio.start_server",
     "asyncio.to_thread",
 }
-# `random.Random` is a type that machines take in their constructor; the module's own functions are
-# one generator shared by everybody.
+# A machine takes a `Random` in its constructor; the module's own functions are one generator that
+# everybody shares. Waiting on the loop is fine: the simulator's loop has the simulator's time.
 RANDOM_ALLOWED = {"Random"}
 OS_ALLOWED = {"fspath", "PathLike", "path", "sep"}
 
@@ -73,6 +72,8 @@ def _forbidden(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Import(names=names):
             yield from (f"import {n.name}" for n in names if _top(n.name) in FORBIDDEN_IMPORTS)
+            # `from random import Random` is how a machine names the type of what it is given.
+            yield from ("import random" for n in names if n.name == "random")
         case ast.ImportFrom(module=str(module), names=names, level=0):
             if _top(module) in FORBIDDEN_IMPORTS:
                 yield f"import {module}"
@@ -80,8 +81,6 @@ def _forbidden(node: ast.AST) -> Iterator[str]:
                 yield from (f"random.{n.name}" for n in names if n.name not in RANDOM_ALLOWED)
             if module == "os":
                 yield from (f"os.{n.name}" for n in names if n.name not in OS_ALLOWED)
-        case ast.Attribute(value=ast.Name(id="random"), attr=name) if name not in RANDOM_ALLOWED:
-            yield f"random.{name}"
         case ast.Attribute(value=ast.Name(id="os"), attr=name) if name not in OS_ALLOWED:
             yield f"os.{name}"
         case ast.Call(func=function) if ast.unparse(function) in FORBIDDEN_CALLS:
@@ -130,13 +129,13 @@ def test_a_machine_imports_nothing_that_waits_or_writes(package: str) -> None:
     [
         "import time",
         "from time import monotonic",
-        "import random; random.random()",
+        "import random",
         "from random import choice",
         "from datetime import datetime; datetime.now()",
         "open('x')",
         "import os; os.replace('a', 'b')",
         "import uuid",
-        "async def f(): await asyncio.sleep(1)",
+        "async def f(): await asyncio.to_thread(print)",
     ],
 )
 def test_the_check_sees_a_breach(line: str) -> None:
