@@ -13,13 +13,21 @@ from typing_extensions import Buffer
 # Codec numbers are those of a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
 class CorruptBatch(ValueError):
-    """Bytes that are no record batch. `args` is (reason, position)."""
+    """Bytes that are no record batch. `args` is (reason, position).
+
+    The reason is one of a fixed set: "truncated", "length", "magic N", "crc", "codec N",
+    "record count", "offset deltas", "record length", "record cut short", "varint too long",
+    "key length", "value length", "header count", "header key length", "header value length",
+    "trailing bytes", or one that begins with the codec: "gzip data", "snappy data", "lz4 data",
+    "lz4 linked blocks", "lz4 trailing bytes", "zstd data", "zstd window". Inside compressed data
+    the position is where the data starts."""
 
     reason: str
     position: int
 
 class OutputTooLarge(CorruptBatch):
-    """Decompression would pass its bound; found before the memory is taken."""
+    """Decompression would pass its bound; found before the memory is taken. The reason is
+    "output too large"."""
 
 @final
 class Batch:
@@ -82,11 +90,13 @@ def restamp(
     max_timestamp: int | None = None,
 ) -> None:
     """Writes base offset and leader epoch into the batch header, in place (the buffer must be
-    writable). With `log_append_time`, sets the timestamp type and the max timestamp too and
-    computes a new CRC; `max_timestamp` alone corrects that field and the CRC."""
+    writable: TypeError if not). With `log_append_time`, sets the timestamp type and the max
+    timestamp too and computes a new CRC; `max_timestamp` alone corrects that field and the CRC."""
 
 def encode(
-    records: Sequence[tuple[Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]], int]],
+    records: Sequence[
+        tuple[Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]], int]
+    ],
     *,
     base_offset: int = 0,
     leader_epoch: int = -1,
@@ -100,10 +110,14 @@ def encode(
     log_append_time: int | None = None,
     offset_deltas: Sequence[int] | None = None,
 ) -> bytes:
-    """A batch of (key, value, headers, timestamp in ms) records."""
+    """A batch of (key, value, headers, timestamp in ms) records. `level` is Kafka's for the codec:
+    gzip -1 to 9, lz4 1 to 17 (9 is the fast compressor), zstd -131072 to 22. ValueError for no
+    records, a bad codec or level, or offset deltas that do not increase."""
 
 @final
 class Record:
+    """One record, immutable and hashable. Header keys that are no UTF-8 have U+FFFD in them."""
+
     offset: int
     timestamp: int
     key: bytes | None
@@ -111,10 +125,27 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 def decode(
-    data: Buffer, *, position: int = 0, from_offset: int = 0, output_bytes_max: int = 0, check_crc: bool = True
+    data: Buffer,
+    *,
+    position: int = 0,
+    from_offset: int = 0,
+    output_bytes_max: int = 0,
+    check_crc: bool = True,
 ) -> list[Record]:
     """Every record of every whole batch in the buffer at or after `from_offset`. Control batches
     are included: a reader that does not want them looks at `scan`. A cut last batch is ignored."""
+
+@final
+class ArrowRecords:
+    """Columns that pyarrow.record_batch() takes without a copy, as often as it likes: offset
+    int64, partition int32, timestamp timestamp[us, UTC], key binary, value binary, headers
+    list<element: struct<key: string, value: binary>>: the types of a Spark data source."""
+
+    next_offset: int  # where to read on: past the last whole batch, also past what was left out
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> Any: ...
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 
 def decode_arrow(
     data: Buffer,
@@ -125,13 +156,17 @@ def decode_arrow(
     output_bytes_max: int = 0,
     check_crc: bool = True,
     aborted: Sequence[tuple[int, int]] = (),
-) -> Any:
-    """The same as columns (offset, partition, timestamp, key, value, headers), an object with
-    `__arrow_c_array__` that pyarrow.record_batch() takes without a copy. Control batches and
-    transactional batches of `aborted` (producer id, first offset) are left out."""
+) -> ArrowRecords:
+    """The same as columns, from `from_offset` up to but not including `to_offset`. Control batches
+    and transactional batches of `aborted` (producer id, first offset) are left out."""
 
 def recompress(
-    data: Buffer, *, position: int = 0, codec: int, level: int | None = None, output_bytes_max: int = 0
+    data: Buffer,
+    *,
+    position: int = 0,
+    codec: int,
+    level: int | None = None,
+    output_bytes_max: int = 0,
 ) -> bytes:
     """The batch at `position` with the same records and header, under another codec."""
 
