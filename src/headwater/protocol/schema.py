@@ -277,7 +277,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
         fields = tuple(
             Field(
                 name,
-                eval(annotation, names),  # its own source text, as typing.get_type_hints does
+                _resolve(annotation, names),
                 cls._defaults.get(name),
                 required=name not in cls._defaults,
             )
@@ -285,6 +285,16 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
         )
         cls._fields = fields
     return fields
+
+
+def _resolve(annotation: str, names: dict[str, Any]) -> Any:
+    """What an annotation means in its module. Most are one word, and need no evaluation."""
+    found = names.get(annotation) or _PLAIN.get(annotation)
+    # The text is our own source, as typing.get_type_hints takes it too.
+    return found if found is not None else eval(annotation, names)
+
+
+_PLAIN = {"str": str, "bytes": bytes, "bool": bool}
 
 
 def empty(cls: type[M]) -> M:
@@ -307,7 +317,10 @@ def _install_init(cls: type[Message]) -> None:
         value = name
         if field.required:
             parameters.append(name)
-        elif field.default == [] or field.default is EMPTY:
+        elif field.default == []:
+            parameters.append(f"{name}=missing")
+            value = f"[] if {name} is missing else {name}"
+        elif field.default is EMPTY:
             names[f"new_{name}"] = field.fresh_default
             parameters.append(f"{name}=missing")
             value = f"new_{name}() if {name} is missing else {name}"
