@@ -27,7 +27,8 @@ def _logical_lines(text: str) -> list[str]:
     carried: str | None = None
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(_NATURAL_BLANKS)
-        if carried is None and (not line or line[0] in "#!"):
+        if not carried and (not line or line[0] in "#!"):
+            carried = None
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         continues = backslashes % 2 == 1

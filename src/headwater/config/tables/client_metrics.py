@@ -1,10 +1,10 @@
 """Settings of a client metrics subscription."""
 
 TABLE = """
-interval.ms INT 300000 M cluster +
-    .
-match LIST "" M cluster + list
-    .
-metrics LIST "" M cluster + list
-    .
+interval.ms INT 300000 M cluster -
+    How often matching clients push their metrics, in ms.
+match LIST "" M cluster - list
+    Which clients are meant, as name=pattern, such as client_id=orders-.*; empty is all.
+metrics LIST "" M cluster - list
+    Prefixes of the metrics to push; empty is none, * is all.
 """
