@@ -1,0 +1,6 @@
+"""The controller: decides what becomes of topics, brokers and settings, as metadata records."""
+
+from headwater.controller.decision import Decision
+from headwater.controller.machine import Controller
+
+__all__ = ["Controller", "Decision"]

@@ -1,0 +1,126 @@
+"""Feature levels, raised and lowered (UpdateFeatures).
+
+All updates of a request stand or fall together. metadata.version may go down only as far as no
+record in the log would lose a field.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from headwater.controller.decision import Decision
+from headwater.controller.state import ControllerState
+from headwater.errors import ApiError, ErrorCode
+from headwater.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    FEATURES,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    LevelRange,
+    downgrade_loses_metadata,
+    unmet_need,
+)
+from headwater.metadata.model import CLUSTER_DEFAULT
+from headwater.protocol import Message
+from headwater.protocol.records.metadata_nodes import FeatureLevelRecord
+from headwater.protocol.records.metadata_topics import ConfigRecord
+
+_MIN_ISR = "min.insync.replicas"
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+def update_features(
+    state: ControllerState, updates: list[FeatureUpdate], *, validate_only: bool
+) -> Decision[None]:
+    """Raises the one refusal that speaks for the whole request."""
+    proposed = dict(state.image.features)
+    proposed |= {update.name: update.level for update in updates}
+    records: list[Message] = []
+    for update in updates:
+        _check(state, update, proposed)
+        records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        if update.name == ELIGIBLE_LEADER_REPLICAS and update.level > 0 and not state.elr_enabled:
+            records += elr_safety_records(state)
+    return Decision(() if validate_only else records, None)
+
+
+def elr_safety_records(state: ControllerState) -> list[Message]:
+    """Before eligible leaders are found, all must agree on min.insync.replicas: it gets a value
+    for the cluster, and brokers lose their own."""
+    records: list[Message] = []
+    if _MIN_ISR not in state.image.config(CLUSTER_DEFAULT):
+        records.append(_min_isr("", str(state.node.min_insync_replicas)))
+    records += [
+        _min_isr(resource.name, None)
+        for resource, configs in state.image.configs.items()
+        if resource.type == CLUSTER_DEFAULT.type and resource.name and _MIN_ISR in configs
+    ]
+    return records
+
+
+def _min_isr(broker: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(
+        resource_type=CLUSTER_DEFAULT.type, resource_name=broker, name=_MIN_ISR, value=value
+    )
+
+
+def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, int]) -> None:
+    def refused(why: str) -> ApiError:
+        return ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{update.name or 'a feature without a name'} cannot be set to {update.level}: {why}",
+        )
+
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        raise refused(f"upgrade type {update.upgrade_type}, expected 1, 2 or 3")
+    if update.level < 0:
+        raise refused("a level is at least 0")
+    reason = _why_unsupported(state, update)
+    if reason:
+        raise refused(reason)
+    current = state.image.features.get(update.name, 0)
+    is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
+    if update.level < current and is_upgrade:
+        raise refused(f"it is at {current}, and the request does not allow to lower it")
+    if update.level > current and not is_upgrade:
+        raise refused(f"it is at {current}, and the request asks to lower it")
+    if update.name == METADATA_VERSION:
+        if downgrade_loses_metadata(current=current, target=update.level):
+            raise refused(f"from {current} that could lose metadata")
+        return
+    need = unmet_need(update.name, update.level, proposed)
+    if need:
+        raise refused(need)
+
+
+def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | None:
+    """Whether we and every registered node can do this level."""
+    feature = FEATURES.get(update.name)
+    if feature is None or update.name == KRAFT_VERSION:
+        return "no such feature"
+    nobody = LevelRange(0, 0)
+    supporters = [("this controller", feature.supported)]
+    supporters += [
+        (f"broker {broker.id}", broker.features.get(update.name, nobody))
+        for broker in state.image.brokers.values()
+    ]
+    supporters += [
+        (f"controller {controller.id}", controller.features.get(update.name, nobody))
+        for controller in state.image.controllers.values()
+    ]
+    for who, levels in supporters:
+        if update.level not in levels:
+            return f"{who} supports {levels.low} to {levels.high}"
+    return None

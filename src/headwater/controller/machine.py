@@ -1,0 +1,199 @@
+"""The controller: everything a request may ask of it, by name.
+
+`decide_*` looks and answers; `apply` is the only thing that changes what must survive. The areas
+are files of their own; this is their table of contents and what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from headwater.config import NodeConfig
+from headwater.config.alter import Alteration
+from headwater.controller import (
+    activation,
+    brokers,
+    configs,
+    elections,
+    features,
+    producer_ids,
+    topics,
+)
+from headwater.controller.decision import Decision
+from headwater.controller.state import ControllerState, Session
+from headwater.metadata import Delta, Image, Replay, Resource, ResourceType
+from headwater.protocol import Message
+from headwater.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponseTopicData,
+)
+from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headwater.protocol.messages.broker_registration import BrokerRegistrationRequest
+from headwater.protocol.messages.controller_registration import ControllerRegistrationRequest
+from headwater.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopicResult,
+)
+from headwater.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest
+from headwater.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
+from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
+from headwater.protocol.records.metadata_nodes import (
+    NoOpRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+
+class Controller:
+    def __init__(self, cluster_id: str, node: NodeConfig, random: Random) -> None:
+        self.state = ControllerState(cluster_id, node, random)
+
+    @property
+    def image(self) -> Image:
+        """With all that is decided, committed or not: for deciding, not for showing."""
+        return self.state.image
+
+    # What survives
+
+    def load(self, replay: Replay, registration_offsets: dict[int, int], log_end: int) -> None:
+        """Takes over what the log says; the caller gives the replay away."""
+        self.state.replay = replay
+        self.state.registration_offsets = registration_offsets
+        self.state.log_end = log_end
+        self.state.forget_defaults()
+
+    def on_loaded(self, now: float) -> None:
+        """The soft part afresh: every broker gets a whole session to be heard of."""
+        self.state.sessions = {
+            broker.id: Session(now, broker.fenced) for broker in self.image.brokers.values()
+        }
+
+    def apply(self, records: Sequence[Message], base_offset: int) -> None:
+        """Records of one batch, the first at `base_offset`."""
+        delta = self.state.replay.apply(records)
+        self.state.log_end = base_offset + len(records)
+        self._follow(records, base_offset, delta)
+
+    def _follow(self, records: Sequence[Message], base_offset: int, delta: Delta) -> None:
+        if any(resource.type == ResourceType.BROKER for resource in delta.configs):
+            self.state.forget_defaults()
+        if not delta.brokers:
+            return
+        for number, record in enumerate(records):
+            match record:
+                case RegisterBrokerRecord():
+                    self.state.registration_offsets[record.broker_id] = base_offset + number
+                case UnregisterBrokerRecord():
+                    self.state.registration_offsets.pop(record.broker_id, None)
+                    self.state.sessions.pop(record.broker_id, None)
+
+    # Taking over
+
+    def decide_activate(
+        self, bootstrap: Sequence[Message], *, log_is_empty: bool
+    ) -> Decision[None]:
+        return activation.activate(self.state, bootstrap, log_is_empty=log_is_empty)
+
+    def decide_no_op(self) -> Decision[None]:
+        return Decision((NoOpRecord(),), None)
+
+    # Nodes
+
+    def decide_register_broker(
+        self, request: BrokerRegistrationRequest, now: float
+    ) -> Decision[int]:
+        return brokers.register_broker(self.state, request, now)
+
+    def decide_heartbeat(
+        self, request: BrokerHeartbeatRequest, now: float
+    ) -> Decision[brokers.HeartbeatReply]:
+        return brokers.heartbeat(self.state, request, now)
+
+    def decide_fence_stale(self, now: float) -> Decision[int | None]:
+        return brokers.fence_stale(self.state, now)
+
+    def next_fencing(self) -> float:
+        return brokers.next_fencing(self.state)
+
+    def decide_unregister_broker(self, broker_id: int) -> Decision[None]:
+        return brokers.unregister_broker(self.state, broker_id)
+
+    def decide_register_controller(self, request: ControllerRegistrationRequest) -> Decision[None]:
+        return brokers.register_controller(self.state, request)
+
+    def decide_allocate_producer_ids(
+        self, *, broker_id: int, broker_epoch: int
+    ) -> Decision[producer_ids.ProducerIdBlock]:
+        return producer_ids.allocate(self.state, broker_id=broker_id, broker_epoch=broker_epoch)
+
+    def decide_update_features(
+        self, updates: list[features.FeatureUpdate], *, validate_only: bool
+    ) -> Decision[None]:
+        return features.update_features(self.state, updates, validate_only=validate_only)
+
+    # Topics
+
+    def decide_create_topics(
+        self,
+        request: CreateTopicsRequest,
+        *,
+        may_create: topics.Allowed = lambda _: True,
+        may_describe: topics.Allowed = lambda _: True,
+    ) -> Decision[list[CreatableTopicResult]]:
+        return topics.create_topics(
+            self.state, request, may_create=may_create, may_describe=may_describe
+        )
+
+    def decide_delete_topics(
+        self,
+        request: DeleteTopicsRequest,
+        *,
+        may_delete: topics.Allowed = lambda _: True,
+        may_describe: topics.Allowed = lambda _: True,
+    ) -> Decision[list[DeletableTopicResult]]:
+        return topics.delete_topics(
+            self.state, request, may_delete=may_delete, may_describe=may_describe
+        )
+
+    def decide_create_partitions(
+        self,
+        request: CreatePartitionsRequest,
+        *,
+        may_alter: topics.Allowed = lambda _: True,
+    ) -> Decision[list[CreatePartitionsTopicResult]]:
+        return topics.create_partitions(self.state, request, may_alter=may_alter)
+
+    def decide_alter_configs(
+        self,
+        wanted: Sequence[tuple[Resource, Sequence[tuple[str, str | None]]]],
+        *,
+        validate_only: bool,
+    ) -> Decision[configs.Outcome]:
+        return configs.alter_configs(self.state, wanted, validate_only=validate_only)
+
+    def decide_incremental_alter_configs(
+        self,
+        changes: Sequence[tuple[Resource, Sequence[Alteration]]],
+        *,
+        validate_only: bool,
+    ) -> Decision[configs.Outcome]:
+        return configs.incremental_alter_configs(self.state, changes, validate_only=validate_only)
+
+    # Leaders
+
+    def decide_elect_leaders(
+        self, request: ElectLeadersRequest
+    ) -> Decision[list[ReplicaElectionResult]]:
+        return elections.elect_leaders(self.state, request)
+
+    def decide_alter_partition(
+        self, request: AlterPartitionRequest
+    ) -> Decision[list[AlterPartitionResponseTopicData]]:
+        return elections.alter_partition(self.state, request)
+
+    def decide_balance_leaders(self) -> Decision[bool]:
+        return elections.balance_leaders(self.state)
+
+    def decide_elect_unclean(self) -> Decision[bool]:
+        return elections.elect_unclean(self.state)

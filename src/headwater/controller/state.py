@@ -1,0 +1,180 @@
+"""What the controller thinks with: its image of the cluster, its settings, and who is alive.
+
+The image comes from the log alone. Sessions are soft: they are set afresh when a controller takes
+over, and no record ever says when a broker was last heard of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from headwater.config import BrokerLayers, NodeConfig, TopicConfig, TopicDefaults
+from headwater.controller.partition_change import Rules
+from headwater.controller.placement import UsableBroker
+from headwater.errors import ApiError, ErrorCode
+from headwater.metadata import (
+    CLUSTER_DEFAULT,
+    BrokerRegistration,
+    Image,
+    PartitionState,
+    Replay,
+    Resource,
+    ResourceType,
+    Topic,
+)
+from headwater.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    LEVEL_NO_EPOCH_BUMP_ON_SHRINK,
+)
+from headwater.metadata.model import (
+    DIRECTORIES_RESERVED,
+    DIRECTORY_LOST,
+    DIRECTORY_UNASSIGNED,
+)
+
+
+@dataclass(slots=True)
+class Session:
+    """A broker as its heartbeats show it."""
+
+    last_contact: float
+    fenced: bool
+    metadata_offset: int = -1
+    # Offset up to which others must have followed before this broker may go; -1 if it stays.
+    shutdown_offset: int = -1
+
+    @property
+    def shutting_down(self) -> bool:
+        return self.shutdown_offset >= 0
+
+
+@dataclass(slots=True)
+class ControllerState:
+    cluster_id: str
+    node: NodeConfig  # as it was started: dynamic settings come from the image
+    random: Random
+    replay: Replay = field(default_factory=Replay)
+    log_end: int = 0  # the next record's offset
+    sessions: dict[int, Session] = field(default_factory=dict)
+    registration_offsets: dict[int, int] = field(default_factory=dict)
+    _defaults: TopicDefaults | None = None
+
+    @property
+    def image(self) -> Image:
+        return self.replay.image
+
+    # Settings
+
+    @property
+    def layers(self) -> BrokerLayers:
+        own = Resource(ResourceType.BROKER, str(self.node.node_id))
+        return BrokerLayers(
+            self.image.config(own), self.image.config(CLUSTER_DEFAULT), self.node.layers.static
+        )
+
+    @property
+    def topic_defaults(self) -> TopicDefaults:
+        if self._defaults is None:
+            self._defaults = TopicDefaults(self.layers)
+        return self._defaults
+
+    def forget_defaults(self) -> None:
+        """The settings of brokers changed."""
+        self._defaults = None
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        overrides: Mapping[str, str] = self.image.config(Resource(ResourceType.TOPIC, topic))
+        return self.topic_defaults.config(overrides)
+
+    @property
+    def elr_enabled(self) -> bool:
+        return self.image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
+
+    # Brokers
+
+    def active(self, broker_id: int) -> bool:
+        registration = self.image.brokers.get(broker_id)
+        return registration is not None and registration.is_active
+
+    def usable_brokers(self) -> Iterable[UsableBroker]:
+        """Brokers that may be given new replicas."""
+        for registration in self.image.brokers.values():
+            session = self.sessions.get(registration.id)
+            leaves = session is not None and session.shutting_down
+            cordoned = registration.cordoned_log_dirs or ()
+            if not leaves and not (cordoned and set(registration.log_dirs) <= set(cordoned)):
+                yield UsableBroker(registration.id, registration.rack, registration.fenced)
+
+    def check_broker_epoch(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        registration = self.image.brokers.get(broker_id)
+        if registration is None:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
+        if registration.epoch != epoch:
+            raise ApiError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker_id} has epoch {registration.epoch}, not {epoch}",
+            )
+        return registration
+
+    def default_directory(self, broker_id: int) -> bytes:
+        """A broker with one directory has no choice to make."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is not None and len(registration.log_dirs) == 1:
+            return registration.log_dirs[0]
+        return DIRECTORY_UNASSIGNED
+
+    def may_lead(self, broker_id: int, state: PartitionState) -> bool:
+        """Whether this broker is alive and so is the directory that has the replica."""
+        registration = self.image.brokers.get(broker_id)
+        return (
+            registration is not None
+            and registration.is_active
+            and directory_is_online(registration, broker_id, state)
+        )
+
+    # Partitions
+
+    def min_isr(self, topic: Topic) -> int:
+        """As set, but never more than there are replicas."""
+        replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+        return min(self.topic_config(topic.name).min_insync_replicas, replicas)
+
+    def rules(
+        self,
+        topic: Topic,
+        state: PartitionState,
+        *,
+        joins: int | None = None,
+        leaves: int | None = None,
+    ) -> Rules:
+        """What holds for this partition, while `joins` is about to be unfenced or `leaves` to go:
+        the image still shows them as they were."""
+
+        def is_acceptable(broker_id: int) -> bool:
+            if broker_id == leaves:
+                return False
+            if broker_id == joins:
+                registration = self.image.brokers[broker_id]
+                return directory_is_online(registration, broker_id, state)
+            return self.may_lead(broker_id, state)
+
+        return Rules(
+            is_acceptable_leader=is_acceptable,
+            min_isr=self.min_isr(topic),
+            elr_enabled=self.elr_enabled,
+            directories=self.default_directory,
+            epoch_bump_on_shrink=self.image.metadata_version < LEVEL_NO_EPOCH_BUMP_ON_SHRINK,
+        )
+
+
+def directory_is_online(
+    registration: BrokerRegistration, broker_id: int, state: PartitionState
+) -> bool:
+    if broker_id not in state.replicas:
+        return False
+    directory = state.directory_of(broker_id)
+    if directory == DIRECTORY_LOST:
+        return False
+    return directory in DIRECTORIES_RESERVED or directory in registration.log_dirs
