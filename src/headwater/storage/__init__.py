@@ -7,23 +7,41 @@ account: what does is handed out as a job that a driver runs in a worker.
 from __future__ import annotations
 
 from headwater.storage.appends import Appended, Origin, RecordsRefused
+from headwater.storage.directory import (
+    DirectoryRefused,
+    LogDirectory,
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 from headwater.storage.failures import StorageFailed
 from headwater.storage.flushing import FlushJob
-from headwater.storage.log import Log, LogSlice, TimestampedOffset
+from headwater.storage.log import Log, LogSlice
+from headwater.storage.logs import CheckpointJob, DeleteJob, LoadJob, LogDirs
 from headwater.storage.recovery import RecoveryReport
 from headwater.storage.retention import RetiredSegment
+from headwater.storage.search import TimestampedOffset
 from headwater.storage.txn_index import AbortedTransaction
 
 __all__ = [
     "AbortedTransaction",
     "Appended",
+    "CheckpointJob",
+    "DeleteJob",
+    "DirectoryRefused",
     "FlushJob",
+    "LoadJob",
     "Log",
+    "LogDirectory",
+    "LogDirs",
     "LogSlice",
+    "MetaProperties",
     "Origin",
     "RecordsRefused",
     "RecoveryReport",
     "RetiredSegment",
     "StorageFailed",
     "TimestampedOffset",
+    "read_meta_properties",
+    "write_meta_properties",
 ]

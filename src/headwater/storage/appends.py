@@ -69,6 +69,7 @@ class AppendRules:
         "before_max_ms",
         "codec",
         "compact",
+        "index_entries_max",
         "index_interval_bytes",
         "level",
         "log_append_time",
@@ -76,6 +77,7 @@ class AppendRules:
         "preallocate_bytes",
         "segment_bytes",
         "segment_ms",
+        "time_entries_max",
     )
 
     def __init__(self, config: TopicConfig, jitter_seed: int) -> None:
@@ -88,6 +90,8 @@ class AppendRules:
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.index_interval_bytes = config.index_interval_bytes
+        self.index_entries_max = config.segment_index_bytes // 8
+        self.time_entries_max = config.segment_index_bytes // 12 - 1  # one is for the last moment
         self.preallocate_bytes = config.segment_bytes if config.preallocate else 0
         jitter_max = min(config.segment_jitter_ms, config.segment_ms_max)
         # Spread over partitions, so that they do not all roll at once; the same at every start.

@@ -11,10 +11,10 @@ from headwater.storage import checkpoints
 
 
 class EpochCache:
-    """Epochs and their first offsets, both growing. `dirty` says that the file is behind; it is
-    written with the next flush, before the recovery point moves past what only memory knows."""
+    """Epochs and their first offsets, both growing. `dirty` says that the file may be behind; it
+    is written with the next flush, before the recovery point passes what only memory knows."""
 
-    __slots__ = ("_epochs", "_starts", "dirty")
+    __slots__ = ("_epochs", "_saved", "_starts", "dirty")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
@@ -22,6 +22,7 @@ class EpochCache:
         for epoch, start in entries:
             self.assign(epoch, start)
         self.dirty = False
+        self._saved = self.entries  # what the file has
 
     @property
     def latest(self) -> int:
@@ -85,8 +86,21 @@ class EpochCache:
         self._starts.clear()
         self.dirty = True
 
-    def render(self) -> bytes:
-        return checkpoints.render(f"{epoch} {start}" for epoch, start in self.entries)
+    def take_unsaved(self, log_end: int) -> bytes | None:
+        """What the file must say if it is behind, None if not; the caller writes it. An epoch
+        that has no record yet is left out: after a restart its leader is a new one anyway, and a
+        thousand idle partitions need not be written for it."""
+        if not self.dirty:
+            return None
+        entries = self.entries
+        if entries and entries[-1][1] >= log_end:
+            entries.pop()
+        else:
+            self.dirty = False
+        if entries == self._saved:
+            return None
+        self._saved = entries
+        return checkpoints.render(f"{epoch} {start}" for epoch, start in entries)
 
 
 def read_epochs(disk: Disk, path: str) -> EpochCache:
@@ -98,6 +112,4 @@ def read_epochs(disk: Disk, path: str) -> EpochCache:
         rows = checkpoints.parse(disk.read(path), path=path)
         return EpochCache((int(epoch), int(start)) for epoch, start in map(str.split, rows))
     except ValueError:
-        cache = EpochCache()
-        cache.dirty = True
-        return cache
+        return EpochCache()

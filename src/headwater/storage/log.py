@@ -7,9 +7,7 @@ as a job. A failed append leaves it as it was.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater import _core
@@ -17,27 +15,23 @@ from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Disk, FileSlice
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
-from headwater.storage import appends, names, recovery, retention
+from headwater.storage import appends, names, recovery, retention, search
 from headwater.storage.appends import Appended, AppendRules, Origin
-from headwater.storage.epochs import EpochCache
 from headwater.storage.failures import Health
 from headwater.storage.flushing import FlushJob
-from headwater.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from headwater.storage.producers import ProducerStates, SentBatch, increment_sequence
-from headwater.storage.recovery import RecoveryReport
+from headwater.storage.producers import SentBatch, increment_sequence
+from headwater.storage.replay import note_batch
 from headwater.storage.retention import Reason, RetiredSegment
-from headwater.storage.segment import Segment
-from headwater.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from headwater.storage.search import TimestampedOffset
+from headwater.storage.segment import Segment, segment_at
 from headwater.storage.txn_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_RELATIVE_MAX = 2**31 - 1
 # How many of the last batches are remembered with their places: readers at the end of a log ask
 # for the offset after a batch that was just appended, and find it here without a search.
 _RECENT_BATCHES = 256
-_by_base = attrgetter("base")
 
 
 class LogSlice(NamedTuple):
@@ -48,12 +42,6 @@ class LogSlice(NamedTuple):
     size: int
     segment_base: int
     position: int
-
-
-class TimestampedOffset(NamedTuple):
-    timestamp: int
-    offset: int
-    leader_epoch: int  # -1 if not known
 
 
 class Log:
@@ -108,12 +96,12 @@ class Log:
         self.end = loaded.end
         self.recovery_point = loaded.recovery_point
         self.last_flush_ms = now_ms
-        self.producers: ProducerStates = loaded.producers
-        self.epochs: EpochCache = loaded.epochs
-        self.reports: list[RecoveryReport] = loaded.reports
-        self._segments: list[Segment] = loaded.segments
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.reports = loaded.reports
+        self._segments = loaded.segments
         self.size = sum(segment.size for segment in loaded.segments)
-        self._snapshots: list[int] = loaded.snapshots
+        self._snapshots = loaded.snapshots
         self._producer_expiration_ms = producer_expiration_ms
         self._on_truncated = on_truncated
         self._truncations = 0
@@ -354,7 +342,7 @@ class Log:
                 )
                 position += batch.size
                 if batch.producer_id >= 0:
-                    recovery.note_batch(self.producers, batch, data, segment.txn_index)
+                    note_batch(self.producers, batch, data, segment.txn_index)
             self.producers.end = self.end
             total += size
         base_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
@@ -375,9 +363,7 @@ class Log:
         if health.failure is not None:
             health.check()
         try:
-            if segment.size + size > self._rules.segment_bytes or self._is_time_to_roll(
-                segment, last_offset, max_timestamp, now_ms
-            ):
+            if segment.must_roll(self._rules, size, last_offset, max_timestamp, now_ms):
                 segment = self._roll(base_offset, now_ms)
             segment.file.append(data)
         except OSError as error:
@@ -410,24 +396,6 @@ class Log:
 
     # Rolling.
 
-    def _is_time_to_roll(
-        self, segment: Segment, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> bool:
-        if last_offset - segment.base > _RELATIVE_MAX:
-            return True
-        if segment.size:
-            first = segment.first_timestamp
-            if first is not None and first >= 0:
-                if max_timestamp - first > self._rules.segment_ms:
-                    return True
-            elif now_ms - segment.created_ms > self._rules.segment_ms:
-                return True
-        index_bytes = self._config.segment_index_bytes
-        return segment.entries_at_most * TIME_ENTRY_BYTES > index_bytes and (
-            len(segment.index) >= index_bytes // OFFSET_ENTRY_BYTES
-            or len(segment.time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
-        )
-
     def roll(self, now_ms: int) -> None:
         """Begins a new segment at the end of the log."""
         with self.health.errors():
@@ -448,7 +416,7 @@ class Log:
             preallocate_bytes=self._rules.preallocate_bytes,
         )
         self._segments.append(segment)
-        self._pending_paths += [active.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
+        self._cover_indexes(active)
         self._note_new_file()
         self._recent, self._older = {}, {}
         self.producers.end = base
@@ -456,11 +424,12 @@ class Log:
         return segment
 
     def _take_snapshot(self) -> None:
-        producers = self.producers
-        if producers.end > producers.snapshot_offset:
-            self._pending_paths.append(recovery.write_snapshot(self._disk, self.path, producers))
-            if producers.end not in self._snapshots:
-                self._snapshots.append(producers.end)
+        written = self._snapshots.save(self.producers)
+        if written is not None:
+            self._pending_paths.append(written)
+
+    def _cover_indexes(self, segment: Segment) -> None:
+        self._pending_paths += [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
 
     def _note_new_file(self) -> None:
         if self.path not in self._dirty_folders:
@@ -481,7 +450,7 @@ class Log:
         segments = self._segments
         place = len(segments) - 1
         if offset < segments[-1].base:
-            place = bisect_right(segments, offset, key=_by_base) - 1
+            place = segment_at(segments, offset)
         first_bytes = 0
         while True:
             segment = segments[place]
@@ -534,56 +503,23 @@ class Log:
 
     def offset_bound(self, read: LogSlice) -> int:
         """An offset at or above all that a slice may contain, found without reading it."""
-        place = bisect_right(self._segments, read.segment_base, key=_by_base) - 1
-        segment = self._segments[place]
-        bound = segment.index.first_offset_from(read.position + read.size)
-        if bound is not None:
-            return bound
-        return self._segments[place + 1].base if place + 1 < len(self._segments) else self.end
+        return search.offset_bound(
+            self._segments, read.segment_base, read.position + read.size, log_end=self.end
+        )
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that overlap [from, to)."""
-        found: list[AbortedTransaction] = []
-        place = max(0, bisect_right(self._segments, from_offset, key=_by_base) - 1)
-        for segment in self._segments[place:]:
-            entries, complete = segment.txn_index.collect(from_offset, to_offset)
-            found += entries
-            if complete:
-                break
-        return found
+        return search.aborted(self._segments, from_offset, to_offset)
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record at or after the log's start whose timestamp is not below this one."""
-        for segment in self._segments:
-            if segment.retention_timestamp >= timestamp:
-                return self._first_not_before(segment, timestamp)
-        return None
-
-    def _first_not_before(self, segment: Segment, timestamp: int) -> TimestampedOffset | None:
-        from_offset = max(segment.time_index.lookup(timestamp), self.start)
-        for position, size, _, _, newest in segment.places(segment.index.lookup(from_offset)):
-            if newest < timestamp:
-                continue
-            data = segment.file.pread(size, position)
-            for record in _core.decode(data, check_crc=False):
-                if record.timestamp >= timestamp and record.offset >= self.start:
-                    return TimestampedOffset(record.timestamp, record.offset, _epoch_in(data))
-        return None
+        """The first record whose timestamp is not below this one."""
+        with self.health.errors():
+            return search.first_not_before(self._segments, timestamp, log_start=self.start)
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first record that has the largest timestamp of all."""
-        segment = max(self._segments, key=attrgetter("max_timestamp"))
-        largest = segment.max_timestamp
-        if largest < 0:
-            return None
-        begin = segment.index.lookup(segment.offset_of_max_timestamp)
-        for position, size, _, _, newest in segment.places(begin):
-            if newest == largest:
-                data = segment.file.pread(size, position)
-                for record in _core.decode(data, check_crc=False):
-                    if record.timestamp == largest:
-                        return TimestampedOffset(largest, record.offset, _epoch_in(data))
-        return None
+        with self.health.errors():
+            return search.with_max_timestamp(self._segments)
 
     def earliest(self) -> TimestampedOffset:
         entry = self.epochs.earliest()
@@ -693,7 +629,7 @@ class Log:
             self._note_new_file()
             self._reset_ends(offset if log_start is None else log_start, offset)
             self.epochs.clear()
-            self._drop_snapshots(lambda _: True)
+            self._snapshots.drop(lambda _: True)
             self.producers.clear(offset)
             self.producers.snapshot_offset = offset
             if self._on_truncated is not None:
@@ -710,34 +646,18 @@ class Log:
 
     def _reload_producers(self, end: int) -> None:
         """The states as they were at a lower end."""
-        self._drop_snapshots(lambda offset: offset > end)
-        producers = self.producers
-        recovery.load_producers(
-            self._disk,
-            self.path,
-            producers,
-            self._snapshots,
+        self._snapshots.drop(lambda offset: offset > end)
+        self._snapshots.restore(
+            self.producers,
+            self._segments,
             start=self.start,
-            upto=end,
+            end=end,
             now_ms=self.last_flush_ms,
             expiration_ms=self._producer_expiration_ms,
         )
-        if producers.end < end:
-            recovery.replay_producers(producers, self._segments, producers.end, end)
-        producers.end = end
-
-    def _drop_snapshots(self, goes: Callable[[int], bool]) -> None:
-        for offset in [offset for offset in self._snapshots if goes(offset)]:
-            self._disk.remove(f"{self.path}/{names.offset_name(offset, names.SNAPSHOT)}")
-            self._snapshots.remove(offset)
 
     def _retire(self, segment: Segment, reason: Reason) -> RetiredSegment:
-        paths = segment.rename(names.DELETED)
-        if segment.base in self._snapshots:
-            self._snapshots.remove(segment.base)
-            snapshot = segment.path(names.SNAPSHOT)
-            self._disk.rename(snapshot, snapshot + names.DELETED)
-            paths.append(snapshot + names.DELETED)
+        paths = segment.rename(names.DELETED) + self._snapshots.rename(segment.base, names.DELETED)
         return RetiredSegment(
             self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
         )
@@ -754,12 +674,9 @@ class Log:
         upto = self.end if upto is None else min(upto, self.end)
         if upto <= self.recovery_point and not self._dirty_folders and not self._pending_paths:
             return None
-        place = max(0, bisect_right(self._segments, self.recovery_point, key=_by_base) - 1)
+        place = segment_at(self._segments, self.recovery_point)
         files = [s.file for s in self._segments[place:] if s.base < upto and s.size]
-        epochs = None
-        if self.epochs.dirty:
-            epochs = (f"{self.path}/{names.LEADER_EPOCHS}", self.epochs.render())
-            self.epochs.dirty = False
+        epochs = self.epochs.take_unsaved(upto)
         job = FlushJob(
             disk=self._disk,
             health=self.health,
@@ -767,7 +684,7 @@ class Log:
             truncations=self._truncations,
             files=tuple(files),
             paths=tuple(self._pending_paths),
-            epochs=epochs,
+            epochs=None if epochs is None else (self._epochs_path, epochs),
             folders=tuple(self._dirty_folders),
         )
         self._pending_paths.clear()
@@ -781,21 +698,47 @@ class Log:
         if now_ms is not None:
             self.last_flush_ms = now_ms
 
+    def seal(self) -> None:
+        """Writes indexes and producer states as they are now, for a start that trusts them. The
+        next flush job makes them durable."""
+        with self.health.errors():
+            active = self._segments[-1]
+            if active.dirty:
+                self._cover_indexes(active)
+                active.seal()
+            self._take_snapshot()
+
     def close(self, clean: bool) -> None:
-        """Ends the use of the log. A clean close leaves indexes, epochs and producer states on
-        disk, so that the next start reads nothing else; it does not wait for the device (that is
-        the last flush job's work)."""
+        """Ends the use of the log. A clean close leaves on disk all that the next start needs; to
+        be durable it must have been sealed and flushed before."""
         if clean and self.health.is_online:
-            with self.health.errors():
-                self._segments[-1].seal()
-                self._take_snapshot()
-                if self.epochs.dirty:
-                    path = f"{self.path}/{names.LEADER_EPOCHS}"
-                    self._disk.write_atomically(path, self.epochs.render())
-                    self.epochs.dirty = False
+            self.seal()
+            epochs = self.epochs.take_unsaved(self.end)
+            if epochs is not None:
+                with self.health.errors():
+                    self._disk.write_atomically(self._epochs_path, epochs)
         for segment in self._segments:
             segment.close()
 
+    def cover(self, path: str) -> None:
+        """Lets the next flush job make this file durable too."""
+        self._pending_paths.append(path)
 
-def _epoch_in(data: bytes) -> int:
-    return int.from_bytes(data[12:16], "big", signed=True)
+    def move_to(self, path: str) -> None:
+        """Renames the directory of the log."""
+        self._disk.rename(self.path, path)
+        old, self.path = self.path, path
+        self._snapshots.folder = path
+        for segment in self._segments:
+            segment.move_to(path)
+        self._pending_paths = [path + p.removeprefix(old) for p in self._pending_paths]
+        self._dirty_folders = [path, path.rpartition("/")[0]]
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forgets producers that have been silent for longer than they are remembered."""
+        if len(self.producers):
+            self.producers.expire(now_ms, self._producer_expiration_ms)
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self.path}/{names.LEADER_EPOCHS}"

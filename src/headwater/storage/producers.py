@@ -99,6 +99,9 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
+    def active(self) -> list[ProducerEntry]:
+        return list(self._entries.values())
+
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the oldest transaction begins that is open, or whose end is not replicated."""

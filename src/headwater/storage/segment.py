@@ -7,13 +7,16 @@ objects and no descriptor.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 
 from headwater import _core
 from headwater.io import Disk, File
 from headwater.model import NO_TIMESTAMP
 from headwater.storage import names
+from headwater.storage.appends import AppendRules
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.time_index import TimeIndex
 from headwater.storage.txn_index import TransactionIndex
@@ -25,7 +28,14 @@ _LENGTH_OVERHEAD = 12  # base offset and the length itself are not in the length
 HEADER_BYTES = 61
 # One index interval and the header after it, so that a search mostly takes one read.
 _SEARCH_BYTES = 4096 + HEADER_BYTES
+_RELATIVE_MAX = 2**31 - 1
 _SCAN_BYTES = 4 * 1024 * 1024
+_by_base = attrgetter("base")
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> int:
+    """The place of the segment that has an offset, or would have it."""
+    return max(0, bisect_right(segments, offset, key=_by_base) - 1)
 
 
 class Segment:
@@ -133,12 +143,29 @@ class Segment:
                 break
         return self._first_timestamp
 
-    @property
-    def entries_at_most(self) -> int:
-        """A bound on the entries of each index that needs no look at them."""
-        return self.size // HEADER_BYTES
-
     # Writing.
+
+    def must_roll(
+        self, rules: AppendRules, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether so many bytes, up to this offset and time, belong into a new segment."""
+        if self.size + size > rules.segment_bytes or last_offset - self.base > _RELATIVE_MAX:
+            return True
+        if not self.size:
+            return False
+        first = self.first_timestamp
+        if first is not None and first >= 0:
+            if max_timestamp - first > rules.segment_ms:
+                return True
+        elif now_ms - self.created_ms > rules.segment_ms:
+            return True
+        # There is at most one entry for a batch, so most segments cannot have a full index.
+        if self.size // HEADER_BYTES < rules.index_entries_max:
+            return False
+        return (
+            len(self.index) >= rules.index_entries_max
+            or len(self.time_index) >= rules.time_entries_max
+        )
 
     def appended(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
@@ -215,6 +242,13 @@ class Segment:
                 self._disk.rename(path, path + suffix)
                 renamed.append(path + suffix)
         return renamed
+
+    def move_to(self, folder: str) -> None:
+        """The directory of the segment has another name now."""
+        self.folder = folder
+        self.index.path = self.path(names.INDEX)
+        self.time_index.path = self.path(names.TIME_INDEX)
+        self.txn_index.path = self.path(names.TXN_INDEX)
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,0 +1,451 @@
+"""All logs of a node, over all its `log.dirs`: found at start, made, moved, deleted, closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from headwater.config import TopicConfig
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Clock, Disk
+from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition
+from headwater.storage import names
+from headwater.storage.directory import (
+    NO_BROKER_EPOCH,
+    DirectoryRefused,
+    LogDirectory,
+    read_topic_id,
+    write_topic_id,
+)
+from headwater.storage.failures import Health, StorageFailed
+from headwater.storage.log import Log
+from headwater.storage.recovery import RecoveryReport
+
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class LoadJob:
+    """Opens one partition's log. `run` in a worker, many at a time; then `LogDirs.loaded`."""
+
+    disk: Disk
+    directory: LogDirectory
+    tp: TopicPartition
+    path: str
+    is_future: bool
+    config: TopicConfig
+    now_ms: int
+    producer_expiration_ms: int
+    on_truncated: Callable[[], None]
+    log: Log | None = None
+
+    def run(self) -> None:
+        with self.directory.health.errors():
+            directory = self.directory
+            self.log = Log.open(
+                self.disk,
+                self.path,
+                self.tp,
+                topic_id=read_topic_id(self.disk, self.path) or ZERO_ID,
+                config=self.config,
+                now_ms=self.now_ms,
+                health=directory.health,
+                start=directory.log_starts.get(self.tp, 0),
+                recovery_point=directory.recovery_points.get(self.tp, 0),
+                clean=directory.was_clean,
+                producer_expiration_ms=self.producer_expiration_ms,
+                on_truncated=self.on_truncated,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Removes the directory of a log that is gone. `run` in a worker."""
+
+    disk: Disk
+    health: Health
+    tp: TopicPartition
+    path: str
+
+    def run(self) -> None:
+        with self.health.errors():
+            if self.disk.exists(self.path):
+                self.disk.remove_tree(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """Writes the checkpoints as they are due now. `run` in a worker."""
+
+    writes: tuple[tuple[LogDirectory, str, dict[TopicPartition, int]], ...]
+
+    def run(self) -> None:
+        for directory, name, offsets in self.writes:
+            if directory.health.is_online:
+                directory.write(name, offsets)
+
+
+class LogDirs:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directories: list[LogDirectory],
+        cluster_id: str | None,
+        new_id: Callable[[], bytes],
+        producer_expiration_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._new_id = new_id
+        self._producer_expiration_ms = producer_expiration_ms
+        self.directories = directories
+        self.cluster_id = cluster_id
+        self.high_watermarks: dict[TopicPartition, int] = {}  # as the last run left them
+        for directory in directories:
+            self.high_watermarks |= directory.high_watermarks
+        self.deletions: list[DeleteJob] = []  # for the driver, after file.delete.delay.ms
+        self.reports: list[RecoveryReport] = []
+        self._logs: dict[TopicPartition, Log] = {}
+        self._futures: dict[TopicPartition, Log] = {}
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        dirs: Sequence[str],
+        *,
+        node_id: int,
+        clock: Clock,
+        new_id: Callable[[], bytes],
+        cluster_id: str | None = None,
+        owner: str | None = None,
+        producer_expiration_ms: int = DAY_MS,
+    ) -> LogDirs:
+        """Takes the directories for this node: DirectoryRefused if another process has one or it
+        belongs to another node or cluster. One that fails is offline; all of them must not be."""
+        directories: list[LogDirectory] = []
+        try:
+            for path in dict.fromkeys(_normal(path) for path in dirs):
+                directory = LogDirectory(disk, path)
+                directories.append(directory)
+                try:
+                    directory.take(owner or f"node {node_id}")
+                    cluster_id = directory.identify(node_id, cluster_id, new_id) or cluster_id
+                    directory.read_state()
+                except OSError as error:
+                    directory.health.failure = str(error)
+            if not any(directory.health.is_online for directory in directories):
+                failures = "; ".join(f"{d.path}: {d.health.failure}" for d in directories)
+                raise DirectoryRefused(f"no log directory can be used: {failures}")
+        except DirectoryRefused:
+            for directory in directories:
+                directory.release()
+            raise
+        return cls(disk, clock, directories, cluster_id, new_id, producer_expiration_ms)
+
+    def identify(self, node_id: int, cluster_id: str) -> None:
+        """Formats the directories that were opened before the cluster had an id."""
+        for directory in self._online():
+            with directory.health.errors():
+                directory.identify(node_id, cluster_id, self._new_id)
+        self.cluster_id = cluster_id
+
+    # Loading.
+
+    def load_jobs(self, config_of: Callable[[str], TopicConfig]) -> list[LoadJob]:
+        """One job for each partition found. Logs on their way out go to `deletions`. The metadata
+        log is left alone: `open_log` gives it to the quorum."""
+        jobs = []
+        for directory in self._online():
+            with directory.health.errors():
+                found = self._disk.list(directory.path)
+            for name in found:
+                path = f"{directory.path}/{name}"
+                parsed = names.parse_dir_name(name)
+                if parsed is None or not self._disk.is_dir(path):
+                    continue
+                tp, mark = parsed
+                if mark == names.DELETE_DIR:
+                    self.deletions.append(DeleteJob(self._disk, directory.health, tp, path))
+                elif mark != names.STRAY_DIR and tp.topic != METADATA_TOPIC:
+                    jobs.append(self._load_job(directory, tp, path, mark, config_of(tp.topic)))
+        return jobs
+
+    def _load_job(
+        self, directory: LogDirectory, tp: TopicPartition, path: str, mark: str, config: TopicConfig
+    ) -> LoadJob:
+        return LoadJob(
+            self._disk,
+            directory,
+            tp,
+            path,
+            mark == names.FUTURE_DIR,
+            config,
+            self._clock.wall_ms(),
+            self._producer_expiration_ms,
+            lambda: self._write_recovery_points(directory),
+        )
+
+    def loaded(self, job: LoadJob) -> None:
+        """The job has run."""
+        log = job.log
+        assert log is not None, f"the log of {job.tp} was not opened"
+        known = self._futures if job.is_future else self._logs
+        if job.tp in known:
+            raise DirectoryRefused(
+                f"{job.tp} is in both {known[job.tp].path} and {log.path}; remove the older one"
+            )
+        known[job.tp] = log
+        self.reports += log.reports
+
+    def load(self, config_of: Callable[[str], TopicConfig]) -> list[RecoveryReport]:
+        """Loads everything here and now. A partition that cannot be read takes its directory
+        offline, the others are served."""
+        for job in self.load_jobs(config_of):
+            if not job.directory.health.is_online:
+                continue
+            try:
+                job.run()
+            except StorageFailed:
+                continue
+            self.loaded(job)
+        return self.reports
+
+    def open_log(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
+        """The log of a partition that `load_jobs` leaves out, from its first byte on. It is its
+        caller's, not in the list of logs, and is closed by him."""
+        directory = self._online()[0]
+        with directory.health.errors():
+            return Log.open(
+                self._disk,
+                f"{directory.path}/{names.dir_name(tp)}",
+                tp,
+                topic_id=topic_id,
+                config=config,
+                now_ms=self._clock.wall_ms(),
+                health=directory.health,
+                producer_expiration_ms=self._producer_expiration_ms,
+            )
+
+    # The logs there are.
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        return self._logs.get(tp)
+
+    def future(self, tp: TopicPartition) -> Log | None:
+        return self._futures.get(tp)
+
+    def all(self) -> list[Log]:
+        return list(self._logs.values())
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def logs_in(self, directory: LogDirectory, *, future: bool = False) -> list[Log]:
+        logs = self._futures if future else self._logs
+        return [log for log in logs.values() if log.health is directory.health]
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return next(d for d in self.directories if d.health is log.health)
+
+    def offline(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if not directory.health.is_online]
+
+    def disk_errors(self, path: str) -> AbstractContextManager[None]:
+        """Around work in a log directory: an error of the device takes it offline."""
+        return self._directory(path).health.errors()
+
+    def drop_offline(self) -> list[TopicPartition]:
+        """Forgets the logs of directories that failed; says whose they were."""
+        gone = [tp for tp, log in self._logs.items() if not log.health.is_online]
+        for tp in gone:
+            del self._logs[tp]
+        for tp in [tp for tp, log in self._futures.items() if not log.health.is_online]:
+            del self._futures[tp]
+        return gone
+
+    # Making and removing.
+
+    def create(
+        self,
+        tp: TopicPartition,
+        topic_id: bytes,
+        config: TopicConfig,
+        directory: str | None = None,
+    ) -> Log:
+        """A new, empty log, in the directory that has the fewest if none is named."""
+        assert tp not in self._logs, f"{tp} exists in {self._logs[tp].path}"
+        target = self._emptiest() if directory is None else self._directory(directory)
+        log = self._create(target, tp, topic_id, config, names.dir_name(tp))
+        self._logs[tp] = log
+        return log
+
+    def _create(
+        self,
+        directory: LogDirectory,
+        tp: TopicPartition,
+        topic_id: bytes,
+        config: TopicConfig,
+        name: str,
+    ) -> Log:
+        path = f"{directory.path}/{name}"
+        with directory.health.errors():
+            log = Log.open(
+                self._disk,
+                path,
+                tp,
+                topic_id=topic_id,
+                config=config,
+                now_ms=self._clock.wall_ms(),
+                health=directory.health,
+                producer_expiration_ms=self._producer_expiration_ms,
+                on_truncated=lambda: self._write_recovery_points(directory),
+            )
+            log.cover(write_topic_id(self._disk, path, topic_id))
+        return log
+
+    def delete(self, tp: TopicPartition) -> DeleteJob:
+        """Takes a log away. Its directory has another name at once; its files go with the job,
+        which is in `deletions` too."""
+        future = self._futures.pop(tp, None)
+        if future is not None:
+            self._rename_away(future, names.DELETE_DIR)
+        log = self._logs.pop(tp)
+        self.high_watermarks.pop(tp, None)
+        return self._rename_away(log, names.DELETE_DIR)
+
+    def _rename_away(self, log: Log, mark: str) -> DeleteJob:
+        directory = self.directory_of(log)
+        target = f"{directory.path}/{names.marked_dir_name(log.tp, self._new_id(), mark)}"
+        with directory.health.errors():
+            log.move_to(target)
+        job = DeleteJob(self._disk, directory.health, log.tp, target)
+        if mark == names.DELETE_DIR:
+            self.deletions.append(job)
+        return job
+
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Takes away a log that the cluster does not know, and keeps its files (`-stray`)."""
+        log = self._logs.pop(tp)
+        self._rename_away(log, names.STRAY_DIR)
+        return log.path
+
+    def start_move(self, tp: TopicPartition, directory: str) -> Log:
+        """An empty log in another directory, to be filled and then to take the place of this."""
+        log, target = self._logs[tp], self._directory(directory)
+        name = names.marked_dir_name(tp, self._new_id(), names.FUTURE_DIR)
+        future = self._create(target, tp, log.topic_id, log.config, name)
+        self._futures[tp] = future
+        return future
+
+    def finish_move(self, tp: TopicPartition) -> Log:
+        """The other log has all that this one has: it takes its place."""
+        log, future = self._logs[tp], self._futures.pop(tp)
+        assert future.end == log.end, f"{tp} is at {future.end} of {log.end}"
+        self._rename_away(log, names.DELETE_DIR)
+        directory = self.directory_of(future)
+        with directory.health.errors():
+            future.move_to(f"{directory.path}/{names.dir_name(tp)}")
+        self._logs[tp] = future
+        return future
+
+    # Durability.
+
+    def checkpoint_job(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> CheckpointJob:
+        """What the checkpoints must say now. Without high watermarks theirs is left alone."""
+        writes = []
+        for directory in self._online():
+            logs = self.logs_in(directory)
+            writes.append((directory, names.RECOVERY_POINTS, _recovery_points(logs)))
+            starts = {log.tp: log.start for log in logs if log.start > log.segments[0].base}
+            writes.append((directory, names.LOG_STARTS, starts))
+            if high_watermarks is not None:
+                here = {
+                    log.tp: high_watermarks[log.tp] for log in logs if log.tp in high_watermarks
+                }
+                writes.append((directory, names.HIGH_WATERMARKS, here))
+        return CheckpointJob(tuple(writes))
+
+    def _write_recovery_points(self, directory: LogDirectory) -> None:
+        """A recovery point above a truncated end would leave later appends unchecked."""
+        logs = self.logs_in(directory)
+        directory.write(names.RECOVERY_POINTS, _recovery_points(logs))
+
+    def close(
+        self,
+        clean: bool,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        broker_epoch: int = NO_BROKER_EPOCH,
+    ) -> None:
+        """Ends the use of all logs. A clean close makes all durable and says so. Blocks."""
+        failed: set[Health] = set()
+        for log in (*self._logs.values(), *self._futures.values()):
+            try:
+                if clean and log.health.is_online:
+                    _close_clean(log)
+                else:
+                    log.close(clean=False)
+            except ApiError:  # a full disk, or one that failed
+                failed.add(log.health)
+                log.close(clean=False)
+        if clean:
+            for directory in self._online():
+                if directory.health in failed:
+                    continue
+                try:
+                    self._write_last(directory, high_watermarks, broker_epoch)
+                except ApiError as error:
+                    directory.notes.append(str(error))
+        for directory in self.directories:
+            directory.release()
+
+    def _write_last(
+        self,
+        directory: LogDirectory,
+        high_watermarks: Mapping[TopicPartition, int] | None,
+        broker_epoch: int,
+    ) -> None:
+        job = self.checkpoint_job(high_watermarks)
+        CheckpointJob(tuple(write for write in job.writes if write[0] is directory)).run()
+        directory.mark_clean(broker_epoch)
+
+    # Directories.
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.health.is_online]
+
+    def _emptiest(self) -> LogDirectory:
+        online = self._online()
+        if not online:
+            raise StorageFailed(self.directories[0].path, "no log directory is online")
+        if len(online) == 1:
+            return online[0]
+        return min(online, key=lambda directory: len(self.logs_in(directory)))
+
+    def _directory(self, path: str) -> LogDirectory:
+        path = _normal(path)
+        for directory in self.directories:
+            if directory.path == path:
+                return directory
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not a log directory of this node")
+
+
+def _close_clean(log: Log) -> None:
+    log.seal()
+    job = log.flush_job()
+    if job is not None:
+        job.run()
+        log.flushed(job)
+    log.close(clean=True)
+
+
+def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    return {log.tp: log.recovery_point for log in logs}
+
+
+def _normal(path: str) -> str:
+    return path.rstrip("/") or "/"
