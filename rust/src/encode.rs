@@ -1,7 +1,7 @@
 //! Batches from Python records: the producer's hot path, so `bytes` keys and values in tuples are
 //! read with no object made on the way.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySequence, PyString, PyTuple};
 
@@ -256,7 +256,9 @@ pub fn decompress<'py>(
     output_bytes_max: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
     if codec > compression::ZSTD {
-        return Err(PyTypeError::new_err(format!("unknown codec {codec}")));
+        return Err(PyValueError::new_err(format!(
+            "unknown codec {codec}, expected 0 to 4"
+        )));
     }
     let view = View::open(data)?;
     let bytes = view.bytes();

@@ -19,6 +19,9 @@ MEBIBYTE = 1 << 20
 BOMB_BYTES = 64 * MEBIBYTE
 RECORD = (b"k", b"v", [("h", b"1")], 1)
 GOOD = twin.encode([RECORD, RECORD])
+ZSTD_CONTENT_SIZE_8 = b"\x28\xb5\x2f\xfd\xe0"  # single segment, content size in eight bytes
+ZSTD_WINDOW = b"\x28\xb5\x2f\xfd\x00"  # no content size, a window byte follows
+EMPTY_LAST_BLOCK = b"\x01\x00\x00"
 
 
 def lying(**fields: int) -> bytes:
@@ -77,6 +80,7 @@ def flipped(data: bytes, place: int) -> bytes:
         (holding(b"\x00\x00\x00\x01\x01\x02\x00" + write_varint(-2)), "header value length"),
         (holding(b"\x00\x00\x00\x01\x01\x00."), "record length"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_wrong_batch_is_refused_with_its_reason(data: bytes, reason: str) -> None:
     with pytest.raises(_core.CorruptBatch) as refused:
@@ -134,6 +138,20 @@ def test_a_bomb_is_refused_before_it_takes_memory(codec: int) -> None:
     assert peak_growth(explode) < 12 * MEBIBYTE
 
 
+def test_a_bomb_that_does_not_say_its_size_is_refused_too() -> None:
+    window = b"\x38"  # 128 KiB, of which each block is one byte repeated
+    block = struct.pack("<I", 128 * 1024 << 3 | 1 << 1)[:3] + b"z"
+    last = struct.pack("<I", 128 * 1024 << 3 | 1 << 1 | 1)[:3] + b"z"
+    bomb = ZSTD_WINDOW + window + block * 511 + last
+
+    def explode() -> None:
+        with pytest.raises(_core.OutputTooLarge):
+            _core.decompress(4, bomb, MEBIBYTE)
+
+    assert peak_growth(explode) < 4 * MEBIBYTE
+    assert _core.decompress(4, ZSTD_WINDOW + window + last, MEBIBYTE) == b"z" * 128 * 1024
+
+
 def test_a_bound_is_met_to_the_byte() -> None:
     plain = b"abc" * 100_000
     for codec in range(5):
@@ -147,11 +165,6 @@ def test_the_bound_when_none_is_given_is_64_mebibytes() -> None:
     batch, _ = twin.whole(twin.encode([RECORD], codec=4), 0)
     with pytest.raises(_core.OutputTooLarge):
         _core.validate(twin.sealed(batch, codecs.compress(4, bytes(65 * MEBIBYTE))))
-
-
-ZSTD_CONTENT_SIZE_8 = b"\x28\xb5\x2f\xfd\xe0"  # single segment, content size in eight bytes
-ZSTD_WINDOW = b"\x28\xb5\x2f\xfd\x00"  # no content size, a window byte follows
-EMPTY_LAST_BLOCK = b"\x01\x00\x00"
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,13 @@ def test_offset_deltas_must_fit_the_records(deltas: list[int]) -> None:
 def test_codecs_and_levels_out_of_range_are_errors(codec: int, level: int | None) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         _core.encode(RECORDS, codec=codec, level=level)
+    with pytest.raises(ValueError):  # noqa: PT011
+        _core.compress(codec, b"", level)
+
+
+def test_decompressing_an_unknown_codec_is_an_error() -> None:
+    with pytest.raises(ValueError, match="codec 5"):
+        _core.decompress(5, b"", 1)
 
 
 def test_scan_can_stop_early_and_leave_the_checksum() -> None:
