@@ -30,7 +30,7 @@ consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions
 seen = size = 0
 started = None
 while seen < wanted:
-    messages = consumer.consume(10000, timeout=30)
+    messages = consumer.consume(min(10000, wanted - seen), timeout=30)
     if not messages:
         sys.exit(f"only {seen} of {wanted} records came")
     if started is None:

@@ -78,7 +78,8 @@ def read_all(bootstrap: str, topic: str) -> list[Seen]:
             consumer.assign([TopicPartition(topic, partition, low)])
             position = low
             while position < high:
-                messages = consumer.consume(1000, timeout=_PATIENCE)
+                # It waits until it has as many as it was asked for, so never ask for more.
+                messages = consumer.consume(min(1000, high - position), timeout=_PATIENCE)
                 assert messages, f"{topic}-{partition} ends at {position}, not at {high}"
                 for message in messages:
                     assert message.error() is None, message.error()

@@ -86,8 +86,8 @@ def consume(address: str) -> None:
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     seen: dict[str, list[int]] = {customer: [] for customer in CUSTOMERS}
     started = time.monotonic()
-    while sum(map(len, seen.values())) < EVENTS:
-        messages = consumer.consume(1000, timeout=PATIENCE_SECONDS)
+    while missing := EVENTS - sum(map(len, seen.values())):
+        messages = consumer.consume(min(missing, 1000), timeout=PATIENCE_SECONDS)
         if not messages:
             raise SystemExit("no more events came, and some are missing")
         for message in messages:
