@@ -66,6 +66,27 @@ class Image:
             for index, state in topic.partitions.items():
                 yield topic, index, state
 
+    def frozen(self) -> Image:
+        """This image as it is now, for a snapshot that is written while it moves on."""
+        by_id = {
+            topic.id: Topic(topic.name, topic.id, dict(topic.partitions))
+            for topic in self.topics.values()
+        }
+        return replace(
+            self,
+            features=dict(self.features),
+            brokers=dict(self.brokers),
+            controllers=dict(self.controllers),
+            topics={topic.name: topic for topic in by_id.values()},
+            topics_by_id=by_id,
+            configs={resource: dict(configs) for resource, configs in self.configs.items()},
+            client_quotas={entity: dict(quotas) for entity, quotas in self.client_quotas.items()},
+            acls=dict(self.acls),
+            scram=dict(self.scram),
+            tokens=dict(self.tokens),
+            collisions={key: set(names) for key, names in self.collisions.items()},
+        )
+
     def apply(self, record: Message, delta: Delta | None = None) -> None:
         """Changes the image as the record says, and notes in `delta` what that was."""
         assert record.API is not None

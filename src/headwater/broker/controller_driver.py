@@ -1,0 +1,159 @@
+"""The driver of the controller: decisions become batches of the metadata log, replies wait for it.
+
+Deciding, appending and applying happen in one go of the event loop, so the next command sees what
+this one has changed; only the wait for the commit is shared and lets others in. Nobody gets an
+answer before all that it has seen is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from headwater.broker.metadata_log import MetadataLog
+from headwater.config import NodeConfig
+from headwater.controller import Controller, Decision
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Host
+from headwater.metadata import Image
+from headwater.metadata.features import supported_features
+from headwater.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    Feature,
+    Listener,
+)
+
+R = TypeVar("R")
+
+# How often the leader looks for partitions that unclean election may help.
+_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class ControllerDriver:
+    def __init__(
+        self, host: Host, config: NodeConfig, metadata: MetadataLog, *, cluster_id: str
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._metadata = metadata
+        self._machine = Controller(cluster_id, config, host.random)
+        self._seen = 0  # the end of all that was decided
+        self._is_active = False
+
+    @property
+    def image(self) -> Image:
+        """What is decided, perhaps not yet committed: for looking ahead, never for answers."""
+        return self._machine.image
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active and self._metadata.is_leader
+
+    async def start(self) -> None:
+        """Takes over once the log's leader, with the first records of a new cluster if it is one.
+        What it writes is not waited for: the first reply does."""
+        if not self._metadata.is_leader:
+            return
+        now = self._host.clock.monotonic()
+        machine = self._machine
+        machine.load(
+            self._metadata.replayed(), self._metadata.registration_offsets, self._metadata.log_end
+        )
+        machine.on_loaded(now)
+        self._is_active = True
+        self._seen = self._metadata.log_end
+        self._do(
+            machine.decide_activate(self._metadata.bootstrap, log_is_empty=self._metadata.is_new)
+        )
+        self._do(machine.decide_register_controller(self._registration()))
+
+    def _registration(self) -> ControllerRegistrationRequest:
+        return ControllerRegistrationRequest(
+            controller_id=self._config.node_id,
+            incarnation_id=self._host.random_id(),
+            zk_migration_ready=False,
+            listeners=[
+                Listener(
+                    name=at.name,
+                    host=at.host or "localhost",
+                    port=at.port,
+                    security_protocol=_SECURITY_PROTOCOLS.index(at.protocol),
+                )
+                for at in self._config.controller_listeners
+            ],
+            features=[
+                Feature(
+                    name=name,
+                    min_supported_version=levels.low,
+                    max_supported_version=levels.high,
+                )
+                for name, levels in supported_features().items()
+            ],
+        )
+
+    async def ask(self, decide: Callable[[Controller], Decision[R]]) -> R:
+        """The reply to a command, when all it has seen is committed. ApiError if it is refused."""
+        if not self.is_active:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node does not lead the quorum")
+        decision = decide(self._machine)
+        self._do(decision)
+        await self.committed()
+        return decision.reply
+
+    def _do(self, decision: Decision[R]) -> None:
+        if decision.records:
+            end = self._metadata.append(
+                decision.records, metadata_version=self._machine.image.metadata_version
+            )
+            self._machine.apply(decision.records, end - len(decision.records))
+            self._seen = end
+
+    async def committed(self) -> None:
+        """Returns when everything decided up to now is committed and in the broker's image."""
+        await self._metadata.committed(self._seen)
+
+    async def run(self) -> None:
+        """What happens without being asked: silent brokers are fenced, leadership goes back to
+        preferred replicas, and partitions without a leader may take one uncleanly.
+
+        Kafka's controller also writes a NoOpRecord every `metadata.max.idle.interval.ms`, so that
+        others can tell an idle leader from a lost one. A sole voter that nobody follows has nobody
+        to tell, and an idle node should not write to its disk: it writes them only for followers.
+        """
+        clock = self._host.clock
+        config = self._config
+        balance = config.leader_imbalance_check_interval_seconds
+        unclean = config.unclean_leader_election_interval_ms / 1000
+        idle = config.metadata_max_idle_interval_ms / 1000
+        started = clock.monotonic()
+        next_balance, next_unclean, next_no_op = (
+            started + balance,
+            started + unclean,
+            started + idle,
+        )
+        while True:
+            wakes = [next_balance, next_unclean, self._machine.next_fencing() + 0.001]
+            if idle and self._has_followers():
+                wakes.append(next_no_op)
+            await asyncio.sleep(max(0.0, min(wakes) - clock.monotonic()))
+            now = clock.monotonic()
+            if not self.is_active:
+                return
+            if now > self._machine.next_fencing():
+                await self.ask(lambda machine, now=now: machine.decide_fence_stale(now))  # type: ignore[misc]
+            if now >= next_unclean:
+                next_unclean = now + unclean
+                await self.ask(lambda machine: machine.decide_elect_unclean())
+            if now >= next_balance:
+                next_balance = now + balance
+                if config.auto_leader_rebalance_enable:
+                    await self.ask(lambda machine: machine.decide_balance_leaders())
+            if idle and now >= next_no_op:
+                next_no_op = now + idle
+                if self._has_followers():
+                    await self.ask(lambda machine: machine.decide_no_op())
+
+    def _has_followers(self) -> bool:
+        quorum = self._metadata.describe_quorum()
+        return len(quorum.voters) > 1 or bool(quorum.observers)

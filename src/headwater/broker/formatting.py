@@ -1,0 +1,157 @@
+"""Making log directories ready for a node, as `kafka-storage format` does.
+
+A formatted directory says whose it is (`meta.properties`) and with which records its cluster
+begins (`bootstrap.checkpoint`); the metadata directory of a voter also says who votes. Kafka can
+open what we format, and we what Kafka formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.config import NodeConfig
+from headwater.io import Disk, Host
+from headwater.metadata.features import LEVEL_LATEST, default_levels
+from headwater.metadata.snapshot import (
+    BOOTSTRAP_ID,
+    decode_snapshot,
+    encode_snapshot,
+    feature_records,
+    file_name,
+)
+from headwater.model import METADATA_TOPIC, id_from_text, id_text
+from headwater.protocol import Message
+from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from headwater.storage.directory import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+METADATA_LOG = f"{METADATA_TOPIC}-0"
+
+
+class FormatRefused(Exception):
+    """Directories that cannot be formatted as asked. The text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    cluster_id: str
+    directories: tuple[str, ...]  # those that were not formatted before
+
+
+def format_directories(
+    host: Host,
+    config: NodeConfig,
+    *,
+    cluster_id: str | None = None,
+    metadata_version: int = LEVEL_LATEST,
+    ignore_formatted: bool = True,
+) -> Formatted:
+    """Formats those of the node's directories that are not. Without `cluster_id`, that of its
+    other directories or, if there is none, a new one."""
+    disk = host.disk
+    paths = list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
+    found = {path: read_meta_properties(disk, path) for path in paths}
+    cluster_id = _agreed_cluster_id(host, found, cluster_id)
+    for path, properties in found.items():
+        if properties is None:
+            continue
+        if not ignore_formatted:
+            raise FormatRefused(f"{path} is formatted already; choose another directory")
+        if properties.node_id != config.node_id:
+            raise FormatRefused(
+                f"{path} belongs to node {properties.node_id}, not to node {config.node_id}; "
+                "set node.id to that, or choose another directory"
+            )
+    missing = [path for path, properties in found.items() if properties is None]
+    for path in missing:
+        directory_id = host.random_id()
+        _write_bootstrap(disk, path, metadata_version, host.clock.wall_ms())
+        if path == config.metadata_log_dir and config.is_controller and config.alone:
+            voters = standalone_voters(config, directory_id)
+            _write_voters(disk, f"{path}/{METADATA_LOG}", voters, host.clock.wall_ms())
+        # Last: a directory with it is whole.
+        properties = MetaProperties(cluster_id, config.node_id, directory_id)
+        write_meta_properties(disk, path, properties)
+    return Formatted(cluster_id, tuple(missing))
+
+
+def _agreed_cluster_id(
+    host: Host, found: dict[str, MetaProperties | None], asked: str | None
+) -> str:
+    ids = {properties.cluster_id for properties in found.values() if properties is not None}
+    if asked is not None:
+        ids.add(asked)
+    if len(ids) > 1:
+        raise FormatRefused(
+            f"directories of different clusters: {', '.join(sorted(ids))}; "
+            "a node can be in one only"
+        )
+    if ids:
+        return ids.pop()
+    return id_text(host.random_id())
+
+
+def check_cluster_id(text: str) -> None:
+    """A new cluster's id must be one that Kafka's tools take."""
+    try:
+        id_from_text(text)
+    except ValueError as error:
+        raise FormatRefused(f"cluster id {text!r}: {error}") from error
+
+
+def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
+    """This node as the only voter, to be reached at its controller listeners."""
+    endpoints = tuple(
+        VoterEndpoint(at.name, at.host or "localhost", at.port)
+        for at in config.controller_listeners
+    )
+    return VoterSet.of(Voter(ReplicaKey(config.node_id, directory_id), endpoints))
+
+
+def read_bootstrap(disk: Disk, path: str) -> list[Message]:
+    """The records a new cluster begins with, as the directory was formatted; DecodeError if they
+    cannot be read. They matter only while the log is empty."""
+    file = f"{path}/{BOOTSTRAP_FILE}"
+    if not disk.exists(file):
+        return list(feature_records(default_levels()))
+    return decode_snapshot(disk.read(file)).records
+
+
+def _write_bootstrap(disk: Disk, path: str, metadata_version: int, now_ms: int) -> None:
+    disk.make_dirs(path)
+    records: Sequence[Message] = list(feature_records(default_levels(metadata_version)))
+    data = encode_snapshot(
+        records, metadata_version=metadata_version, epoch=0, timestamp=0, now_ms=now_ms
+    )
+    _write(disk, path, BOOTSTRAP_FILE, data)
+
+
+def _write_voters(disk: Disk, path: str, voters: VoterSet, now_ms: int) -> None:
+    disk.make_dirs(path)
+    data = encode_snapshot(
+        (),
+        metadata_version=LEVEL_LATEST,
+        epoch=0,
+        timestamp=now_ms,
+        now_ms=now_ms,
+        kraft_version=1,
+        voters=voters.to_record(),
+    )
+    _write(disk, path, file_name(BOOTSTRAP_ID), data)
+
+
+def _write(disk: Disk, path: str, name: str, data: bytes) -> None:
+    """Durable, but not atomic: until `meta.properties` is there, all is written again."""
+    file = disk.open(f"{path}/{name}", create=True)
+    try:
+        file.truncate(0)
+        file.append(data)
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_dir(path)

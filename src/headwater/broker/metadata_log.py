@@ -1,0 +1,392 @@
+"""The driver of the quorum: the metadata log on disk, and the image of what in it is committed.
+
+The controller appends its decisions here; they are synced in a worker, and what is appended while
+a sync is under way goes with the next one. What the quorum has committed is applied to the image,
+the subscribers are told, and then whoever waits for it may answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone_voters
+from headwater.broker.metadata_snapshots import MetadataSnapshots
+from headwater.config import NodeConfig
+from headwater.io import Host
+from headwater.metadata import Delta, Image, Replay
+from headwater.metadata.batches import (
+    BATCH_BYTES_MAX,
+    decode_batches,
+    encode_batch,
+    encode_control_batch,
+)
+from headwater.metadata.records import RecordType
+from headwater.model import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from headwater.protocol import Message
+from headwater.protocol.records.metadata_nodes import RegisterBrokerRecord
+from headwater.protocol.records.quorum import KRaftVersionRecord, VotersRecord
+from headwater.quorum import (
+    ElectionState,
+    QuorumDescription,
+    Raft,
+    Ready,
+    ReplicaKey,
+    Role,
+    Timeouts,
+    Voter,
+    VoterEndpoint,
+    VoterSet,
+)
+from headwater.quorum.state_file import decode_state, encode_state
+from headwater.storage import Log, Origin, StorageFailed
+
+if TYPE_CHECKING:
+    from headwater.storage.failures import Health
+
+_QUORUM_STATE = "quorum-state"
+_LOAD_BYTES = 1024 * 1024
+
+Subscriber = Callable[[Image, Delta], None]
+
+
+class _Batch(NamedTuple):
+    end: OffsetAndEpoch
+    timestamp: int
+    size: int
+    records: Sequence[Message]  # none where it was a control batch
+
+
+class MetadataLog:
+    """One node's copy of the metadata log."""
+
+    def __init__(self, host: Host, config: NodeConfig, *, directory_id: bytes) -> None:
+        self._host = host
+        self._config = config
+        self._me = ReplicaKey(config.node_id, directory_id)
+        self._path = f"{config.metadata_log_dir}/{METADATA_LOG}"
+        self._replay = Replay()
+        self.applied = 0  # the image has all below this offset
+        self.failed: asyncio.Future[StorageFailed] | None = None
+        self.bootstrap: list[Message] = []
+        self._kraft_version = 0
+        self._voters_in_log: VoterSet | None = None
+        self._subscribers: list[Subscriber] = []
+        self.registration_offsets: dict[int, int] = {}  # where each broker was registered
+        self._uncommitted: deque[_Batch] = deque()  # in the log, and not yet in the image
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._failure: StorageFailed | None = None
+        self._log: Log
+        self._snapshots: MetadataSnapshots
+        self.raft: Raft
+
+    @property
+    def image(self) -> Image:
+        """What is committed: the truth that brokers act on."""
+        return self._replay.image
+
+    @property
+    def log_end(self) -> int:
+        return self._log.end
+
+    @property
+    def epoch(self) -> int:
+        return self.raft.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self.raft.role is Role.LEADER
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the cluster has not begun: then the bootstrap records are due."""
+        return not self.image.features
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """It is called with the image and what changed, after each commit, in the loop."""
+        self._subscribers.append(subscriber)
+
+    # Start and stop
+
+    def open(self, health: Health | None = None) -> None:
+        """Loads snapshot and log. Blocks; nothing is committed until `start`."""
+        disk, config = self._host.disk, self._config
+        now_ms = self._host.clock.wall_ms()
+        disk.make_dirs(self._path)
+        self._snapshots = MetadataSnapshots(disk, self._path, config)
+        snapshot_id, snapshot = self._snapshots.load_latest()
+        self._log = Log.open(
+            disk,
+            self._path,
+            TopicPartition(METADATA_TOPIC, 0),
+            topic_id=METADATA_TOPIC_ID,
+            config=config.topic_defaults.config(_log_settings(config)),
+            now_ms=now_ms,
+            health=health,
+        )
+        if self._log.end < snapshot_id.offset:
+            # The log lost what the snapshot has (or never had it): go on behind the snapshot.
+            for retired in self._log.truncate_and_start_at(snapshot_id.offset):
+                retired.delete()
+            self._log.assign_epoch(snapshot_id.epoch, snapshot_id.offset)
+        self._kraft_version = snapshot.kraft_version
+        if snapshot.voters is not None:
+            self._voters_in_log = VoterSet.from_record(snapshot.voters)
+        self._replay.apply(snapshot.records)
+        self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
+        self.applied = snapshot_id.offset
+        self._read_log(snapshot_id.offset)
+        self.bootstrap = read_bootstrap(disk, config.metadata_log_dir)
+        self.raft = Raft(
+            self._me,
+            self._voters(),
+            self._host.random,
+            state=self._read_state(),
+            log_end=self._log.end,
+            epochs=[OffsetAndEpoch(start, epoch) for epoch, start in self._log.epochs.entries],
+            timeouts=Timeouts(
+                election=config.controller_quorum_election_timeout_ms / 1000,
+                fetch=config.controller_quorum_fetch_timeout_ms / 1000,
+                backoff_max=config.controller_quorum_election_backoff_max_ms / 1000,
+            ),
+        )
+
+    def _read_log(self, offset: int) -> None:
+        while offset < self._log.end:
+            found = self._log.read(offset, bytes_max=_LOAD_BYTES, upto=self._log.end)
+            assert found.slice is not None, f"no batch at offset {offset} below {self._log.end}"
+            for batch in decode_batches(found.slice.read()):
+                if batch.base_offset < offset:
+                    continue
+                offset = batch.end_offset
+                if batch.is_control:
+                    self._take_voters(batch.records)
+                self._uncommitted.append(
+                    _Batch(
+                        OffsetAndEpoch(batch.end_offset, batch.epoch),
+                        batch.timestamp,
+                        batch.size,
+                        () if batch.is_control else batch.records,
+                    )
+                )
+
+    def _take_voters(self, controls: Sequence[Message]) -> None:
+        for control in controls:
+            match control:
+                case KRaftVersionRecord():
+                    self._kraft_version = control.kraft_version
+                case VotersRecord():
+                    self._voters_in_log = VoterSet.from_record(control)
+
+    def _voters(self) -> VoterSet:
+        """Who votes: as the log says, else as the configuration says, else this node alone."""
+        if self._voters_in_log is not None:
+            return self._voters_in_log
+        configured = self._config.controller_quorum_voters
+        if configured:
+            name = next(iter(self._config.controller_listener_names), "CONTROLLER")
+            return VoterSet.of(
+                *(
+                    Voter(ReplicaKey(at.node_id), (VoterEndpoint(name, at.host, at.port),))
+                    for at in configured
+                )
+            )
+        return standalone_voters(self._config, self._me.directory_id)
+
+    def _read_state(self) -> ElectionState:
+        file = f"{self._path}/{_QUORUM_STATE}"
+        if self._host.disk.exists(file):
+            return decode_state(self._host.disk.read(file))
+        return ElectionState(epoch=max(0, self._log.latest_epoch))
+
+    async def start(self) -> None:
+        """Takes part in the quorum. A sole voter leads when this returns, and its image has all
+        that was committed before."""
+        self.failed = asyncio.get_running_loop().create_future()
+        self._do(self.raft.start(self._host.clock.monotonic()))
+        if self.is_leader:
+            await self.committed(self._log.end)
+
+    async def close(self) -> None:
+        for task in (self._flushing, self._snapshotting):
+            if task is not None:
+                await asyncio.wait([task])
+        if self._failure is None:
+            job = self._log.flush_job()
+            if job is not None:
+                await self._host.workers.run(job.run)
+                self._log.flushed(job)
+        self._log.close(clean=self._failure is None)
+
+    # Appending
+
+    def append(self, records: Sequence[Message], *, metadata_version: int) -> int:
+        """One batch, all or nothing, in the versions of that level; its end offset. It is committed
+        when `committed` returns."""
+        assert self.is_leader
+        now_ms = self._host.clock.wall_ms()
+        data = encode_batch(
+            records,
+            metadata_version=metadata_version,
+            now_ms=now_ms,
+            base_offset=self._log.end,
+            epoch=self.raft.epoch,
+        )
+        return self._append(data, now_ms, records)
+
+    def _append(self, data: bytes, now_ms: int, records: Sequence[Message]) -> int:
+        if self._failure is not None:
+            raise self._failure
+        self._log.append_as_leader(data, epoch=self.raft.epoch, now_ms=now_ms, origin=Origin.RAFT)
+        end = OffsetAndEpoch(self._log.end, self.raft.epoch)
+        self.raft.on_appended(log_end=end.offset, epoch=end.epoch)
+        self._uncommitted.append(_Batch(end, now_ms, len(data), records))
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+        return end.offset
+
+    async def committed(self, offset: int) -> None:
+        """Returns when all below `offset` is durable with a majority and in the image."""
+        if self._failure is not None:
+            raise self._failure
+        if offset <= self.applied:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((offset, waiter))
+        await waiter
+
+    async def _flush(self) -> None:
+        """Syncs until nothing is unsynced: what came during one sync shares the next."""
+        try:
+            while (job := self._log.flush_job()) is not None:
+                await self._host.workers.run(job.run)
+                self._log.flushed(job)
+                self._do(self.raft.on_flushed(job.upto))
+        except StorageFailed as failure:
+            self._fail(failure)
+        finally:
+            self._flushing = None
+
+    def _fail(self, failure: StorageFailed) -> None:
+        """Nobody knows what of the log is on disk now; the node must stop and look again."""
+        self._failure = failure
+        while self._waiters:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(failure)
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(failure)
+
+    # What the quorum decided
+
+    def _do(self, ready: Ready) -> None:
+        if ready.vote is not None:
+            # Synced here and now: see Ready. It is rare, and nothing may overtake it.
+            data = encode_state(
+                ready.vote, kraft_version=self._kraft_version, voters=self.raft.voters.voters
+            )
+            self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
+        if ready.leader_change is not None:
+            self._begin_epoch(ready.leader_change)
+        assert not ready.messages, "other voters are reached by the network driver"
+        if ready.committed is not None:
+            self._apply(ready.committed)
+
+    def _begin_epoch(self, leader_change: Message) -> None:
+        """A leader's first batch: that it leads and, where voters are dynamic, who they are if the
+        log does not say so yet or they moved."""
+        controls = [leader_change]
+        if self._kraft_version:
+            voters = self._with_own_endpoints(self.raft.voters)
+            if voters != self._voters_in_log or self._log.end == 0:
+                controls.append(KRaftVersionRecord(version=0, kraft_version=self._kraft_version))
+                controls.append(voters.to_record())
+                self._voters_in_log = voters
+        now_ms = self._host.clock.wall_ms()
+        data = encode_control_batch(
+            controls, now_ms=now_ms, base_offset=self._log.end, epoch=self.raft.epoch
+        )
+        self._append(data, now_ms, ())
+
+    def _with_own_endpoints(self, voters: VoterSet) -> VoterSet:
+        mine = standalone_voters(self._config, self._me.directory_id).voters
+        return VoterSet(voters.voters | mine)
+
+    def _apply(self, committed: int) -> None:
+        delta = Delta()
+        while self._uncommitted and self._uncommitted[0].end.offset <= committed:
+            batch = self._uncommitted.popleft()
+            self._replay.apply(batch.records, delta)
+            self._note_registrations(batch)
+            self.applied = batch.end.offset
+            self._snapshots.note(batch.end, timestamp=batch.timestamp, size=batch.size)
+        if delta:
+            for subscriber in self._subscribers:
+                subscriber(self.image, delta)
+        while self._waiters and self._waiters[0][0] <= self.applied:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+        if self._snapshotting is None and self._snapshots.is_due(self._host.clock.monotonic()):
+            self._snapshotting = asyncio.get_running_loop().create_task(self._write_snapshot())
+
+    def _note_registrations(self, batch: _Batch) -> None:
+        base = batch.end.offset - len(batch.records)
+        for number, record in enumerate(batch.records):
+            if record.API == RecordType.REGISTER_BROKER:
+                assert isinstance(record, RegisterBrokerRecord)
+                self.registration_offsets[record.broker_id] = base + number
+
+    async def _write_snapshot(self) -> None:
+        if self._replay.in_transaction:
+            self._snapshotting = None
+            return  # half a transaction is no state; the next commit asks again
+        voters = self._voters_in_log
+        job = self._snapshots.job(
+            self.image.frozen(),
+            now_ms=self._host.clock.wall_ms(),
+            kraft_version=self._kraft_version,
+            voters=None if voters is None else voters.to_record(),
+        )
+        try:
+            await self._host.workers.run(job.run)
+            self._snapshots.written(job, self._host.clock.monotonic())
+            now_ms = self._host.clock.wall_ms()
+            cleanup = self._snapshots.prune(self._log, now_ms=now_ms)
+            if cleanup is not None:
+                await self._host.workers.run(cleanup)
+        except OSError as error:
+            failure = self._log.health.refusal(error)
+            if isinstance(failure, StorageFailed):
+                self._fail(failure)
+        finally:
+            self._snapshotting = None
+
+    # For others
+
+    def replayed(self) -> Replay:
+        """A copy of all that is committed, for a controller that takes over."""
+        assert not self._uncommitted
+        pending = self._replay.pending
+        return Replay(self.image.frozen(), None if pending is None else list(pending))
+
+    def describe_quorum(self) -> QuorumDescription:
+        return self.raft.describe(self._host.clock.monotonic())
+
+
+def _log_settings(config: NodeConfig) -> dict[str, str]:
+    return {
+        "segment.bytes": str(config.metadata_log_segment_bytes),
+        "segment.ms": str(config.metadata_log_segment_ms),
+        "max.message.bytes": str(BATCH_BYTES_MAX),
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
