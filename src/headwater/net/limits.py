@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RECEIVING_BYTES_MAX = 512 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
@@ -14,6 +16,6 @@ class NetLimits:
     # A frame that was begun must arrive in this time: a peer that trickles bytes holds memory.
     partial_frame_seconds: float = 30.0
     # Large frames that are being received, over all connections together.
-    receiving_bytes_max: int = 512 * 1024 * 1024
+    receiving_bytes_max: int = RECEIVING_BYTES_MAX
     # Answers that a peer does not take; past this we read no more requests from it.
     unsent_bytes_max: int = 64 * 1024 * 1024

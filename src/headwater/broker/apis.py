@@ -1,0 +1,33 @@
+"""The APIs that a node serves, and in which versions.
+
+An API stands here when its handler does; what is not here is not advertised, and a request for it
+ends the connection as it does with Kafka.
+"""
+
+from __future__ import annotations
+
+from headwater.protocol.apis import APIS, ApiKey
+
+SERVED = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.API_VERSIONS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+
+
+def served_versions() -> dict[int, tuple[int, int]]:
+    """By API key: the first and the last version served."""
+    versions: dict[int, tuple[int, int]] = {}
+    for key in SERVED:
+        advertised = APIS[key].advertised
+        assert advertised is not None, key
+        versions[int(key)] = advertised
+    return versions

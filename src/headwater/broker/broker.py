@@ -1,0 +1,87 @@
+"""What handlers work with: the broker's parts, and the few things that are asked of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.broker.auto_topics import AutoTopics
+from headwater.broker.context import Context
+from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.partitions import Partitions
+from headwater.broker.producer_ids import ProducerIds
+from headwater.config import NodeConfig
+from headwater.io import Clock, Workers
+from headwater.metadata import Image
+from headwater.observability import Log as Lines
+from headwater.storage import LogDirs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+
+class Endpoint(NamedTuple):
+    """A broker as clients of one listener reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool = False
+
+
+@dataclass(slots=True)
+class Broker:
+    config: NodeConfig
+    cluster_id: str
+    clock: Clock
+    workers: Workers
+    log: Lines
+    served: dict[int, tuple[int, int]]
+    metadata: MetadataLog
+    controller: ControllerDriver
+    log_dirs: LogDirs
+    partitions: Partitions
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
+    auto_topics: AutoTopics
+
+    @property
+    def image(self) -> Image:
+        return self.metadata.image
+
+    def endpoints(self, context: Context, *, fenced: bool = False) -> list[Endpoint]:
+        """The brokers of the cluster, as this client can reach them.
+
+        A node that was not told what to advertise says the address that the client came to: that
+        one works, from wherever the client is.
+        """
+        listener = context.connection.listener
+        advertised = {at.name for at in self.config.advertised_listeners}
+        found: list[Endpoint] = []
+        for broker in self.image.brokers.values():
+            if broker.fenced and not fenced:
+                continue
+            at = broker.endpoint(listener)
+            if broker.id == self.config.node_id and listener not in advertised:
+                local = context.connection.stream.local
+                host, port = local.host, local.port
+            elif at is not None:
+                host, port = at.host, at.port
+            else:
+                continue
+            found.append(Endpoint(broker.id, host, port, broker.rack, broker.fenced))
+        return found
+
+    async def until(self, deadline: float, wait: Awaitable[None] | None) -> None:
+        """Awaits, but not past the deadline: TimeoutError then."""
+        if wait is None:
+            return
+        left = deadline - self.clock.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        async with asyncio.timeout(left):
+            await wait

@@ -1,0 +1,186 @@
+"""From a frame to a handler and back: the second stop of every journey.
+
+Reads the header, decodes the body, calls the handler of that API and encodes what it answers. A
+handler returns its answer, or None where the peer expects none, or something to await. It is
+loaded when its API is first used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from struct import Struct, pack_into
+from struct import error as StructError
+from typing import TYPE_CHECKING, Any, cast
+
+from headwater.broker.context import Context
+from headwater.errors import ErrorCode
+from headwater.net import Answer, Connection, Later
+from headwater.net.connection import Refused
+from headwater.observability import printable
+from headwater.protocol import DecodeError, Message, decoder, encode_parts, encoder
+from headwater.protocol.apis import ApiKey, request_class, response_class
+from headwater.protocol.frame import is_flexible, response_header_is_flexible, skip_tags
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+Handled = Message | None | Awaitable[Message | None]
+Handle = Callable[["Broker", Context, Any], Handled]
+
+_HEADER = Struct(">hhih")  # api key, api version, correlation id, length of the client id
+_ANSWER = Struct(">ii")
+_ANSWER_FLEXIBLE = Struct(">iib")
+
+
+class Route:
+    """All that is needed to serve one version of one API."""
+
+    __slots__ = (
+        "api",
+        "decode",
+        "encode",
+        "flexible",
+        "handle",
+        "overlapping",
+        "prefix",
+        "response",
+        "splits",
+        "version",
+    )
+
+    def __init__(self, api: ApiKey, version: int, handle: Handle) -> None:
+        self.api = api
+        self.version = version
+        self.handle = handle
+        self.flexible = is_flexible(api, version)
+        self.decode = decoder(request_class(api), version)
+        self.response = response_class(api)
+        self.encode = encoder(self.response, version)
+        self.prefix = _ANSWER_FLEXIBLE if response_header_is_flexible(api, version) else _ANSWER
+        # Answers with records in them are sent in parts, so that files go out by sendfile.
+        self.splits = api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.SHARE_FETCH)
+        self.overlapping = api is ApiKey.PRODUCE
+
+    def answer(self, correlation_id: int, message: Message) -> Answer:
+        if self.prefix is _ANSWER:
+            head = _ANSWER.pack(0, correlation_id)
+        else:
+            head = _ANSWER_FLEXIBLE.pack(0, correlation_id, 0)
+        if self.splits:
+            parts = encode_parts(message, self.version, head)
+            pack_into(">i", cast(bytearray, parts[0]), 0, sum(map(len, cast(Any, parts))) - 4)
+            return cast(Answer, parts)
+        out = bytearray(head)
+        self.encode(message, out)
+        pack_into(">i", out, 0, len(out) - 4)
+        return (out,)
+
+
+class Dispatcher:
+    """Serves the frames of one listener."""
+
+    def __init__(self, broker: Broker, served: dict[int, tuple[int, int]]) -> None:
+        self._broker = broker
+        self._served = served
+        self._routes: dict[int, Route] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Answer | Later:
+        try:
+            key, version, correlation_id, name_length = _HEADER.unpack_from(frame)
+            client_id: str | None = None
+            position = 10
+            if name_length >= 0:
+                position += name_length
+                client_id = str(frame[10:position], "utf-8")
+            route = self._routes.get(key << 16 | version) or self._find_route(key, version)
+            if route.flexible:
+                position = position + 1 if not frame[position] else skip_tags(frame, position)
+            request, _ = route.decode(frame, position)
+        except _UnknownVersion:
+            return self._unknown_version(correlation_id)
+        except (DecodeError, ValueError, IndexError, StructError) as error:
+            raise Refused(f"request that cannot be read: {error}") from None
+        context = Context(connection, version, client_id)
+        try:
+            handled = route.handle(self._broker, context, request)
+        except Exception as error:
+            return self._failed(route, connection, correlation_id, error)
+        if isinstance(handled, Message):
+            return route.answer(correlation_id, handled)
+        if handled is None:
+            return ()
+        later = Later(overlapping=route.overlapping)
+        task = asyncio.ensure_future(
+            self._finish(route, connection, correlation_id, handled, later)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return later
+
+    def _find_route(self, key: int, version: int) -> Route:
+        try:
+            low, high = self._served[key]
+        except KeyError:
+            raise Refused(f"request of unknown API {key}") from None
+        if not low <= version <= high:
+            if key == ApiKey.API_VERSIONS:
+                raise _UnknownVersion
+            name = ApiKey(key).name
+            raise Refused(f"{name} version {version}, served are {low} to {high}")
+        api = ApiKey(key)
+        module = import_module(f"headwater.broker.handlers.{api.name.lower()}")
+        route = Route(api, version, module.handle)
+        self._routes[key << 16 | version] = route
+        return route
+
+    def _unknown_version(self, correlation_id: int) -> Answer:
+        # KIP-511: a client from the future is answered in version 0, with the range of this one
+        # API, and asks again.
+        from headwater.broker.handlers.api_versions import answer_unknown_version
+
+        route = self._find_route(ApiKey.API_VERSIONS, 0)
+        return route.answer(correlation_id, answer_unknown_version(self._served))
+
+    async def _finish(
+        self,
+        route: Route,
+        connection: Connection,
+        correlation_id: int,
+        handled: Awaitable[Message | None],
+        later: Later,
+    ) -> None:
+        try:
+            message = await handled
+            parts = route.answer(correlation_id, message) if message is not None else ()
+        except Exception as error:
+            try:
+                parts = self._failed(route, connection, correlation_id, error)
+            except Refused as refusal:
+                connection.refuse(str(refusal))
+                return
+        later.answer(parts)
+
+    def _failed(
+        self, route: Route, connection: Connection, correlation_id: int, error: Exception
+    ) -> Answer:
+        """A handler that broke: said once in the log, and to the peer as far as its API allows."""
+        if isinstance(error, Refused):
+            raise error
+        self._broker.log.failure(f"{route.api.name} v{route.version} failed", error)
+        try:
+            message = route.response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
+        except TypeError:
+            raise Refused(f"{route.api.name} failed: {printable(str(error))}") from None
+        return route.answer(correlation_id, message)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _UnknownVersion(Exception):
+    """An ApiVersions request of a version that we do not have."""

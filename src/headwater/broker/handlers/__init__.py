@@ -1,0 +1,1 @@
+"""One file an API, named after it, each with one `handle(broker, context, request)`."""

@@ -1,0 +1,33 @@
+"""CreatePartitions: topics grow; they never shrink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: Context, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    try:
+        results = await broker.controller.ask(
+            lambda controller: controller.decide_create_partitions(request)
+        )
+    except ApiError as refusal:
+        results = [
+            CreatePartitionsTopicResult(
+                name=topic.name, error_code=refusal.code, error_message=refusal.message
+            )
+            for topic in request.topics
+        ]
+    return CreatePartitionsResponse(results=results)

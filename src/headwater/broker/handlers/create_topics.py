@@ -1,0 +1,33 @@
+"""CreateTopics: each topic of the request is made, or refused, for itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: Context, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    try:
+        results = await broker.controller.ask(
+            lambda controller: controller.decide_create_topics(request)
+        )
+    except ApiError as refusal:
+        results = [
+            CreatableTopicResult(
+                name=topic.name, error_code=refusal.code, error_message=refusal.message
+            )
+            for topic in request.topics
+        ]
+    return CreateTopicsResponse(topics=results)

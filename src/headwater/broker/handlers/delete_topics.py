@@ -1,0 +1,45 @@
+"""DeleteTopics: topics go by name or by id, each for itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError, ErrorCode
+from headwater.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: Context, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    try:
+        if not broker.config.delete_topic_enable:
+            raise ApiError(
+                # The code came with version 3.
+                ErrorCode.TOPIC_DELETION_DISABLED
+                if context.version >= 3
+                else ErrorCode.INVALID_REQUEST,
+                "delete.topic.enable is false",
+            )
+        results = await broker.controller.ask(
+            lambda controller: controller.decide_delete_topics(request)
+        )
+    except ApiError as refusal:
+        results = _refused(request, refusal)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _refused(request: DeleteTopicsRequest, refusal: ApiError) -> list[DeletableTopicResult]:
+    results = [DeletableTopicResult(name=name) for name in request.topic_names]
+    results += [DeletableTopicResult(name=t.name, topic_id=t.topic_id) for t in request.topics]
+    for result in results:
+        result.error_code = refusal.code
+        result.error_message = refusal.message
+    return results

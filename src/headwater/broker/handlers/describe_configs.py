@@ -1,0 +1,114 @@
+"""DescribeConfigs: every setting of a resource, its value, and where that value comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.config.describe import (
+    DescribedConfig,
+    describe_broker,
+    describe_broker_defaults,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
+from headwater.errors import ApiError, ErrorCode
+from headwater.metadata import CLUSTER_DEFAULT, Resource, ResourceType
+from headwater.metadata.topic_names import check as check_topic_name
+from headwater.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse(results=[])
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[],
+        )
+        response.results.append(result)
+        try:
+            entries = _describe(broker, resource)
+        except ApiError as refusal:
+            result.error_code = refusal.code
+            result.error_message = refusal.message
+            continue
+        keys = resource.configuration_keys
+        # An empty list of keys means all, as it does with Kafka from 2.5 on.
+        wanted = set(keys) if keys else None
+        result.configs = [
+            _entry(entry, request) for entry in entries if wanted is None or entry.name in wanted
+        ]
+    return response
+
+
+def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+    image, layers, name = broker.image, broker.config.layers, resource.resource_name
+    overrides = image.config(Resource(resource.resource_type, name))
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check_topic_name(name)
+            if name not in image.topics:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
+            return describe_topic(overrides, layers, broker.config.topic_defaults)
+        case ResourceType.BROKER:
+            if not name:
+                return describe_broker_defaults(image.config(CLUSTER_DEFAULT))
+            _check_broker_name(broker, name)
+            return describe_broker(layers)
+        case ResourceType.BROKER_LOGGER:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a broker logger needs a broker id")
+            _check_broker_name(broker, name)
+            return []
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription needs a name")
+            return describe_client_metrics(overrides)
+        case ResourceType.GROUP:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a group needs an id")
+            return describe_group(overrides, layers)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type}")
+
+
+def _check_broker_name(broker: Broker, name: str) -> None:
+    if name != str(broker.config.node_id):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {name!r} was asked of broker {broker.config.node_id}",
+        )
+
+
+def _entry(
+    entry: DescribedConfig, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
+            for s in entry.synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,49 @@
+"""DescribeProducers: who has lately written to a partition with an id (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    response = DescribeProducersResponse(topics=[])
+    for topic in request.topics:
+        results: list[PartitionResponse] = []
+        response.topics.append(TopicResponse(name=topic.name, partitions=results))
+        for index in topic.partition_indexes:
+            result = PartitionResponse(partition_index=index)
+            results.append(result)
+            try:
+                partition = broker.partitions.get(topic.name, index)
+                partition.lead(-1)
+            except ApiError as refusal:
+                result.error_code = refusal.code
+                result.error_message = refusal.message
+                continue
+            result.active_producers = [
+                ProducerState(
+                    producer_id=state.producer_id,
+                    producer_epoch=state.epoch,
+                    last_sequence=state.last_sequence,
+                    last_timestamp=state.last_timestamp,
+                    coordinator_epoch=state.coordinator_epoch,
+                    current_txn_start_offset=state.txn_first_offset,
+                )
+                for state in partition.log.producers.active()
+            ]
+    return response

@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions: topics in pages, with their eligible leaders (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.broker.topic_view import offline_replicas
+from headwater.errors import ErrorCode
+from headwater.metadata import Image, Topic
+from headwater.metadata.topic_names import is_internal, why_invalid
+from headwater.net.connection import Refused
+from headwater.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from headwater.security.operations import TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image = broker.image
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise Refused(f"cursor at partition {cursor.partition_index}")
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    asked_all = not request.topics
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = max(
+        1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
+    )
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in names:
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=0
+            )
+            return response
+        topic = image.topics.get(name)
+        if topic is None:
+            if not asked_all:
+                response.topics.append(_missing(name))
+            continue
+        first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        answer, upto = _describe(image, topic, first, left)
+        response.topics.append(answer)
+        left -= len(answer.partitions)
+        if upto < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=upto
+            )
+            return response
+    return response
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.INVALID_TOPIC_EXCEPTION
+        if why_invalid(name)
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name=name,
+        is_internal=is_internal(name),
+    )
+
+
+def _describe(
+    image: Image, topic: Topic, first: int, count_max: int
+) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
+    upto = min(len(topic.partitions), first + count_max)
+    answer = DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+        partitions=[],
+    )
+    for index in range(first, upto):
+        state = topic.partitions[index]
+        answer.partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=list(state.elr),
+                last_known_elr=list(state.last_known_elr),
+                offline_replicas=offline_replicas(image, state),
+            )
+        )
+    return answer, upto

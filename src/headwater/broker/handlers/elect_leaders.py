@@ -1,0 +1,46 @@
+"""ElectLeaders: preferred replicas lead again, or any replica where none in sync is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: Context, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    try:
+        results = await broker.controller.ask(
+            lambda controller: controller.decide_elect_leaders(request)
+        )
+    except ApiError as refusal:
+        return ElectLeadersResponse(
+            error_code=refusal.code, replica_election_results=_refused(request, refusal)
+        )
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _refused(request: ElectLeadersRequest, refusal: ApiError) -> list[ReplicaElectionResult]:
+    return [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=[
+                PartitionResult(
+                    partition_id=index, error_code=refusal.code, error_message=refusal.message
+                )
+                for index in asked.partitions
+            ],
+        )
+        for asked in request.topic_partitions or ()
+    ]

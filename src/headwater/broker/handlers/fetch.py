@@ -1,0 +1,401 @@
+"""Fetch: slices of segment files, at once or when there is enough to read.
+
+First the session says which partitions are wanted, then each is read; if the bytes found are fewer
+than `min_bytes` and nothing is wrong, the request waits on its partitions until they are enough or
+`max_wait_ms` has passed, and reads again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.broker.fetch_sessions import (
+    INITIAL_EPOCH,
+    SESSIONLESS_EPOCH,
+    Key,
+    Session,
+    Wanted,
+)
+from headwater.broker.partition import Partition
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import FileSlice
+from headwater.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+READ_COMMITTED = 1
+
+
+class _Read:
+    """What one pass over the wanted partitions has found."""
+
+    __slots__ = ("bytes", "cold", "results", "urgent")
+
+    def __init__(self) -> None:
+        self.results: list[tuple[Wanted, PartitionData]] = []
+        self.bytes = 0
+        self.urgent = False  # an error, or something else that must not wait
+        self.cold: list[FileSlice] = []
+
+
+class _Fetch:
+    """One fetch request from start to answer. Watches its partitions while it waits."""
+
+    __slots__ = (
+        "_broker",
+        "_bytes_max",
+        "_bytes_min",
+        "_context",
+        "_done",
+        "_found_bytes",
+        "_incremental",
+        "_partitions",
+        "_replica_id",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: Context,
+        request: FetchRequest,
+        wanted: list[Wanted],
+        session: Session | None,
+        incremental: bool,
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._wanted = wanted
+        self._session = session
+        self._incremental = incremental
+        state = request.replica_state
+        self._replica_id = state.replica_id if state is not None else request.replica_id
+        self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._done: asyncio.Future[FetchResponse | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._partitions: list[Partition] = []
+        self._found_bytes = 0
+
+    # Reading
+
+    def read(self) -> _Read:
+        read = _Read()
+        left = self._bytes_max
+        self._partitions.clear()
+        for wanted in self._wanted:
+            data = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
+            read.results.append((wanted, data))
+            try:
+                partition = self._find(wanted)
+                self._partitions.append(partition)
+                size = self._read_partition(partition, wanted, data, left, not read.bytes)
+            except ApiError as refusal:
+                self._refuse(wanted, data, refusal)
+                read.urgent = True
+                continue
+            if size:
+                read.bytes += size
+                left -= size
+                slice_ = data.records
+                if isinstance(slice_, FileSlice) and not slice_.file.is_warm(
+                    slice_.position, slice_.count
+                ):
+                    read.cold.append(slice_)
+            elif data.diverging_epoch is not None:
+                read.urgent = True
+        return read
+
+    def _find(self, wanted: Wanted) -> Partition:
+        partitions = self._broker.partitions
+        if self._context.version < 13:
+            return partitions.get(wanted.topic, wanted.partition)
+        name = partitions.name_of(wanted.topic_id)
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        return partitions.get(name, wanted.partition)
+
+    def _read_partition(
+        self,
+        partition: Partition,
+        wanted: Wanted,
+        data: PartitionData,
+        left: int,
+        first: bool,
+    ) -> int:
+        """Fills in one partition's part of the answer; how many bytes of records it has."""
+        leader = partition.lead(wanted.current_epoch)
+        if self._replica_id >= 0 and self._replica_id not in leader.replicas:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self._replica_id} is no replica of {partition.tp}",
+            )
+        log = partition.log
+        committed = self._request.isolation_level == READ_COMMITTED
+        high_watermark = leader.high_watermark
+        if self._replica_id >= 0:
+            end = log.end
+        else:
+            end = partition.last_stable_offset if committed else high_watermark
+        data.high_watermark = high_watermark
+        data.last_stable_offset = partition.last_stable_offset
+        data.log_start_offset = log.start
+        if not committed:
+            data.aborted_transactions = None
+        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, data):
+            return 0
+        if not log.start <= wanted.offset <= (log.end if self._replica_id >= 0 else high_watermark):
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {wanted.offset}, {partition.tp} has {log.start} to {high_watermark}",
+            )
+        if wanted.offset >= end:
+            return 0
+        found = log.read(
+            wanted.offset,
+            bytes_max=max(0, min(wanted.bytes_max, left)),
+            upto=end,
+            at_least_one=first,
+        )
+        if found.slice is None:
+            return 0
+        data.records = found.slice
+        if committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+                for a in log.aborted(wanted.offset, end)
+            ]
+        return len(found.slice)
+
+    def _diverges(self, partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
+        """KIP-595: the reader's log has an epoch that ends elsewhere here; it must cut back."""
+        known = partition.log.epoch_end(wanted.last_fetched_epoch)
+        if known.epoch < 0 or known.offset < 0:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"epoch {wanted.last_fetched_epoch} is not known for {partition.tp}",
+            )
+        if known.epoch < wanted.last_fetched_epoch or known.offset < wanted.offset:
+            data.diverging_epoch = EpochEndOffset(epoch=known.epoch, end_offset=known.offset)
+            return True
+        return False
+
+    def _refuse(self, wanted: Wanted, data: PartitionData, refusal: ApiError) -> None:
+        data.error_code = refusal.code
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+        data.aborted_transactions = []
+        if refusal.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            name = wanted.topic or self._broker.partitions.name_of(wanted.topic_id)
+            leader = self._broker.partitions.leader_hint(name, wanted.partition) if name else None
+            if leader is not None:
+                data.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.node_id, leader_epoch=leader.epoch
+                )
+
+    # Waiting
+
+    def start(self) -> FetchResponse | Awaitable[FetchResponse | None]:
+        read = self.read()
+        if (
+            read.bytes >= self._bytes_min
+            or read.urgent
+            or self._request.max_wait_ms <= 0
+            or not self._wanted
+        ):
+            return self._respond(read)
+        loop = asyncio.get_running_loop()
+        self._found_bytes = read.bytes
+        self._done = loop.create_future()
+        for partition in self._partitions:
+            partition.watchers[self] = None
+        self._context.connection.on_gone[self._cancel] = None
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._finish)
+        return self._done
+
+    def on_more(self, partition: Partition, added_bytes: int) -> None:
+        self._found_bytes += added_bytes
+        if self._found_bytes >= self._bytes_min:
+            self._wake()
+
+    def on_changed(self, partition: Partition) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        self._stop_waiting()
+        # Not at once: we may be inside the produce request that brought the records, and its
+        # answer goes first.
+        asyncio.get_running_loop().call_soon(self._finish)
+
+    def _stop_waiting(self) -> None:
+        for partition in self._partitions:
+            partition.watchers.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._context.connection.on_gone.pop(self._cancel, None)
+
+    def _finish(self) -> None:
+        self._stop_waiting()
+        assert self._done is not None
+        if self._done.done():
+            return
+        response = self._respond(self.read())
+        if isinstance(response, FetchResponse):
+            self._done.set_result(response)
+        else:
+            task = asyncio.ensure_future(response)
+            task.add_done_callback(self._pass_on)
+
+    def _pass_on(self, task: asyncio.Future[FetchResponse]) -> None:
+        assert self._done is not None
+        if self._done.done() or task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None:
+            self._done.set_exception(failure)
+        else:
+            self._done.set_result(task.result())
+
+    def _cancel(self) -> None:
+        self._stop_waiting()
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    # Answering
+
+    def _respond(self, read: _Read) -> FetchResponse | Awaitable[FetchResponse]:
+        if read.cold:
+            return self._respond_warm(read)
+        return self._build(read)
+
+    async def _respond_warm(self, read: _Read) -> FetchResponse:
+        """One reader far behind must not stall the loop: the disk is read in a thread first."""
+        for slice_ in read.cold:
+            await self._broker.workers.run(slice_.read)
+        return self._build(read)
+
+    def _build(self, read: _Read) -> FetchResponse:
+        session = self._session
+        response = FetchResponse(session_id=session.id if session is not None else 0, responses=[])
+        by_id = self._context.version >= 13
+        topics: dict[str | bytes, FetchableTopicResponse] = {}
+        leaders: set[int] = set()
+        for wanted, data in read.results:
+            if session is not None:
+                news = wanted.is_news(
+                    error=data.error_code,
+                    has_records=len(data.records) > 0 or data.diverging_epoch is not None,
+                    high_watermark=data.high_watermark,
+                    log_start=data.log_start_offset,
+                )
+                if self._incremental and not news:
+                    continue
+            key = wanted.topic_id if by_id else wanted.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
+                )
+                response.responses.append(topic)
+            topic.partitions.append(data)
+            if data.current_leader is not None:
+                leaders.add(data.current_leader.leader_id)
+        if leaders:
+            response.node_endpoints = [
+                NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+                for node in self._broker.endpoints(self._context)
+                if node.id in leaders
+            ]
+        if session is not None and self._incremental:
+            _rotate(session, read)
+        return response
+
+
+def _rotate(session: Session, read: _Read) -> None:
+    """What was sent goes last in line, so that one busy partition cannot starve the others."""
+    for wanted, data in read.results:
+        if len(data.records):
+            key = _key(session.uses_topic_ids, wanted)
+            if key in session.wanted:
+                session.wanted[key] = session.wanted.pop(key)
+
+
+def _key(by_id: bool, wanted: Wanted) -> Key:
+    return (wanted.topic_id if by_id else wanted.topic, wanted.partition)
+
+
+def _requested(request: FetchRequest) -> Iterable[Wanted]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            wanted = Wanted(topic.topic, topic.topic_id, partition.partition)
+            wanted.offset = partition.fetch_offset
+            wanted.bytes_max = partition.partition_max_bytes
+            wanted.current_epoch = partition.current_leader_epoch
+            wanted.last_fetched_epoch = partition.last_fetched_epoch
+            wanted.log_start = partition.log_start_offset
+            wanted.known_high_watermark = partition.high_watermark
+            yield wanted
+
+
+def handle(
+    broker: Broker, context: Context, request: FetchRequest
+) -> FetchResponse | Awaitable[FetchResponse | None]:
+    sessions = broker.fetch_sessions
+    by_id = context.version >= 13
+    now = broker.clock.monotonic()
+    epoch = request.session_epoch
+    if epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
+        sessions.remove(request.session_id)
+        wanted = list({_key(by_id, w): w for w in _requested(request)}.values())
+        session = None
+        if epoch == INITIAL_EPOCH and wanted:
+            session = sessions.create(now=now, uses_topic_ids=by_id, privileged=False)
+            if session is not None:
+                session.wanted = {_key(by_id, w): w for w in wanted}
+        return _Fetch(broker, context, request, wanted, session, False).start()
+    try:
+        session = sessions.find(request.session_id, epoch, now=now, uses_topic_ids=by_id)
+    except ApiError as refusal:
+        return FetchResponse(error_code=refusal.code, responses=[])
+    _update(session, request, by_id)
+    incremental: Session | None = session
+    if not session.wanted:
+        sessions.remove(session.id)
+        incremental = None
+    wanted = list(session.wanted.values())
+    return _Fetch(broker, context, request, wanted, incremental, True).start()
+
+
+def _update(session: Session, request: FetchRequest, by_id: bool) -> None:
+    for wanted in _requested(request):
+        key = _key(by_id, wanted)
+        known = session.wanted.get(key)
+        if known is None:
+            session.wanted[key] = wanted
+            continue
+        known.offset = wanted.offset
+        known.bytes_max = wanted.bytes_max
+        known.current_epoch = wanted.current_epoch
+        known.last_fetched_epoch = wanted.last_fetched_epoch
+        known.log_start = wanted.log_start
+        known.known_high_watermark = wanted.known_high_watermark
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            session.wanted.pop((topic.topic_id if by_id else topic.topic, partition), None)

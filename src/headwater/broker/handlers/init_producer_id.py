@@ -1,0 +1,43 @@
+"""InitProducerId: an id and an epoch for a producer that wants its records stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError, ErrorCode
+from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from headwater.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        # Kafka, too, ignores what id an idempotent producer had before: it gets a new one.
+        return _new_id(broker)
+    if not request.transactional_id:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    # No node of this cluster coordinates transactions.
+    return _refused(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+async def _new_id(broker: Broker) -> InitProducerIdResponse:
+    try:
+        producer_id = await broker.producer_ids.next()
+    except ApiError as refusal:
+        return _refused(refusal.code)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

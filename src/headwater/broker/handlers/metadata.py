@@ -1,0 +1,132 @@
+"""Metadata: brokers, topics, and who leads which partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.broker.topic_view import offline_replicas
+from headwater.errors import ErrorCode
+from headwater.metadata import Image, Topic
+from headwater.metadata.topic_names import is_internal, why_invalid
+from headwater.model import ZERO_ID
+from headwater.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from headwater.security.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse:
+    wanted = request.topics
+    if context.version == 0 and not wanted:
+        wanted = None
+    endpoints = broker.endpoints(context)
+    reachable = {endpoint.id for endpoint in endpoints}
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=at.id, host=at.host, port=at.port, rack=at.rack)
+            for at in endpoints
+        ],
+        cluster_id=broker.cluster_id,
+        # Clients send admin requests to any broker; each hands them on to the controller.
+        controller_id=broker.config.node_id,
+        topics=_topics(broker, context, request, wanted, reachable),
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _topics(
+    broker: Broker,
+    context: Context,
+    request: MetadataRequest,
+    wanted: list[MetadataRequestTopic] | None,
+    reachable: set[int],
+) -> list[MetadataResponseTopic]:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    image = broker.image
+    if wanted is None:
+        return [
+            _describe(image, topic, operations, reachable, context.version)
+            for topic in image.topics.values()
+        ]
+    if context.version < 12 and any(t.name is None or t.topic_id != ZERO_ID for t in wanted):
+        # Ids came into the schema before brokers could look them up.
+        return [
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=t.name or "", topic_id=t.topic_id
+            )
+            for t in wanted
+        ]
+    found: list[MetadataResponseTopic] = []
+    missing: list[str] = []
+    for name in dict.fromkeys(t.name for t in wanted if t.name is not None):
+        topic = image.topics.get(name)
+        if topic is not None:
+            found.append(_describe(image, topic, operations, reachable, context.version))
+            continue
+        problem = why_invalid(name)
+        found.append(
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_TOPIC_EXCEPTION
+                if problem
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                name=name,
+                is_internal=is_internal(name),
+            )
+        )
+        if not problem:
+            missing.append(name)
+    for topic_id in dict.fromkeys(t.topic_id for t in wanted if t.name is None):
+        by_id = image.topics_by_id.get(topic_id)
+        if by_id is not None:
+            found.append(_describe(image, by_id, operations, reachable, context.version))
+        else:
+            found.append(
+                MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+                )
+            )
+    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        broker.auto_topics.create(missing)
+    return found
+
+
+def _describe(
+    image: Image, topic: Topic, operations: int, reachable: set[int], version: int
+) -> MetadataResponseTopic:
+    answer = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        topic_authorized_operations=operations,
+        partitions=[],
+    )
+    for index, state in sorted(topic.partitions.items()):
+        partition = MetadataResponsePartition(
+            partition_index=index,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=offline_replicas(image, state),
+        )
+        if state.leader not in reachable:
+            partition.leader_id = -1
+            known = state.leader in image.brokers
+            partition.error_code = (
+                ErrorCode.LISTENER_NOT_FOUND
+                if known and version >= 6
+                else ErrorCode.LEADER_NOT_AVAILABLE
+            )
+        answer.partitions.append(partition)
+    return answer

@@ -1,0 +1,27 @@
+"""UnregisterBroker: the cluster forgets a broker that will not come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: Context, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    try:
+        await broker.controller.ask(
+            lambda controller: controller.decide_unregister_broker(request.broker_id)
+        )
+    except ApiError as refusal:
+        return UnregisterBrokerResponse(error_code=refusal.code, error_message=refusal.message)
+    return UnregisterBrokerResponse(error_message=None)

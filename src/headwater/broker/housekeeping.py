@@ -1,0 +1,164 @@
+"""What a broker does by the clock: retention, flushes, checkpoints, forgetting old producers.
+
+One task, woken for whichever is due next. Each chore looks at all partitions, does what is quick on
+the loop and gives the rest to the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from headwater.broker.partition import Partition
+from headwater.broker.partitions import Partitions
+from headwater.config import NodeConfig
+from headwater.errors import ApiError
+from headwater.io import Clock, Workers
+from headwater.model import TopicPartition
+from headwater.observability import Log as Lines
+from headwater.storage import LogDirs
+
+_NEVER = 2**63 - 1
+
+
+class _Chore(NamedTuple):
+    name: str
+    every_seconds: float
+    run: Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        config: NodeConfig,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        clock: Clock,
+        workers: Workers,
+        lines: Lines,
+    ) -> None:
+        self._config = config
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._clock = clock
+        self._workers = workers
+        self._lines = lines
+        self._deleting: set[asyncio.TimerHandle] = set()
+        self._written_marks: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        config = self._config
+        chores = [
+            _Chore("retention", config.log_retention_check_interval_ms / 1000, self.retire),
+            _Chore(
+                "checkpoints",
+                config.log_flush_offset_checkpoint_interval_ms / 1000,
+                self.write_checkpoints,
+            ),
+            _Chore(
+                "high watermarks",
+                config.replica_high_watermark_checkpoint_interval_ms / 1000,
+                self.write_high_watermarks,
+            ),
+            _Chore(
+                "producers",
+                config.producer_id_expiration_check_interval_ms / 1000,
+                self.expire_producers,
+            ),
+            _Chore("flush", 1.0, self.flush_due),
+            _Chore("deleted logs", 1.0, self.delete_logs),
+        ]
+        now = self._clock.monotonic()
+        due = {chore: now + chore.every_seconds for chore in chores}
+        while True:
+            chore = min(chores, key=due.__getitem__)
+            await asyncio.sleep(max(0.0, due[chore] - self._clock.monotonic()))
+            try:
+                await chore.run()
+            except (ApiError, OSError) as failure:
+                self._lines.error(f"{chore.name}: {failure}")
+            due[chore] = self._clock.monotonic() + chore.every_seconds
+
+    async def retire(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for partition in self._partitions.all():
+            try:
+                retired = partition.log.retire(now_ms, partition.high_watermark)
+            except ApiError as failure:
+                self._lines.error(f"{partition.tp}: {failure.message}")
+                continue
+            if not retired:
+                continue
+            partition.changed()
+            for segment in retired:
+                self._delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
+            await asyncio.sleep(0)  # others may have their turn between two partitions
+
+    def _delete_later(self, delete: Callable[[], None], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+
+        def start() -> None:
+            self._deleting.discard(handle)
+            asyncio.ensure_future(self._delete(delete))  # noqa: RUF006 - the loop holds it while the worker runs
+
+        handle = loop.call_later(seconds, start)
+        self._deleting.add(handle)
+
+    async def _delete(self, delete: Callable[[], None]) -> None:
+        try:
+            await self._workers.run(delete)
+        except (ApiError, OSError) as failure:
+            self._lines.error(f"a retired segment cannot be deleted: {failure}")
+
+    async def delete_logs(self) -> None:
+        """Logs of topics that are gone: their files follow after the delay."""
+        jobs = self._log_dirs.deletions
+        self._log_dirs.deletions = []
+        for job in jobs:
+            self._delete_later(
+                job.run, self._config.topic_defaults.config().file_delete_delay_ms / 1000
+            )
+
+    async def write_checkpoints(self) -> None:
+        """Says durably how far each log is flushed and where it starts; flushes rolled segments
+        first, so that a crash leaves only the newest ones to be looked at."""
+        for partition in self._partitions.all():
+            await self._flush_rolled(partition)
+        await self._workers.run(self._log_dirs.checkpoint_job().run)
+
+    async def _flush_rolled(self, partition: Partition) -> None:
+        log = partition.log
+        base = log.segments[-1].base
+        if log.recovery_point < base:
+            job = log.flush_job(base)
+            if job is not None:
+                await self._workers.run(job.run)
+                log.flushed(job, self._clock.wall_ms())
+
+    async def write_high_watermarks(self) -> None:
+        marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
+        if marks != self._written_marks:
+            self._written_marks = marks
+            await self._workers.run(self._log_dirs.checkpoint_job(marks).run)
+
+    async def expire_producers(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for partition in self._partitions.all():
+            partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    async def flush_due(self) -> None:
+        """`flush.ms`: what has been unflushed for that long."""
+        now_ms = self._clock.wall_ms()
+        for partition in self._partitions.all():
+            log = partition.log
+            if (
+                log.config.flush_ms != _NEVER
+                and log.recovery_point < log.end
+                and now_ms - log.last_flush_ms >= log.config.flush_ms
+            ):
+                await partition.flush()
+
+    def stop(self) -> None:
+        for handle in self._deleting:
+            handle.cancel()

@@ -1,0 +1,124 @@
+"""A broker's standing with the controller: registration, heartbeats, controlled shutdown.
+
+The requests are those that a broker on another host would send; here they go to the controller's
+driver by a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.metadata_log import MetadataLog
+from headwater.config import NodeConfig
+from headwater.config.listeners import SECURITY_PROTOCOLS
+from headwater.controller.brokers import HeartbeatReply
+from headwater.errors import ApiError
+from headwater.io import Address, Clock
+from headwater.metadata.features import supported_features
+from headwater.observability import Log as Lines
+from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headwater.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from headwater.storage import LogDirs
+
+_SHUTDOWN_ATTEMPTS = 20
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        config: NodeConfig,
+        controller: ControllerDriver,
+        metadata: MetadataLog,
+        log_dirs: LogDirs,
+        clock: Clock,
+        lines: Lines,
+    ) -> None:
+        self._config = config
+        self._controller = controller
+        self._metadata = metadata
+        self._log_dirs = log_dirs
+        self._clock = clock
+        self._lines = lines
+        self.broker_epoch = -1
+
+    async def register(
+        self, addresses: dict[str, Address], *, cluster_id: str, incarnation_id: bytes
+    ) -> None:
+        """Makes the broker known, at the addresses that clients shall use, and takes it in."""
+        request = BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=cluster_id,
+            incarnation_id=incarnation_id,
+            listeners=list(self._listeners(addresses)),
+            features=[
+                Feature(
+                    name=name, min_supported_version=levels.low, max_supported_version=levels.high
+                )
+                for name, levels in supported_features().items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=sorted(d.id for d in self._log_dirs.directories if d.health.is_online),
+            previous_broker_epoch=self._previous_epoch(),
+        )
+        now = self._clock.monotonic()
+        self.broker_epoch = await self._controller.ask(
+            lambda machine: machine.decide_register_broker(request, now)
+        )
+        reply = await self._heartbeat()
+        assert not reply.is_fenced, "a broker that has followed its own registration is taken in"
+
+    def _listeners(self, addresses: dict[str, Address]) -> Iterable[Listener]:
+        advertised = {at.name: at for at in self._config.advertised_listeners}
+        for at in self._config.broker_listeners:
+            bound = addresses[at.name]
+            told = advertised.get(at.name)
+            yield Listener(
+                name=at.name,
+                # Without a word from the user each client is told the address it came to; what is
+                # registered is for those who come by none, such as tools that read the log.
+                host=told.host if told else at.host or "localhost",
+                port=told.port if told and told.port else bound.port,
+                security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
+            )
+
+    def _previous_epoch(self) -> int:
+        """The epoch of the last run if every directory was left cleanly by it; else unknown."""
+        epochs = {d.broker_epoch_at_stop if d.was_clean else -1 for d in self._log_dirs.directories}
+        return epochs.pop() if len(epochs) == 1 else -1
+
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatReply:
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata.applied - 1,
+            want_fence=False,
+            want_shut_down=want_shut_down,
+            offline_log_dirs=sorted(d.id for d in self._log_dirs.offline()),
+        )
+        now = self._clock.monotonic()
+        return await self._controller.ask(lambda machine: machine.decide_heartbeat(request, now))
+
+    async def run(self) -> None:
+        """Heartbeats, for as long as the broker lives."""
+        while True:
+            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            try:
+                reply = await self._heartbeat()
+            except ApiError as refusal:
+                self._lines.warn(f"the controller refused a heartbeat: {refusal}")
+                continue
+            if reply.is_fenced:
+                self._lines.warn("the controller has fenced this broker")
+
+    async def shut_down(self) -> None:
+        """Asks to leave: leadership goes elsewhere first, as far as there is an elsewhere."""
+        for _ in range(_SHUTDOWN_ATTEMPTS):
+            if (await self._heartbeat(want_shut_down=True)).should_shut_down:
+                return
+        self._lines.warn("the controller did not release this broker; it stops all the same")

@@ -1,0 +1,291 @@
+"""A node: everything put together, started in order, stopped in the reverse order.
+
+The only place that knows all parts. One process, one loop; a node is a broker, a controller, or
+both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+from headwater.broker.apis import served_versions
+from headwater.broker.auto_topics import AutoTopics
+from headwater.broker.broker import Broker
+from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.dispatch import Dispatcher
+from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.formatting import format_directories
+from headwater.broker.housekeeping import Housekeeping
+from headwater.broker.lifecycle import Lifecycle
+from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.partitions import Partitions
+from headwater.broker.producer_ids import ProducerIds
+from headwater.config import ConfigError, NodeConfig, node_config
+from headwater.errors import ApiError
+from headwater.io import Address, Host
+from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
+from headwater.net import NetLimits, Server
+from headwater.net.limits import RECEIVING_BYTES_MAX
+from headwater.observability import Log as Lines
+from headwater.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.storage import LogDirs
+
+if TYPE_CHECKING:
+    from headwater.storage import LoadJob
+
+_DRAIN_SECONDS = 5.0
+
+
+class Node:
+    """`start` returns when it can serve; `stop` when all is on disk."""
+
+    def __init__(self, config: NodeConfig, host: Host, log: Lines) -> None:
+        self.config = config
+        self.addresses: dict[str, Address] = {}
+        self.cluster_id = ""
+        self._host = host
+        self._lines = log
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server = Server(host, _limits(config), log.warn)
+        self.failed: asyncio.Future[str] | None = None  # done when the node cannot go on
+
+    async def start(self) -> None:
+        config, host = self.config, self._host
+        self.failed = asyncio.get_running_loop().create_future()
+        for warning in config.warnings:
+            self._lines.warn(warning)
+        self._log_dirs = self._open_directories()
+        self.cluster_id = self._log_dirs.cluster_id or ""
+        try:
+            await self._load_logs()
+            self._open_metadata()
+            self._build_broker()
+            await self._start_quorum()
+            self._listen()
+            await self._lifecycle.register(
+                self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
+            )
+        except BaseException:
+            await self._abandon()
+            raise
+        for name, work in (
+            ("housekeeping", self._housekeeping.run()),
+            ("heartbeats", self._lifecycle.run()),
+            ("the controller", self._controller.run()),
+            ("the metadata log", self._watch_metadata()),
+        ):
+            self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
+
+    # Starting, in order
+
+    def _open_directories(self) -> LogDirs:
+        config, host = self.config, self._host
+        formatted = format_directories(host, config)
+        for path in formatted.directories:
+            self._lines.info(f"formatted {path} for cluster {formatted.cluster_id}")
+        return LogDirs.open(
+            host.disk,
+            config.log_dirs,
+            node_id=config.node_id,
+            clock=host.clock,
+            new_id=host.random_id,
+            cluster_id=formatted.cluster_id,
+            owner=f"node {config.node_id}",
+            producer_expiration_ms=config.producer_id_expiration_ms,
+        )
+
+    async def _load_logs(self) -> None:
+        """Opens every log, several at a time: after a crash each may have to be looked through."""
+        defaults = self.config.topic_defaults.config()
+        jobs = self._log_dirs.load_jobs(lambda topic: defaults)
+        if not jobs:
+            return
+        if all(directory.was_clean for directory in self._log_dirs.directories):
+            # Nothing is read but a few bytes each: quicker here than by way of threads.
+            for job in jobs:
+                self._load(job, job.run)
+        else:
+            width = 2 * self.config.num_recovery_threads_per_data_dir
+            for first in range(0, len(jobs), width):
+                group = jobs[first : first + width]
+                await asyncio.gather(
+                    *(self._host.workers.run(job.run) for job in group), return_exceptions=True
+                )
+                for job in group:
+                    self._load(job, None)
+        for report in self._log_dirs.reports:
+            self._lines.warn(str(report))
+
+    def _load(self, job: LoadJob, run: object) -> None:
+        if callable(run):
+            with contextlib.suppress(ApiError):
+                run()
+        if job.log is not None:
+            self._log_dirs.loaded(job)
+
+    def _open_metadata(self) -> None:
+        directory = next(
+            d for d in self._log_dirs.directories if d.path == self.config.metadata_log_dir
+        )
+        self._metadata = MetadataLog(self._host, self.config, directory_id=directory.id)
+        self._metadata.open(directory.health)
+        self._controller = ControllerDriver(
+            self._host, self.config, self._metadata, cluster_id=self.cluster_id
+        )
+
+    def _build_broker(self) -> None:
+        config, host = self.config, self._host
+        self._partitions = Partitions(config, self._log_dirs, host.workers, self._lines)
+        self._broker = Broker(
+            config=config,
+            cluster_id=self.cluster_id,
+            clock=host.clock,
+            workers=host.workers,
+            log=self._lines,
+            served=served_versions(),
+            metadata=self._metadata,
+            controller=self._controller,
+            log_dirs=self._log_dirs,
+            partitions=self._partitions,
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots, host.random
+            ),
+            producer_ids=ProducerIds(self._allocate_producer_ids),
+            auto_topics=AutoTopics(self._create_topics),
+        )
+        self._lifecycle = Lifecycle(
+            config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
+        )
+        self._housekeeping = Housekeeping(
+            config, self._partitions, self._log_dirs, host.clock, host.workers, self._lines
+        )
+        self._metadata.subscribe(self._follow)
+
+    async def _start_quorum(self) -> None:
+        await self._metadata.start()
+        await self._controller.start()
+        await self._controller.committed()
+        self._set_strays_aside()
+
+    def _set_strays_aside(self) -> None:
+        """Logs of partitions that the cluster does not know any more, or not here."""
+        known = {partition.tp for partition in self._partitions.all()}
+        for log in self._log_dirs.all():
+            if log.tp not in known:
+                path = self._log_dirs.set_aside(log.tp)
+                self._lines.warn(f"{log.tp} is not in the metadata; its log is kept in {path}")
+
+    def _listen(self) -> None:
+        self._dispatcher = Dispatcher(self._broker, self._broker.served)
+        for at in self.config.broker_listeners:
+            listener = self._server.listen(at.name, at.host, at.port, self._dispatcher)
+            self.addresses[at.name] = listener.address
+
+    # While it runs
+
+    def _follow(self, image: Image, delta: Delta) -> None:
+        """Every committed change of the metadata comes by here."""
+        own = Resource(ResourceType.BROKER, str(self.config.node_id))
+        if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
+            self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
+        self._partitions.follow(image, delta)
+
+    def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
+        try:
+            config = node_config(
+                self.config.properties, dynamic_broker=own, dynamic_default=cluster
+            )
+        except ConfigError as error:
+            # The controller has checked it; a node of another version may still disagree.
+            self._lines.error(f"a dynamic setting is not taken: {error}")
+            return
+        self.config = self._broker.config = config
+        self._partitions.reconfigure(config)
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        block = await self._controller.ask(
+            lambda machine: machine.decide_allocate_producer_ids(
+                broker_id=self.config.node_id, broker_epoch=self._lifecycle.broker_epoch
+            )
+        )
+        return block.first, block.size
+
+    async def _create_topics(self, names: list[str]) -> None:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+                for name in names
+            ],
+            timeout_ms=self.config.request_timeout_ms,
+        )
+        try:
+            await self._controller.ask(lambda machine: machine.decide_create_topics(request))
+        except ApiError as refusal:
+            self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
+
+    async def _watch_metadata(self) -> None:
+        assert self._metadata.failed is not None
+        failure = await self._metadata.failed
+        self._fail(f"the metadata log cannot be written: {failure.message}")
+
+    async def _guard(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """The top of a task: whatever ends it is said once, and the node ends with it."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._lines.failure(f"{name} failed", error)
+            self._fail(f"{name} failed: {error}")
+
+    def _fail(self, why: str) -> None:
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(why)
+
+    # Stopping
+
+    async def stop(self) -> None:
+        """Leaves the cluster, answers what is owed, makes everything durable."""
+        failed = self.failed is not None and self.failed.done()
+        if not failed:
+            with contextlib.suppress(ApiError):
+                await self._lifecycle.shut_down()
+        await self._end_tasks()
+        marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
+        for partition in self._partitions.all():
+            partition.close()
+        await self._server.stop(_DRAIN_SECONDS)
+        await self._dispatcher.stop()
+        await self._metadata.close()
+        epoch = self._lifecycle.broker_epoch
+        await self._host.workers.run(
+            lambda: self._log_dirs.close(not failed, marks, broker_epoch=epoch)
+        )
+        self._host.workers.close()
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._housekeeping.stop()
+        self._broker.auto_topics.stop()
+
+    async def _abandon(self) -> None:
+        """A start that did not work: nothing is written, the directories are given back."""
+        await self._server.stop(0.0)
+        self._log_dirs.close(clean=False)
+        self._host.workers.close()
+
+
+def _limits(config: NodeConfig) -> NetLimits:
+    queued = config.queued_max_request_bytes
+    return NetLimits(
+        frame_bytes_max=config.socket_request_max_bytes,
+        connections_max=config.max_connections,
+        connections_per_ip_max=config.max_connections_per_ip,
+        idle_seconds=config.connections_max_idle_ms / 1000,
+        receiving_bytes_max=queued if queued > 0 else RECEIVING_BYTES_MAX,
+    )

@@ -1,0 +1,197 @@
+"""One replica of a partition on this broker: its log, its role, and who waits for it.
+
+Produce and fetch meet here. Everything is plain calls on the loop; whoever has to wait leaves a
+callback, and pays nothing until it is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.model import TopicPartition
+from headwater.replication.leader import LeaderState
+from headwater.storage import Appended, Log, Origin
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headwater.io import Workers
+
+ALL_IN_SYNC = -1
+
+
+class Watcher(Protocol):
+    """Someone who wants to know that there is more to read."""
+
+    def on_more(self, partition: Partition, added_bytes: int) -> None: ...
+
+    def on_changed(self, partition: Partition) -> None:
+        """Leadership, log start or existence changed: look again now."""
+
+
+class Partition:
+    __slots__ = (
+        "_flushing",
+        "_last_high_watermark",
+        "_replicated",
+        "_workers",
+        "leader",
+        "log",
+        "topic_id",
+        "tp",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: bytes,
+        log: Log,
+        workers: Workers,
+        high_watermark: int,
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self.leader: LeaderState | None = None
+        self._last_high_watermark = high_watermark  # what is known while no one leads here
+        self.watchers: dict[Watcher, None] = {}  # ordered, so that a run can be repeated
+        self._replicated: list[tuple[int, asyncio.Future[None]]] = []
+        self._workers = workers
+        self._flushing: asyncio.Future[None] | None = None
+
+    # Offsets that readers may see
+
+    @property
+    def high_watermark(self) -> int:
+        return self.leader.high_watermark if self.leader is not None else self._last_high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed reader may see, exclusive."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def lead(self, epoch: int) -> LeaderState:
+        """The leader's state, once the caller's idea of the epoch has been checked."""
+        leader = self.leader
+        if leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        if epoch != -1 and epoch != leader.epoch:
+            if epoch < leader.epoch:
+                raise ApiError(
+                    ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch}, {self.tp} has {leader.epoch}"
+                )
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {epoch}, {self.tp} has {leader.epoch}"
+            )
+        return leader
+
+    # Writing
+
+    def append(self, data: Buffer, *, acks: int, now_ms: int, origin: Origin) -> Appended:
+        leader = self.leader
+        if leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        if acks == ALL_IN_SYNC and len(leader.isr) < self.log.config.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.tp} has {len(leader.isr)} replicas in sync, "
+                f"min.insync.replicas is {self.log.config.min_insync_replicas}",
+            )
+        appended = self.log.append_as_leader(data, epoch=leader.epoch, now_ms=now_ms, origin=origin)
+        if not appended.duplicate:
+            before = leader.high_watermark
+            if leader.on_append(self.log.end) > before:
+                self._on_high_watermark(appended.bytes)
+        return appended
+
+    def _on_high_watermark(self, added_bytes: int) -> None:
+        if self._replicated:
+            high_watermark = self.high_watermark
+            waiting = self._replicated
+            self._replicated = [entry for entry in waiting if entry[0] > high_watermark]
+            for end, future in waiting:
+                if end <= high_watermark and not future.done():
+                    future.set_result(None)
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher.on_more(self, added_bytes)
+
+    def needs_flush(self) -> bool:
+        """Whether `flush.messages` asks for an fsync before what was appended is acknowledged."""
+        return self.log.unflushed_messages >= self.log.config.flush_messages
+
+    def replicated(self, end: int) -> asyncio.Future[None] | None:
+        """Done when everything below `end` is on all in-sync replicas; None if it is already."""
+        if self.high_watermark >= end:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._replicated.append((end, future))
+        return future
+
+    async def flush(self) -> None:
+        """Makes durable all that is in the log now. Many callers share one fsync."""
+        end = self.log.end
+        while self.log.recovery_point < end:
+            if self._flushing is None:
+                self._flushing = asyncio.ensure_future(self._flush_once())
+            await asyncio.shield(self._flushing)
+
+    async def _flush_once(self) -> None:
+        try:
+            job = self.log.flush_job()
+            if job is not None:
+                await self._workers.run(job.run)
+                self.log.flushed(job)
+        finally:
+            self._flushing = None
+
+    # Changes of role
+
+    def become_leader(
+        self, *, epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...], node_id: int
+    ) -> None:
+        if self.leader is not None and self.leader.epoch == epoch:
+            if self.leader.isr != isr:
+                self.leader.on_isr(isr)
+                self._on_high_watermark(0)
+            return
+        self.log.assign_epoch(epoch, self.log.end)
+        self.leader = LeaderState(
+            node_id=node_id,
+            epoch=epoch,
+            isr=isr,
+            replicas=replicas,
+            log_end=self.log.end,
+            high_watermark=self.high_watermark,
+        )
+        self.changed()
+
+    def resign(self) -> None:
+        """Another broker leads now; those who wait for our high watermark wait in vain."""
+        if self.leader is None:
+            return
+        self._last_high_watermark = self.leader.high_watermark
+        self.leader = None
+        self._fail_waiting("is no longer led here")
+        self.changed()
+
+    def changed(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.on_changed(self)
+
+    def close(self) -> None:
+        """The replica leaves this broker: nobody waits for it any longer."""
+        if self.leader is not None:
+            self._last_high_watermark = self.leader.high_watermark
+        self.leader = None
+        self._fail_waiting("left this broker")
+        self.changed()
+
+    def _fail_waiting(self, why: str) -> None:
+        for _, future in self._replicated:
+            if not future.done():
+                future.set_exception(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} {why}"))
+        self._replicated.clear()

@@ -1,0 +1,147 @@
+"""All replicas on this broker, following the metadata image.
+
+Last stop of a metadata change: topics that appeared get their logs, those that went are renamed
+away, leadership and configs are passed on. Handlers find partitions here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headwater.broker.partition import Partition
+from headwater.config import NodeConfig, TopicConfig
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Workers
+from headwater.metadata import Delta, Image, PartitionState, Resource, ResourceType
+from headwater.metadata.model import CLUSTER_DEFAULT
+from headwater.model import TopicPartition
+from headwater.observability import Log as Lines
+from headwater.storage import LogDirs, StorageFailed
+
+
+class LeaderHint(NamedTuple):
+    node_id: int
+    epoch: int
+
+
+class Partitions:
+    def __init__(
+        self, config: NodeConfig, log_dirs: LogDirs, workers: Workers, lines: Lines
+    ) -> None:
+        self._config = config
+        self._log_dirs = log_dirs
+        self._workers = workers
+        self._lines = lines
+        self._image = Image()
+        self._here: dict[str, dict[int, Partition]] = {}
+
+    # Looking up
+
+    def get(self, topic: str, index: int) -> Partition:
+        """The replica on this broker, or the reason why there is none."""
+        try:
+            return self._here[topic][index]
+        except KeyError:
+            pass
+        state = self._image.partition(topic, index)
+        if state is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
+        if self._config.node_id in state.replicas:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} is offline")
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not on this broker")
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._image.topics_by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    def leader_hint(self, topic: str, index: int) -> LeaderHint | None:
+        state = self._image.partition(topic, index)
+        return LeaderHint(state.leader, state.leader_epoch) if state is not None else None
+
+    def all(self) -> list[Partition]:
+        return [partition for found in self._here.values() for partition in found.values()]
+
+    # Following the image
+
+    def follow(self, image: Image, delta: Delta) -> None:
+        self._image = image
+        for topic in delta.topics_deleted.values():
+            for partition in self._here.pop(topic.name, {}).values():
+                self._remove(partition)
+        # In the order of the partitions' numbers: sets of ids have no order to rely on.
+        for topic_id, index in sorted(delta.partitions):
+            found = image.topics_by_id.get(topic_id)
+            if found is not None:
+                self._follow_partition(found.name, topic_id, index, found.partitions[index])
+        self._follow_configs(image, delta)
+
+    def _follow_partition(
+        self, name: str, topic_id: bytes, index: int, state: PartitionState
+    ) -> None:
+        node_id = self._config.node_id
+        partition = self._here.get(name, {}).get(index)
+        if node_id not in state.replicas:
+            if partition is not None:
+                del self._here[name][index]
+                self._remove(partition)
+            return
+        if partition is None:
+            try:
+                partition = self._open(TopicPartition(name, index), topic_id)
+            except (StorageFailed, OSError) as failure:
+                self._lines.error(f"{name}-{index} cannot be opened: {failure}")
+                return
+            self._here.setdefault(name, {})[index] = partition
+        if state.leader == node_id:
+            partition.become_leader(
+                epoch=state.leader_epoch,
+                isr=state.isr,
+                replicas=state.replicas,
+                node_id=node_id,
+            )
+        else:
+            partition.resign()
+
+    def _open(self, tp: TopicPartition, topic_id: bytes) -> Partition:
+        config = self.topic_config(tp.topic)
+        log = self._log_dirs.get(tp)
+        if log is not None and log.topic_id != topic_id:
+            # A topic of the same name was deleted while we were away.
+            self._log_dirs.delete(tp)
+            log = None
+        if log is None:
+            log = self._log_dirs.create(tp, topic_id, config)
+        log.config = config
+        high_watermark = self._log_dirs.high_watermarks.get(tp, log.start)
+        return Partition(tp, topic_id, log, self._workers, high_watermark)
+
+    def _remove(self, partition: Partition) -> None:
+        partition.close()
+        try:
+            self._log_dirs.delete(partition.tp)
+        except (StorageFailed, OSError) as failure:
+            self._lines.error(f"{partition.tp} cannot be removed: {failure}")
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        return self._config.topic_defaults.config(
+            self._image.config(Resource(ResourceType.TOPIC, topic))
+        )
+
+    def _follow_configs(self, image: Image, delta: Delta) -> None:
+        own = Resource(ResourceType.BROKER, str(self._config.node_id))
+        if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
+            changed = set(self._here)
+        else:
+            changed = {
+                resource.name
+                for resource in delta.configs
+                if resource.type == ResourceType.TOPIC and resource.name in self._here
+            }
+        for topic in sorted(changed):
+            config = self.topic_config(topic)
+            for partition in self._here[topic].values():
+                partition.log.config = config
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Dynamic broker settings changed; what topics inherit from them changes with them."""
+        self._config = config
