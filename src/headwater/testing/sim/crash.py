@@ -1,10 +1,11 @@
 """What a power cut leaves on a disk.
 
 Of all that was not synced, each piece survives or not by itself: pages of a file, a file's size,
-names in a directory. The last page of a write may be torn. Two things hold, as on every file
-system that people use: a move is done or not done, and of the changes to one file's name the
-earlier ones are kept if the later ones are. Half of the crashes are as a journal makes them: all
-changes of names up to some moment are kept, and none after.
+names in a directory. The last page of a write may be torn. Three things hold, as on every file
+system that people use: a move is done or not done; of the changes to one file's name the earlier
+ones are kept if the later ones are; and names leave a directory in the order in which they were
+taken out of it. Half of the crashes are as a journal makes them: all changes of names up to some
+moment are kept, and none after.
 """
 
 from __future__ import annotations
@@ -58,14 +59,17 @@ def _successor(disk: SimDisk) -> SimDisk:
 def _kept(changes: list[Change], random: Random) -> list[Change]:
     if random.random() < 0.5:
         return changes[: random.randint(0, len(changes))]
-    lost: set[int] = set()
+    lost: set[int] = set()  # nodes, and directories that names no longer leave
     kept = []
     keep_rate = random.choice((0.2, 0.5, 0.9))
     for change in changes:
-        if id(change.node) not in lost and random.random() < keep_rate:
+        bound = [id(change.node)]
+        if change.removed is not None:
+            bound.append(id(change.removed[0]))
+        if lost.isdisjoint(bound) and random.random() < keep_rate:
             kept.append(change)
         else:
-            lost.add(id(change.node))
+            lost.update(bound)
     return kept
 
 
