@@ -106,10 +106,10 @@ class Dispatcher:
         context = Context(connection, version, client_id)
         try:
             handled = route.handle(self._broker, context, request)
+            if isinstance(handled, Message):
+                return route.answer(correlation_id, handled)
         except Exception as error:
             return self._failed(route, connection, correlation_id, error)
-        if isinstance(handled, Message):
-            return route.answer(correlation_id, handled)
         if handled is None:
             return ()
         later = Later(overlapping=route.overlapping)

@@ -321,5 +321,5 @@ class SystemDisk:
                 raise
             raise BlockingIOError(holder) from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, owner.encode(), 0)
+        os.pwrite(fd, f"{owner} (process {os.getpid()})".encode(), 0)
         return _SystemLock(fd)

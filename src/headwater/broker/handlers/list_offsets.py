@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
+from headwater.model import NO_EPOCH
 from headwater.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -48,6 +49,8 @@ def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> Lis
                 if (topic.name, wanted.partition_index) in duplicates:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "partition named twice")
                 _find(broker, context, request, topic.name, wanted, result)
+                if context.version < 4:
+                    result.leader_epoch = NO_EPOCH  # not on the wire yet
             except ApiError as refusal:
                 result.error_code = refusal.code
                 result.timestamp = result.offset = -1
