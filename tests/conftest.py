@@ -1,9 +1,15 @@
-"""Fixtures that tests of several folders share."""
+"""Fixtures that tests of several folders share.
+
+With HEADWATER_TEST_BOOTSTRAP=HOST:PORT the tests that use the shared broker run against that one
+instead: against Apache Kafka they show that what they ask of us is what Kafka does.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,9 +34,21 @@ def make_broker() -> Iterator[MakeBroker]:
         yield make
 
 
+@dataclass(slots=True)
+class AnotherBroker:
+    """A broker that runs somewhere already."""
+
+    bootstrap: str
+    log_lines: list[str] = field(default_factory=list)
+
+
 @pytest.fixture(scope="session")
-def shared_broker() -> Iterator[EmbeddedBroker]:
+def shared_broker() -> Iterator[EmbeddedBroker | AnotherBroker]:
     """One broker for every test that needs nothing but topics of its own."""
+    elsewhere = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield AnotherBroker(elsewhere)
+        return
     from headwater.testing import EmbeddedBroker
 
     with EmbeddedBroker() as broker:

@@ -37,6 +37,10 @@ class NodeProcess:
         path = self.folder / "stderr"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def complaints(self) -> list[str]:
+        """What it wrote to stderr that is no plain information."""
+        return [line for line in self.errors.splitlines() if " INFO " not in line]
+
     @property
     def pid(self) -> int:
         assert self.process is not None, "never started"

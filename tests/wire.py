@@ -16,10 +16,15 @@ from headwater import _core
 from headwater.protocol import Message, decode
 from headwater.protocol.apis import APIS, ApiKey, response_class
 from headwater.protocol.frame import encode_request, read_response_header
+from headwater.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+)
+from headwater.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
 )
 from headwater.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -77,6 +82,7 @@ class Wire:
         self.client_id = client_id
         self._correlation_id = 0
         self._sent: dict[int, tuple[int, int]] = {}
+        self._topic_ids: dict[str, bytes] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -133,16 +139,38 @@ class Wire:
 
     # The requests of most tests
 
+    def api_versions(self, version: int | None = None) -> ApiVersionsResponse:
+        answer: ApiVersionsResponse = self.ask(
+            ApiVersionsRequest(client_software_name="test", client_software_version="1"), version
+        )
+        return answer
+
+    def is_served(self) -> bool:
+        return self.api_versions().error_code == 0
+
+    def describe_cluster(self) -> DescribeClusterResponse:
+        answer: DescribeClusterResponse = self.ask(
+            DescribeClusterRequest(include_cluster_authorized_operations=False)
+        )
+        return answer
+
     def topic_id(self, topic: str) -> bytes:
-        """Asks for the topic's metadata, which creates the topic where that is allowed."""
+        """Asks for the topic's metadata, which creates the topic where that is allowed, and waits
+        until its partitions are served."""
+        known = self._topic_ids.get(topic)
+        if known is not None:
+            return known
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
 
         def found() -> bytes | None:
             (about,) = self.ask(request).topics
-            ready = about.error_code == 0 and all(p.leader_id >= 0 for p in about.partitions)
-            return about.topic_id if ready and about.partitions else None
+            served = about.error_code == 0 and all(
+                self.offset_at(topic, -1, partition=partition.partition_index).error_code == 0
+                for partition in about.partitions
+            )
+            return about.topic_id if served else None
 
-        return until(found, f"a leader for {topic}")
+        return self._topic_ids.setdefault(topic, until(found, f"a leader for {topic}"))
 
     def create_topic(self, topic: str, partitions: int = 1, **configs: str) -> bytes:
         """Creates it with these configs (`_` for `.`), waits for a leader, answers its id."""

@@ -78,7 +78,9 @@ def run(options: Namespace) -> int:
 async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     import asyncio
 
+    from headwater.broker.formatting import FormatRefused
     from headwater.broker.node import Node
+    from headwater.storage.directory import DirectoryRefused
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: _on_loop_failure(log, context))
@@ -100,16 +102,21 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     try:
         await starting
     except asyncio.CancelledError:
-        pass
-    except OSError as error:
+        return 0
+    except (OSError, FormatRefused, DirectoryRefused) as error:
         raise _explained(error) from error
-    else:
-        _say_ready(config, node)
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
-        gc.enable()
-        await asked
+    _say_ready(config, node)
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.enable()
+    assert node.failed is not None
+    await asyncio.wait((asked, node.failed), return_when=asyncio.FIRST_COMPLETED)
     await node.stop()
+    if node.failed.done():
+        raise CommandError(
+            node.failed.result(),
+            then="mend what the lines above name, then start it again: it recovers by itself",
+        )
     return 0
 
 
@@ -138,14 +145,11 @@ def _banner(address: str, data: str) -> str:
 """
 
 
-def _explained(error: OSError) -> CommandError:
-    """What the host refused, and what to do about it."""
+def _explained(error: Exception) -> CommandError:
+    """What could not be had, and what to do about it."""
+    if not isinstance(error, OSError):
+        return CommandError(str(error))
     reason = (error.strerror or str(error)).lower()
-    if isinstance(error, BlockingIOError):
-        return CommandError(
-            f"the data directory is in use by {error}",
-            then="stop that node first, or give this one a directory of its own with --data DIR",
-        )
     if error.errno == errno.EADDRINUSE:
         return CommandError(
             f"{error.filename} is in use by another process",
