@@ -68,6 +68,7 @@ class MetadataLog:
         self._me = ReplicaKey(config.node_id, directory_id)
         self._path = f"{config.metadata_log_dir}/{METADATA_LOG}"
         self._replay = Replay()
+        self._unannounced = Delta()  # what the snapshot brought: part of the first commit's news
         self.applied = 0  # the image has all below this offset
         self.failed: asyncio.Future[StorageFailed] | None = None
         self.bootstrap: list[Message] = []
@@ -136,7 +137,7 @@ class MetadataLog:
         self._kraft_version = snapshot.kraft_version
         if snapshot.voters is not None:
             self._voters_in_log = VoterSet.from_record(snapshot.voters)
-        self._replay.apply(snapshot.records)
+        self._replay.apply(snapshot.records, self._unannounced)
         self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
         self.applied = snapshot_id.offset
         self._read_log(snapshot_id.offset)
@@ -317,7 +318,7 @@ class MetadataLog:
         return VoterSet(voters.voters | mine)
 
     def _apply(self, committed: int) -> None:
-        delta = Delta()
+        delta, self._unannounced = self._unannounced, Delta()
         while self._uncommitted and self._uncommitted[0].end.offset <= committed:
             batch = self._uncommitted.popleft()
             self._replay.apply(batch.records, delta)
