@@ -379,14 +379,16 @@ class Raft:
             return None
         return FetchRequest(self.me, self.epoch, self.log_end, self.last_epoch)
 
-    def on_fetch_reply(self, reply: FetchReply, now: float) -> Ready:
-        """The driver appends and flushes the records of a good reply, then says `on_appended`."""
+    def on_fetch_reply(self, request: FetchRequest, reply: FetchReply, now: float) -> Ready:
+        """The driver appends and flushes the records of a good reply, then says `on_appended`. A
+        reply to anything but what we would ask now is out of date and must not cut the log."""
         ready = Ready()
         if self._is_news(ready, reply.epoch, reply.leader_id, now):
             return ready
-        if self.role is not Role.FOLLOWER or reply.epoch != self.epoch:
+        if request != self.fetch_request() or reply.epoch != self.epoch:
             return ready
-        if reply.leader_id != self.leader_id:
+        if reply.records_from is None and reply.diverging is None:
+            # The peer is in this epoch and does not lead it any more: no sign of a live leader.
             return ready
         self._has_fetched = True
         self._deadline = now + self._timeouts.fetch
