@@ -128,6 +128,24 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
     return entries
 
 
+def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
+    """The levels of a broker's loggers."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    return [
+        DescribedConfig(
+            name=name,
+            value=level,
+            read_only=False,
+            source=source,
+            is_sensitive=False,
+            synonyms=(),
+            type=ConfigType.UNKNOWN,
+            documentation=None,
+        )
+        for name, level in levels.items()
+    ]
+
+
 def _entry(
     definition: ConfigDef, value: str | None, synonyms: tuple[Synonym, ...]
 ) -> DescribedConfig:

@@ -33,6 +33,14 @@ class Log:
         self._sink = sink
         self._level = LEVELS.index(level)
 
+    @property
+    def level(self) -> str:
+        return LEVELS[self._level]
+
+    @level.setter
+    def level(self, level: str) -> None:
+        self._level = LEVELS.index(level)
+
     def _write(self, level: str, message: str) -> None:
         if LEVELS.index(level) >= self._level:
             moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)

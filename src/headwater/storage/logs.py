@@ -255,7 +255,7 @@ class LogDirs:
 
     def disk_errors(self, path: str) -> AbstractContextManager[None]:
         """Around work in a log directory: an error of the device takes it offline."""
-        return self._directory(path).health.errors()
+        return self.find(path).health.errors()
 
     def drop_offline(self) -> list[TopicPartition]:
         """Forgets the logs of directories that failed; says whose they were."""
@@ -277,7 +277,7 @@ class LogDirs:
     ) -> Log:
         """A new, empty log, in the directory that has the fewest if none is named."""
         assert tp not in self._logs, f"{tp} exists in {self._logs[tp].path}"
-        target = self._emptiest() if directory is None else self._directory(directory)
+        target = self._emptiest() if directory is None else self.find(directory)
         log = self._create(target, tp, topic_id, config, names.dir_name(tp))
         self._logs[tp] = log
         return log
@@ -305,6 +305,14 @@ class LogDirs:
             )
             log.cover(write_topic_id(self._disk, path, topic_id))
         return log
+
+    def assign_topic_id(self, tp: TopicPartition, topic_id: bytes) -> None:
+        """Says whose a log is that was found without an id: a crash may keep a directory and lose
+        the file that says it."""
+        log = self._logs[tp]
+        with log.health.errors():
+            log.cover(write_topic_id(self._disk, log.path, topic_id))
+        log.topic_id = topic_id
 
     def delete(self, tp: TopicPartition) -> DeleteJob:
         """Takes a log away. Its directory has another name at once; its files go with the job,
@@ -334,7 +342,7 @@ class LogDirs:
 
     def start_move(self, tp: TopicPartition, directory: str) -> Log:
         """An empty log in another directory, to be filled and then to take the place of this."""
-        log, target = self._logs[tp], self._directory(directory)
+        log, target = self._logs[tp], self.find(directory)
         name = names.marked_dir_name(tp, self._new_id(), names.FUTURE_DIR)
         future = self._create(target, tp, log.topic_id, log.config, name)
         self._futures[tp] = future
@@ -426,7 +434,12 @@ class LogDirs:
             return online[0]
         return min(online, key=lambda directory: len(self.logs_in(directory)))
 
-    def _directory(self, path: str) -> LogDirectory:
+    def space(self, directory: LogDirectory) -> tuple[int, int]:
+        """Bytes in all and bytes free where a directory is. May block."""
+        with directory.health.errors():
+            return self._disk.space(directory.path)
+
+    def find(self, path: str) -> LogDirectory:
         path = _normal(path)
         for directory in self.directories:
             if directory.path == path:

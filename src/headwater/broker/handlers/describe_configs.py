@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.config_gate import check_is_here
 from headwater.broker.context import Context
+from headwater.broker.log_levels import log_levels
 from headwater.config.describe import (
     DescribedConfig,
     describe_broker,
     describe_broker_defaults,
     describe_client_metrics,
     describe_group,
+    describe_loggers,
     describe_topic,
 )
 from headwater.errors import ApiError, ErrorCode
@@ -68,13 +71,13 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
         case ResourceType.BROKER:
             if not name:
                 return describe_broker_defaults(image.config(CLUSTER_DEFAULT))
-            _check_broker_name(broker, name)
+            check_is_here(broker, name)
             return describe_broker(layers)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a broker logger needs a broker id")
-            _check_broker_name(broker, name)
-            return []
+            check_is_here(broker, name)
+            return describe_loggers(log_levels(broker))
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription needs a name")
@@ -84,14 +87,6 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a group needs an id")
             return describe_group(overrides, layers)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type}")
-
-
-def _check_broker_name(broker: Broker, name: str) -> None:
-    if name != str(broker.config.node_id):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"broker {name!r} was asked of broker {broker.config.node_id}",
-        )
 
 
 def _entry(

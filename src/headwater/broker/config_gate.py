@@ -1,0 +1,50 @@
+"""What a broker says about a change of settings before the controller is asked.
+
+A broker's own settings are altered through that broker, and its log levels live in its memory
+only. All other resources go to the controller, unless a request names one twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.metadata import Resource, ResourceType
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+_KEPT_BY_CONTROLLER = frozenset(
+    {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
+)
+
+
+def repeated(resources: Iterable[Resource]) -> frozenset[Resource]:
+    return frozenset(resource for resource, count in Counter(resources).items() if count > 1)
+
+
+def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resource]) -> None:
+    """Refuses what the controller must not see."""
+    if resource in repeated:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
+    if resource.type not in _KEPT_BY_CONTROLLER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no settings"
+        )
+    if resource.type == ResourceType.BROKER and resource.name:
+        check_is_here(broker, resource.name)
+
+
+def check_is_here(broker: Broker, name: str) -> None:
+    """A broker is named by its id, and answers for itself only."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r}, expected its id") from None
+    if node_id != broker.config.node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {name} was asked of broker {broker.config.node_id}",
+        )

@@ -1,0 +1,90 @@
+"""DescribeQuorum: who leads the metadata log, who votes, and how far everyone has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ErrorCode
+from headwater.model import METADATA_TOPIC
+from headwater.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from headwater.quorum.progress import ReplicaStatus
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not broker.metadata.is_leader:
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    quorum = broker.metadata.describe_quorum()
+    now, now_ms = broker.clock.monotonic(), broker.clock.wall_ms()
+
+    def state(replica: ReplicaStatus) -> ReplicaState:
+        return ReplicaState(
+            replica_id=replica.key.id,
+            replica_directory_id=replica.key.directory_id,
+            log_end_offset=replica.log_end,
+            last_fetch_timestamp=_wall_ms(replica.last_fetch, now, now_ms),
+            last_caught_up_timestamp=_wall_ms(replica.last_caught_up, now, now_ms),
+        )
+
+    partition = DescribeQuorumResponsePartitionData(
+        error_message=None,
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[state(replica) for replica in quorum.voters],
+        observers=[state(replica) for replica in quorum.observers],
+    )
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        nodes=_nodes(broker),
+    )
+
+
+def _wall_ms(moment: float | None, now: float, now_ms: int) -> int:
+    return -1 if moment is None else now_ms - int((now - moment) * 1000)
+
+
+def _nodes(broker: Broker) -> list[Node]:
+    return [
+        Node(
+            node_id=voter.key.id,
+            listeners=[
+                Listener(name=at.name, host=at.host, port=at.port) for at in voter.endpoints
+            ],
+        )
+        for voter in broker.metadata.raft.voters.voters.values()
+    ]
+
+
+def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeQuorumResponsePartitionData(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
