@@ -8,6 +8,8 @@ the node did.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from struct import Struct
 from typing import TypeVar
@@ -78,7 +80,7 @@ M = TypeVar("M", bound=Message)
 _SIZE = Struct(">i")
 _TOPIC_RESOURCE = 2
 _SET = 0
-_API_VERSIONS = 18
+_LOWEST = {0: 7, 1: 10}  # below these nobody may produce or fetch zstd
 
 
 class Unknown(Exception):
@@ -175,6 +177,7 @@ class SimClient:
             low, high = request_class(api.api_key).VERSIONS
             low, high = max(low, api.min_version), min(high, api.max_version)
             if low <= high:
+                low = max(low, _LOWEST.get(api.api_key, 0))
                 # Mostly the newest, which is what people run; sometimes any.
                 newest = self._random.random() < 0.6
                 wire.versions[api.api_key] = high if newest else self._random.randint(low, high)
@@ -186,56 +189,38 @@ class SimClient:
             self._wire.stream.abort()
         self._wire = None
 
-    async def call(self, request: Message, answer_class: type[M]) -> M:
-        """The answer, or `Unknown`."""
-        return (await self.pipeline([request], answer_class))[0]
+    async def call(self, build: Callable[[int], Message], answer_class: type[M]) -> M:
+        """The answer, or `Unknown`. What is asked may depend on the version."""
+        (found,) = await self.attempt([build], answer_class)
+        if found is None:
+            raise Unknown("no answer")
+        return found
 
-    async def pipeline(self, requests: list[Message], answer_class: type[M]) -> list[M]:
-        """Sends all, then awaits the answers. All are unknown if one is: see `attempt`."""
-        found = await self.attempt(requests, answer_class)
-        for one in found:
-            if one is None:
-                raise Unknown("no answer")
-        return [one for one in found if one is not None]
-
-    async def attempt(self, requests: list[Message], answer_class: type[M]) -> list[M | None]:
+    async def attempt(
+        self, builds: list[Callable[[int], Message]], answer_class: type[M]
+    ) -> list[M | None]:
         """Sends all, then awaits the answers; None for each that did not come."""
+        key = answer_class.API
+        assert key is not None
         found: list[M | None] = []
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 wire = await self._connected()
-                version = self._version(wire, requests[0])
-                futures = [wire.ask(one, version, self._client_id) for one in requests]
+                if key not in wire.versions:
+                    raise Unknown(f"the node does not serve {APIS[key].name}")
+                version = wire.versions[key]
+                futures = [wire.ask(build(version), version, self._client_id) for build in builds]
                 for future in futures:
                     # One by one: those that came stay when a later one does not.
                     found.append(_read(answer_class, await future, version))  # noqa: PERF401
         except (TimeoutError, Unknown):
             self.close()
-        return found + [None] * (len(requests) - len(found))
-
-    def _version(self, wire: Wire, request: Message) -> int:
-        key = type(request).API
-        assert key is not None
-        assert key in wire.versions, f"the node does not serve {APIS[key].name}"
-        return wire.versions[key]
-
-    async def version_of(self, request_type: type[Message]) -> int:
-        """Which version will be spoken: some fields are filled by it."""
-        assert request_type.API is not None
-        try:
-            async with asyncio.timeout(self.timeout_seconds):
-                return (await self._connected()).versions[request_type.API]
-        except (TimeoutError, Unknown):
-            self.close()
-            raise Unknown("not connected") from None
+        return found + [None] * (len(builds) - len(found))
 
     # What people do
 
     async def metadata(self) -> MetadataResponse:
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        if await self.version_of(MetadataRequest) == 0:
-            request.topics = []  # how all topics were asked for in the beginning
-        return await self.call(request, MetadataResponse)
+        return await self.call(_all_topics, MetadataResponse)
 
     async def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> int:
         topic = CreatableTopic(
@@ -245,15 +230,16 @@ class SimClient:
             configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=4_000)
-        return (await self.call(request, CreateTopicsResponse)).topics[0].error_code
+        return (await self.call(lambda _: request, CreateTopicsResponse)).topics[0].error_code
 
     async def delete_topic(self, name: str) -> int:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name, topic_id=bytes(16))],
-            topic_names=[name],
-            timeout_ms=4_000,
-        )
-        return (await self.call(request, DeleteTopicsResponse)).responses[0].error_code
+        def build(version: int) -> Message:
+            if version < 6:
+                return DeleteTopicsRequest(topic_names=[name], timeout_ms=4_000)
+            topic = DeleteTopicState(name=name, topic_id=bytes(16))
+            return DeleteTopicsRequest(topics=[topic], timeout_ms=4_000)
+
+        return (await self.call(build, DeleteTopicsResponse)).responses[0].error_code
 
     async def alter_topic(self, name: str, configs: dict[str, str]) -> int:
         resource = AlterConfigsResource(
@@ -265,7 +251,7 @@ class SimClient:
             ],
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        answer = await self.call(request, IncrementalAlterConfigsResponse)
+        answer = await self.call(lambda _: request, IncrementalAlterConfigsResponse)
         return answer.responses[0].error_code
 
     async def describe_topic(self, name: str) -> dict[str, str | None]:
@@ -273,12 +259,12 @@ class SimClient:
             resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
         )
         request = DescribeConfigsRequest(resources=[resource])
-        result = (await self.call(request, DescribeConfigsResponse)).results[0]
+        result = (await self.call(lambda _: request, DescribeConfigsResponse)).results[0]
         return {one.name: one.value for one in result.configs} if not result.error_code else {}
 
     async def init_producer(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = await self.call(request, InitProducerIdResponse)
+        answer = await self.call(lambda _: request, InitProducerIdResponse)
         if answer.error_code:
             raise Unknown(ErrorCode(answer.error_code).name)
         return answer.producer_id, answer.producer_epoch
@@ -287,12 +273,13 @@ class SimClient:
         self, tp: TopicPartition, topic_id: bytes, batches: list[bytes], acks: int
     ) -> list[PartitionProduceResponse | None]:
         """Sends all before the first answer has come; None for each that did not come."""
-        requests: list[Message] = []
-        for batch in batches:
+
+        def build(batch: bytes, version: int) -> Message:
             data = PartitionProduceData(index=tp.partition, records=batch)
             topic = TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[data])
-            requests.append(ProduceRequest(acks=acks, timeout_ms=4_000, topic_data=[topic]))
-        answers = await self.attempt(requests, ProduceResponse)
+            return ProduceRequest(acks=acks, timeout_ms=4_000, topic_data=[topic])
+
+        answers = await self.attempt([partial(build, batch) for batch in batches], ProduceResponse)
         return [
             answer.responses[0].partition_responses[0] if answer is not None else None
             for answer in answers
@@ -310,7 +297,7 @@ class SimClient:
             max_bytes=bytes_max,
             topics=[FetchTopic(topic=tp.topic, topic_id=topic_id, partitions=[wanted])],
         )
-        answer = await self.call(request, FetchResponse)
+        answer = await self.call(lambda _: request, FetchResponse)
         if answer.error_code or not answer.responses:
             return PartitionData(
                 error_code=answer.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -323,7 +310,7 @@ class SimClient:
         partition = ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=tp.topic, partitions=[partition])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=4_000)
-        answer = await self.call(request, ListOffsetsResponse)
+        answer = await self.call(lambda _: request, ListOffsetsResponse)
         found = answer.topics[0].partitions[0]
         return found.error_code, found.offset
 
@@ -332,9 +319,16 @@ class SimClient:
         partition = DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
         topic = DeleteRecordsTopic(name=tp.topic, partitions=[partition])
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=4_000)
-        answer = await self.call(request, DeleteRecordsResponse)
+        answer = await self.call(lambda _: request, DeleteRecordsResponse)
         found = answer.topics[0].partitions[0]
         return found.error_code, found.low_watermark
+
+
+def _all_topics(version: int) -> Message:
+    request = MetadataRequest(topics=None if version else [])
+    if version >= 4:
+        request.allow_auto_topic_creation = False
+    return request
 
 
 def _read(answer_class: type[M], frame: bytes, version: int) -> M:

@@ -40,7 +40,7 @@ class Sent:
     base: int = -1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PartitionModel:
     """What is known of one partition's log."""
 

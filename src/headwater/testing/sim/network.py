@@ -320,7 +320,8 @@ class SimStream:
         if not self._travelling:
             return
         if (self.local.host, self.peer.host) in net.blocked:
-            net.later(_RESEND_SECONDS, self._arrive)
+            if self.life.alive:
+                net.later(_RESEND_SECONDS, self._arrive)
             return
         piece = self._travelling.popleft()
         self._travelling_bytes -= len(piece)

@@ -113,6 +113,13 @@ class Machine:
             self.disk = after_kill(self.disk)
         self.life = None
 
+    def bury(self) -> None:
+        """Forgets what crashes have left behind; only when the world has ended."""
+        for life in self._lives:
+            life.remains.clear()
+        self._lives.clear()
+        self.life = None
+
     def switch_off(self) -> None:
         """After a node has stopped by itself: nothing of it may still run."""
         self.crash(power_cut=False)
