@@ -150,11 +150,6 @@ def stamp(
     if max_timestamp == batch.max_timestamp and not batch.is_log_append_time:
         _core.restamp(data, position=batch.position, base_offset=base_offset, leader_epoch=epoch)
         return max_timestamp
-    if batch.is_log_append_time:  # the time is the producer's, whatever its batch claims
-        view = memoryview(data)
-        attributes = batch.attributes & ~_LOG_APPEND_TIME_BIT
-        at = batch.position + _ATTRIBUTES
-        view[at : at + 2] = attributes.to_bytes(2, "big")
     _core.restamp(
         data,
         position=batch.position,
@@ -244,6 +239,10 @@ def _refusal(
         return ApiError(
             ErrorCode.CORRUPT_MESSAGE,
             f"Record batch of {_batch_size(view)} bytes in {tp} is smaller than its header",
+        )
+    if view[16] > 2:
+        return ApiError(
+            ErrorCode.CORRUPT_MESSAGE, f"a record batch for {tp} has the unknown magic {view[16]}"
         )
     if view[16] != 2:
         return ApiError(

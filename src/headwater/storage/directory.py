@@ -119,7 +119,9 @@ class LogDirectory:
         self.notes: list[str] = []  # what an operator should know of the opening
 
     def take(self, owner: str) -> None:
-        self._disk.make_dirs(self.path)
+        if not self._disk.exists(self.path):
+            self._disk.make_dirs(self.path)
+            self._disk.sync_dir(self.path.rpartition("/")[0] or "/")
         try:
             self._lock = self._disk.lock(f"{self.path}/{names.LOCK}", owner)
         except BlockingIOError as error:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # How many of the last batches are remembered with their places: readers at the end of a log ask
 # for the offset after a batch that was just appended, and find it here without a search.
 _RECENT_BATCHES = 256
+_RELATIVE_MAX = 2**31 - 1
 
 
 class LogSlice(NamedTuple):
@@ -142,6 +143,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
+            has_gaps=config.compact,
             now_ms=now_ms,
             producer_expiration_ms=producer_expiration_ms,
         )
@@ -157,11 +159,17 @@ class Log:
             producer_expiration_ms=producer_expiration_ms,
             on_truncated=on_truncated,
         )
-        if is_new:
-            log._dirty_folders += [path, path.rpartition("/")[0]]
-        elif loaded.reports or not loaded.end:
-            log._dirty_folders.append(path)
+        if is_new or not clean:
+            log._cover_all()
         return log
+
+    def _cover_all(self) -> None:
+        """Nobody knows what the last run made durable: the next flush must do it all again."""
+        self._dirty_folders += [self.path, self.path.rpartition("/")[0]]
+        for segment in self._segments[segment_at(self._segments, self.recovery_point) : -1]:
+            self._cover_indexes(segment)
+        self._pending_paths += [self._snapshots.path(offset) for offset in self._snapshots.offsets]
+        self._pending_paths.append(f"{self.path}/{names.PARTITION_METADATA}")
 
     @property
     def config(self) -> TopicConfig:
@@ -364,7 +372,10 @@ class Log:
             health.check()
         try:
             if segment.must_roll(self._rules, size, last_offset, max_timestamp, now_ms):
-                segment = self._roll(base_offset, now_ms)
+                # A segment begins where the one before ends, even if the next batch leaves a gap
+                # (recovery takes a gap between segments for a loss), unless it could not hold it.
+                fits = last_offset - self.end <= _RELATIVE_MAX
+                segment = self._roll(self.end if fits else base_offset, now_ms)
             segment.file.append(data)
         except OSError as error:
             raise health.refusal(error) from error
@@ -403,10 +414,13 @@ class Log:
 
     def _roll(self, base: int, now_ms: int) -> Segment:
         active = self._segments[-1]
-        base = max(base, self.end)
         if active.base == base:
             assert active.size == 0, f"segment {base} of {self.tp} is there already"
             return active
+        if self._dirty_folders:
+            # Were the new name kept by a crash and an older one lost, nobody could tell that the
+            # log had begun earlier. After each roll a flush is due, so this seldom has to wait.
+            self._sync_folders()
         active.seal()
         segment = Segment.create(
             self._disk,
@@ -415,8 +429,12 @@ class Log:
             now_ms=now_ms,
             preallocate_bytes=self._rules.preallocate_bytes,
         )
+        if active.size:
+            self._cover_indexes(active)
+        else:  # its successor is too far away to be the same segment
+            for path in self._segments.pop().rename(names.DELETED):
+                self._disk.remove(path)
         self._segments.append(segment)
-        self._cover_indexes(active)
         self._note_new_file()
         self._recent, self._older = {}, {}
         self.producers.end = base
@@ -427,6 +445,11 @@ class Log:
         written = self._snapshots.save(self.producers)
         if written is not None:
             self._pending_paths.append(written)
+
+    def _sync_folders(self) -> None:
+        for folder in self._dirty_folders:
+            self._disk.sync_dir(folder)
+        self._dirty_folders.clear()
 
     def _cover_indexes(self, segment: Segment) -> None:
         self._pending_paths += [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
@@ -591,6 +614,9 @@ class Log:
                 return []
             if len(chosen) == len(self._segments):
                 self._roll(self.end, now_ms)
+                # A crash that kept the removals but lost the new name would leave no segment to
+                # say where the log ends.
+                self._sync_folders()
             retired = [self._retire(segment, reason) for segment, reason in chosen]
             del self._segments[: len(chosen)]
             self.size = sum(segment.size for segment in self._segments)
@@ -612,8 +638,7 @@ class Log:
             self._reset_ends(min(self.start, offset), offset)
             self.epochs.truncate_from_end(offset)
             self._reload_producers(offset)
-            if self._on_truncated is not None:
-                self._on_truncated()
+            self._make_truncation_durable()
         return retired
 
     def truncate_and_start_at(
@@ -632,9 +657,17 @@ class Log:
             self._snapshots.drop(lambda _: True)
             self.producers.clear(offset)
             self.producers.snapshot_offset = offset
-            if self._on_truncated is not None:
-                self._on_truncated()
+            self._make_truncation_durable()
         return retired
+
+    def _make_truncation_durable(self) -> None:
+        """What was cut must not come back behind what is appended next, nor may a recovery point
+        above the new end leave that unchecked. Truncation is rare enough to wait for it."""
+        self._segments[-1].file.sync()
+        self._note_new_file()
+        self._sync_folders()
+        if self._on_truncated is not None:
+            self._on_truncated()
 
     def _reset_ends(self, start: int, end: int) -> None:
         self.start, self.end = start, end

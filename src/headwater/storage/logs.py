@@ -185,7 +185,7 @@ class LogDirs:
             config,
             self._clock.wall_ms(),
             self._producer_expiration_ms,
-            lambda: self._write_recovery_points(directory),
+            lambda: self._write_ends(directory),
         )
 
     def loaded(self, job: LoadJob) -> None:
@@ -301,7 +301,7 @@ class LogDirs:
                 now_ms=self._clock.wall_ms(),
                 health=directory.health,
                 producer_expiration_ms=self._producer_expiration_ms,
-                on_truncated=lambda: self._write_recovery_points(directory),
+                on_truncated=lambda: self._write_ends(directory),
             )
             log.cover(write_topic_id(self._disk, path, topic_id))
         return log
@@ -369,8 +369,7 @@ class LogDirs:
         for directory in self._online():
             logs = self.logs_in(directory)
             writes.append((directory, names.RECOVERY_POINTS, _recovery_points(logs)))
-            starts = {log.tp: log.start for log in logs if log.start > log.segments[0].base}
-            writes.append((directory, names.LOG_STARTS, starts))
+            writes.append((directory, names.LOG_STARTS, _starts(logs)))
             if high_watermarks is not None:
                 here = {
                     log.tp: high_watermarks[log.tp] for log in logs if log.tp in high_watermarks
@@ -378,10 +377,12 @@ class LogDirs:
                 writes.append((directory, names.HIGH_WATERMARKS, here))
         return CheckpointJob(tuple(writes))
 
-    def _write_recovery_points(self, directory: LogDirectory) -> None:
-        """A recovery point above a truncated end would leave later appends unchecked."""
+    def _write_ends(self, directory: LogDirectory) -> None:
+        """After a truncation: a recovery point above the new end would leave later appends
+        unchecked, and a start at the end would be lost with all that came before it."""
         logs = self.logs_in(directory)
         directory.write(names.RECOVERY_POINTS, _recovery_points(logs))
+        directory.write(names.LOG_STARTS, _starts(logs))
 
     def close(
         self,
@@ -458,6 +459,11 @@ def _close_clean(log: Log) -> None:
 
 def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
     return {log.tp: log.recovery_point for log in logs}
+
+
+def _starts(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    """Those that the first segment does not say."""
+    return {log.tp: log.start for log in logs if log.start > log.segments[0].base}
 
 
 def _normal(path: str) -> str:

@@ -38,6 +38,7 @@ class Loaded:
     path: str
     tp: TopicPartition
     index_interval_bytes: int
+    has_gaps: bool
     now_ms: int
     producer_expiration_ms: int
     segments: list[Segment]
@@ -59,10 +60,12 @@ def load(
     recovery_point: int,
     clean: bool,
     index_interval_bytes: int,
+    has_gaps: bool,
     now_ms: int,
     producer_expiration_ms: int,
 ) -> Loaded:
-    """Reads the directory of a partition and leaves it in order. Blocks on the device."""
+    """Reads the directory of a partition and leaves it in order. Blocks on the device. Compacted
+    topics have gaps between their segments."""
     leftovers.tidy(disk, path)
     segments, snapshot_offsets = leftovers.find(disk, path)
     log = Loaded(
@@ -70,6 +73,7 @@ def load(
         path,
         tp,
         index_interval_bytes,
+        has_gaps,
         now_ms,
         producer_expiration_ms,
         segments,
@@ -108,11 +112,14 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
     _restore_producers(log, log.producers, end)
     for place in range(first_unflushed, len(segments)):
         end, is_cut = _recover(log, segments[place])
-        if is_cut:
+        if place + 1 == len(segments):
+            break
+        # Without compaction a segment begins where the one before ends: a gap is a loss that fell
+        # on the end of a batch, such as that of all that was written since a flush.
+        if is_cut or (segments[place + 1].base > end and not log.has_gaps):
             _drop_from(log, place + 1)
             break
-        if place + 1 < len(segments):
-            segments[place].seal()
+        segments[place].seal()
     if first_unflushed < len(segments):
         log.snapshots.save(log.producers)
     return end
@@ -183,8 +190,9 @@ def _reindex(log: Loaded, segment: Segment) -> None:
 def _drop_from(log: Loaded, place: int) -> None:
     """What comes after a cut does not belong to the log any more."""
     for segment in reversed(log.segments[place:]):
-        report = RecoveryReport(log.tp, segment.size, "after a truncated segment", segment.base)
-        log.reports.append(report)
+        if segment.size:
+            reason = "after the end of what was recovered"
+            log.reports.append(RecoveryReport(log.tp, segment.size, reason, segment.base))
         segment.close()
         for path in segment.rename(names.DELETED):
             log.disk.remove(path)

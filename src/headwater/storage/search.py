@@ -21,19 +21,17 @@ def first_not_before(
     segments: Sequence[Segment], timestamp: int, *, log_start: int
 ) -> TimestampedOffset | None:
     """The first record at or after the log's start whose timestamp is not below this one."""
-    for segment in segments:
-        if segment.retention_timestamp >= timestamp:
-            break
-    else:
-        return None
-    from_offset = max(segment.time_index.lookup(timestamp), log_start)
-    for position, size, _, _, newest in segment.places(segment.index.lookup(from_offset)):
-        if newest < timestamp:
+    for segment in segments[segment_at(segments, log_start) :]:
+        if segment.retention_timestamp < timestamp:
             continue
-        data = segment.file.pread(size, position)
-        for record in _core.decode(data, check_crc=False):
-            if record.timestamp >= timestamp and record.offset >= log_start:
-                return TimestampedOffset(record.timestamp, record.offset, _epoch_in(data))
+        from_offset = max(segment.time_index.lookup(timestamp), log_start)
+        for position, size, _, _, newest in segment.places(segment.index.lookup(from_offset)):
+            if newest < timestamp:
+                continue
+            data = segment.file.pread(size, position)
+            for record in _core.decode(data, check_crc=False):
+                if record.timestamp >= timestamp and record.offset >= log_start:
+                    return TimestampedOffset(record.timestamp, record.offset, _epoch_in(data))
     return None
 
 
