@@ -165,8 +165,8 @@ def test_feature_command_shows_the_finalized_features(subject: Subject) -> None:
     printed = subject.tool(FEATURES, "describe")
     for feature in ("metadata.version", "kraft.version", "transaction.version", "group.version"):
         assert re.search(
-            rf"Feature: {re.escape(feature)}\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+"
-            r"FinalizedVersionLevel: \S+\s+Epoch: \d+",
+            rf"Feature: {re.escape(feature)}\s+SupportedMinVersion: \S+\s+"
+            r"SupportedMaxVersion: \S+\s+FinalizedVersionLevel: \S+\s+Epoch: \d+",
             printed,
         ), f"{feature} in {printed}"
 

@@ -20,10 +20,18 @@ _COMPLAINTS = re.compile(
 )
 
 
+# Kafka 4.3's tool counts from -1 in each file, so the first record of every segment but the first
+# looks to it like a gap. That one line is not about the file; any other gap still is.
+_FIRST_OF_A_SEGMENT = re.compile(
+    r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1$", re.MULTILINE
+)
+
+
 def dump(jars: Path, *arguments: str) -> str:
     """Runs DumpLogSegments and fails on the first line that is a complaint."""
     done = run_java(jars, DUMP, *arguments)
-    for line in (done.stdout + done.stderr).splitlines():
+    printed = _FIRST_OF_A_SEGMENT.sub("", done.stdout + done.stderr)
+    for line in printed.splitlines():
         # A payload is the user's and may say anything.
         told = line.partition(" payload: ")[0]
         assert not _COMPLAINTS.search(told), f"{' '.join(arguments)}: {line}"
@@ -69,10 +77,12 @@ def test_indexes_are_sane_and_point_to_what_they_say(stopped: Node, jars: Path) 
     folder = stopped.log_folder / "filled-0"
     indexes = f"{files(folder, '.index')},{files(folder, '.timeindex')}"
     printed = dump(jars, "--index-sanity-check", "--files", indexes)
-    assert printed.count("passed sanity check") == len(indexes.split(","))
+    told = re.findall(r"passed sanity check|is empty\.$", printed, re.MULTILINE)
+    assert len(told) == len(indexes.split(","))
     dump(jars, "--verify-index-only", "--files", indexes)
     printed = dump(jars, "--files", indexes)
-    assert len(re.findall(r"offset: \d+ position: \d+", printed)) > 100
+    assert len(re.findall(r"^offset: \d+ position: \d+", printed, re.MULTILINE)) > 20
+    assert len(re.findall(r"^timestamp: \d+ offset: \d+", printed, re.MULTILINE)) > 20
 
 
 def test_producer_snapshots_are_read(stopped: Node, jars: Path) -> None:
