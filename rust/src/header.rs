@@ -241,9 +241,11 @@ pub fn restamp(
     let batch = &mut view.bytes_mut()[position..end];
     batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
     batch[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
-    let attributes = match log_append_time {
-        Some(_) => (header.attributes & KNOWN_ATTRIBUTES) | LOG_APPEND_TIME,
-        None => header.attributes,
+    let attributes = match (log_append_time, max_timestamp) {
+        (Some(_), _) => (header.attributes & KNOWN_ATTRIBUTES) | LOG_APPEND_TIME,
+        // The times are the producer's, whatever the batch claims.
+        (None, Some(_)) => header.attributes & !LOG_APPEND_TIME,
+        (None, None) => header.attributes,
     };
     let latest = log_append_time
         .or(max_timestamp)

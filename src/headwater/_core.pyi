@@ -91,7 +91,8 @@ def restamp(
 ) -> None:
     """Writes base offset and leader epoch into the batch header, in place (the buffer must be
     writable: TypeError if not). With `log_append_time`, sets the timestamp type and the max
-    timestamp too and computes a new CRC; `max_timestamp` alone corrects that field and the CRC."""
+    timestamp too and computes a new CRC; `max_timestamp` alone corrects that field, takes a
+    LogAppendTime bit away, and corrects the CRC."""
 
 def encode(
     records: Sequence[

@@ -149,7 +149,6 @@ def test_a_tag_whose_size_lies_is_refused() -> None:
         ("", "HeartbeatRequest v4"),
         ("0967", "group_id has length 8"),
         ("00", "group_id must not be null"),
-        ("02ff00000003026d0000", "utf-8"),
         ("808080808000", "varint has more than 5 bytes"),
         ("ffffffff7f", "varint does not fit 32 bits"),
         ("818080800000000003", "index out of range|requires a buffer"),
@@ -158,6 +157,11 @@ def test_a_tag_whose_size_lies_is_refused() -> None:
 def test_bad_bytes_are_refused_with_a_reason(data: str, problem: str) -> None:
     with pytest.raises(DecodeError, match=problem):
         decode(HeartbeatRequest, bytes.fromhex(data), 4)
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    request = decode(HeartbeatRequest, bytes.fromhex("02ff00000003026d0000"), 4)
+    assert request.group_id == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_a_string_has_at_most_32767_bytes() -> None:

@@ -60,7 +60,6 @@ def test_a_version_from_the_future_still_has_a_header() -> None:
         "00ff000000000001ffff",  # no such key
         "0004000000000001ffff",  # LeaderAndIsr: the key is known, and no version of it is left
         "000c00040000000100056d",  # client id cut short
-        "000c0004000000010001ff00",  # no UTF-8
         "000c000400000001ffff",  # no tag section
         "000c000400000001ffff01",
     ],

@@ -94,7 +94,7 @@ class Dispatcher:
             position = 10
             if name_length >= 0:
                 position += name_length
-                client_id = str(frame[10:position], "utf-8")
+                client_id = str(frame[10:position], "utf-8", "replace")
             route = self._routes.get(key << 16 | version) or self._find_route(key, version)
             if route.flexible:
                 position = position + 1 if not frame[position] else skip_tags(frame, position)
@@ -102,7 +102,7 @@ class Dispatcher:
         except _UnknownVersion:
             return self._unknown_version(correlation_id)
         except (DecodeError, ValueError, IndexError, StructError) as error:
-            raise Refused(f"request that cannot be read: {error}") from None
+            raise Refused(f"request that cannot be read: {printable(str(error))}") from None
         context = Context(connection, version, client_id)
         try:
             handled = route.handle(self._broker, context, request)

@@ -94,7 +94,9 @@ class Partition:
         leader = self.leader
         if leader is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
-        if acks == ALL_IN_SYNC and len(leader.isr) < self.log.config.min_insync_replicas:
+        if acks == ALL_IN_SYNC and len(leader.isr) < min(
+            self.log.config.min_insync_replicas, len(leader.replicas)
+        ):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.tp} has {len(leader.isr)} replicas in sync, "

@@ -249,7 +249,8 @@ class _Writer:
         if kind == "records":
             return "data[pos:end]"
         plain = "data[pos:end].tobytes()" if self._keeps_views else "data[pos:end]"
-        return f"{plain}.decode()" if kind == "string" else plain
+        # Bytes that are no UTF-8 are replaced, as Java does: the name is then unknown or invalid.
+        return f'{plain}.decode("utf-8", "replace")' if kind == "string" else plain
 
     def _array(self, field: Field, target: str, title: str) -> None:
         source = self._source

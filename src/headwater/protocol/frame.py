@@ -49,7 +49,7 @@ def read_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader,
             end = position + size
             if end > len(data):
                 raise DecodeError(f"client id of {size} bytes, {len(data) - position} left")
-            client_id = str(data[position:end], "utf-8")
+            client_id = str(data[position:end], "utf-8", "replace")
             position = end
         flexible = api.flexible
         if flexible is not None and version >= flexible:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 READ_COMMITTED = 1
+_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class _Read:
@@ -166,6 +168,8 @@ class _Fetch:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {wanted.offset}, {partition.tp} has {log.start} to {high_watermark}",
             )
+        if wanted.bytes_max < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"partition_max_bytes {wanted.bytes_max}")
         if wanted.offset >= end:
             return 0
         found = log.read(
@@ -200,8 +204,8 @@ class _Fetch:
     def _refuse(self, wanted: Wanted, data: PartitionData, refusal: ApiError) -> None:
         data.error_code = refusal.code
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-        data.aborted_transactions = []
-        if refusal.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        data.aborted_transactions = [] if refusal.code in _NOT_FOUND else None
+        if self._context.version >= 16 and refusal.code in _ANOTHER_LEADER:
             name = wanted.topic or self._broker.partitions.name_of(wanted.topic_id)
             leader = self._broker.partitions.leader_hint(name, wanted.partition) if name else None
             if leader is not None:
@@ -317,7 +321,7 @@ class _Fetch:
             topic.partitions.append(data)
             if data.current_leader is not None:
                 leaders.add(data.current_leader.leader_id)
-        if leaders:
+        if leaders and self._replica_id < 0:
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
                 for node in self._broker.endpoints(self._context)
@@ -365,7 +369,7 @@ def handle(
         sessions.remove(request.session_id)
         wanted = list({_key(by_id, w): w for w in _requested(request)}.values())
         session = None
-        if epoch == INITIAL_EPOCH and wanted:
+        if epoch == INITIAL_EPOCH:
             session = sessions.create(now=now, uses_topic_ids=by_id, privileged=False)
             if session is not None:
                 session.wanted = {_key(by_id, w): w for w in wanted}

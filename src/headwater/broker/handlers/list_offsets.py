@@ -42,7 +42,7 @@ def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> Lis
     for topic in request.topics:
         results: list[ListOffsetsPartitionResponse] = []
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
-        for wanted in topic.partitions:
+        for wanted in {asked.partition_index: asked for asked in topic.partitions}.values():
             result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             results.append(result)
             try:
@@ -54,6 +54,8 @@ def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> Lis
             except ApiError as refusal:
                 result.error_code = refusal.code
                 result.timestamp = result.offset = -1
+            if context.version < 4:
+                result.leader_epoch = -1
     return response
 
 

@@ -28,6 +28,18 @@ def handle(broker: Broker, context: Context, request: MetadataRequest) -> Metada
     wanted = request.topics
     if context.version == 0 and not wanted:
         wanted = None
+    if wanted is not None and not _can_be_looked_up(context.version, wanted):
+        return MetadataResponse(
+            topics=[
+                MetadataResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST,
+                    name=topic.name or "",
+                    topic_id=topic.topic_id,
+                )
+                for topic in wanted
+            ],
+            error_code=ErrorCode.INVALID_REQUEST,
+        )
     endpoints = broker.endpoints(context)
     reachable = {endpoint.id for endpoint in endpoints}
     response = MetadataResponse(
@@ -45,6 +57,13 @@ def handle(broker: Broker, context: Context, request: MetadataRequest) -> Metada
     return response
 
 
+def _can_be_looked_up(version: int, wanted: list[MetadataRequestTopic]) -> bool:
+    if version < 12:
+        # Ids came into the schema before brokers could look them up.
+        return all(t.name is not None and t.topic_id == ZERO_ID for t in wanted)
+    return all(t.name is not None or t.topic_id != ZERO_ID for t in wanted)
+
+
 def _topics(
     broker: Broker,
     context: Context,
@@ -59,17 +78,10 @@ def _topics(
             _describe(image, topic, operations, reachable, context.version)
             for topic in image.topics.values()
         ]
-    if context.version < 12 and any(t.name is None or t.topic_id != ZERO_ID for t in wanted):
-        # Ids came into the schema before brokers could look them up.
-        return [
-            MetadataResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=t.name or "", topic_id=t.topic_id
-            )
-            for t in wanted
-        ]
     found: list[MetadataResponseTopic] = []
     missing: list[str] = []
-    for name in dict.fromkeys(t.name for t in wanted if t.name is not None):
+    # An id counts for more than a name.
+    for name in dict.fromkeys(t.name or "" for t in wanted if t.topic_id == ZERO_ID):
         topic = image.topics.get(name)
         if topic is not None:
             found.append(_describe(image, topic, operations, reachable, context.version))
@@ -86,7 +98,7 @@ def _topics(
         )
         if not problem:
             missing.append(name)
-    for topic_id in dict.fromkeys(t.topic_id for t in wanted if t.name is None):
+    for topic_id in dict.fromkeys(t.topic_id for t in wanted if t.topic_id != ZERO_ID):
         by_id = image.topics_by_id.get(topic_id)
         if by_id is not None:
             found.append(_describe(image, by_id, operations, reachable, context.version))

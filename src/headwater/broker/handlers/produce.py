@@ -6,7 +6,7 @@ Everything up to the append runs before the first wait, in the order the connect
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.partition import ALL_IN_SYNC, Partition
@@ -18,18 +18,45 @@ from headwater.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from headwater.storage import Origin, RecordsRefused
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from headwater.broker.broker import Broker
 
 # The name under which Kafka's own tools may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
+
+_LENGTH_END = 12  # a batch begins with its offset and its length
+_OLDEST_HEADER_BYTES = 26  # a smaller length is impossible in any version of the format
+_MAGIC = 16
+_MAGIC_NEWEST = 2
+_ATTRIBUTES = 22  # where the low byte of a batch's attributes is
+_CODEC = 0x07
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+
+# Kafka answers these without the start of the log, all other refusals of a batch with it.
+_SAYS_NOTHING_OF_THE_LOG = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    )
+)
+_TRANSACTION_ERRORS = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 
 
 def handle(
@@ -38,39 +65,47 @@ def handle(
     acks = request.acks
     by_id = context.version >= 13
     now_ms = broker.clock.wall_ms()
-    waits: list[tuple[Partition, int, PartitionProduceResponse]] | None = None
+    waits: list[_Wait] | None = None
     failed = False
     topics: list[TopicProduceResponse] = []
-    for topic in request.topic_data:
-        if by_id:
-            name = broker.partitions.name_of(topic.topic_id)
-            answer = TopicProduceResponse(topic_id=topic.topic_id, partition_responses=[])
-        else:
-            name = topic.name
-            answer = TopicProduceResponse(name=name, partition_responses=[])
-        topics.append(answer)
+    data = request.topic_data
+    if len(data) > 1 or (data and len(data[0].partition_data) > 1):
+        _keep_last(data)
+    for topic in data:
+        if not topic.partition_data:
+            continue
+        name = broker.partitions.name_of(topic.topic_id) if by_id else topic.name
+        results: list[PartitionProduceResponse] = []
+        topics.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=results
+            )
+        )
         for batch in topic.partition_data:
-            result = PartitionProduceResponse(index=batch.index, error_code=0, base_offset=-1)
-            answer.partition_responses.append(result)
+            result = PartitionProduceResponse(index=batch.index, base_offset=-1)
+            results.append(result)
+            records = batch.records or b""
+            partition: Partition | None = None
             try:
                 if acks not in (0, 1, ALL_IN_SYNC):
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
                 partition = _partition(broker, context, name, topic.topic_id, batch.index)
-                appended = partition.append(
-                    batch.records or b"", acks=acks, now_ms=now_ms, origin=Origin.CLIENT
-                )
+                if len(records) > _ATTRIBUTES:
+                    _check_attributes(records[_ATTRIBUTES], context.version)
+                appended = partition.append(records, acks=acks, now_ms=now_ms, origin=Origin.CLIENT)
             except ApiError as refusal:
                 failed = True
-                _refuse(broker, result, name, batch.index, refusal)
+                if partition is not None:
+                    refusal = _framing_refusal(records, context.version) or refusal
+                _refuse(broker, result, name, partition, refusal)
                 continue
             result.base_offset = appended.base_offset
             result.log_append_time_ms = appended.log_append_time
             result.log_start_offset = appended.log_start
-            if acks == ALL_IN_SYNC or partition.needs_flush():
-                end = appended.last_offset + 1
-                if partition.high_watermark < end or partition.needs_flush():
-                    waits = waits or []
-                    waits.append((partition, end, result))
+            end = appended.last_offset + 1
+            if partition.needs_flush() or (acks == ALL_IN_SYNC and partition.high_watermark < end):
+                waits = waits or []
+                waits.append(_Wait(partition, end, result))
     response = ProduceResponse(responses=topics)
     if failed and context.version >= 10:
         _add_endpoints(broker, context, response)
@@ -82,6 +117,78 @@ def handle(
     if waits is None:
         return response
     return _wait(broker, response, waits, acks, request.timeout_ms)
+
+
+class _Wait(NamedTuple):
+    """An append that is not yet as safe as was asked for."""
+
+    partition: Partition
+    end: int
+    result: PartitionProduceResponse
+
+
+def _keep_last(data: list[TopicProduceData]) -> None:
+    """A partition that is named twice in one request takes its last batch only, as with Kafka."""
+    last: dict[tuple[str, bytes, int], PartitionProduceData] = {}
+    for topic in data:
+        for batch in topic.partition_data:
+            last[topic.name, topic.topic_id, batch.index] = batch
+    for topic in data:
+        kept = [
+            batch
+            for batch in topic.partition_data
+            if last[topic.name, topic.topic_id, batch.index] is batch
+        ]
+        if len(kept) != len(topic.partition_data):
+            topic.partition_data = kept
+
+
+def _check_attributes(attributes: int, version: int) -> None:
+    if attributes & _CODEC == _ZSTD and version < 7:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce 7, this is {version}"
+        )
+    if attributes & _TRANSACTIONAL:
+        # A transaction that no coordinator knows cannot be open.
+        code = ErrorCode.INVALID_TXN_STATE if version < 11 else ErrorCode.TRANSACTION_ABORTABLE
+        raise ApiError(code, "this cluster coordinates no transactions")
+
+
+class _FramingRefused(ApiError):
+    """The bytes are not one record batch, so the log was not asked."""
+
+
+def _framing_refusal(records: Buffer, version: int) -> ApiError | None:
+    """Kafka looks at the frame of a batch before it looks at the log, and answers accordingly. We
+    find out afterwards, and only when something is wrong."""
+    view = memoryview(records).cast("B")
+    if len(view) < _LENGTH_END:
+        return _FramingRefused(ErrorCode.INVALID_RECORD)
+    size = _LENGTH_END + int.from_bytes(view[8:_LENGTH_END], "big", signed=True)
+    if size < _OLDEST_HEADER_BYTES:
+        return _FramingRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"a record batch says that it has {size} bytes"
+        )
+    if len(view) <= _MAGIC:
+        return _FramingRefused(ErrorCode.INVALID_RECORD)
+    magic = view[_MAGIC]
+    if magic > _MAGIC_NEWEST:
+        return _FramingRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"a record batch has the unknown magic {magic}"
+        )
+    if size > len(view) or magic < _MAGIC_NEWEST or _has_another(view[size:]):
+        return _FramingRefused(ErrorCode.INVALID_RECORD)
+    if version < 7 and view[_ATTRIBUTES] & _CODEC > _ZSTD:
+        return _FramingRefused(ErrorCode.INVALID_RECORD)
+    return None
+
+
+def _has_another(rest: memoryview) -> bool:
+    """Whether a whole batch follows the first."""
+    if len(rest) < _LENGTH_END:
+        return False
+    size = _LENGTH_END + int.from_bytes(rest[8:_LENGTH_END], "big", signed=True)
+    return _OLDEST_HEADER_BYTES <= size <= len(rest)
 
 
 def _partition(
@@ -98,18 +205,22 @@ def _refuse(
     broker: Broker,
     result: PartitionProduceResponse,
     name: str | None,
-    index: int,
+    partition: Partition | None,
     refusal: ApiError,
 ) -> None:
     result.error_code = refusal.code
-    result.error_message = refusal.message
+    if isinstance(refusal, _FramingRefused) or refusal.code in _TRANSACTION_ERRORS:
+        result.error_message = refusal.message
+    elif partition is not None and refusal.code not in _SAYS_NOTHING_OF_THE_LOG:
+        result.log_start_offset = partition.log.start
     if isinstance(refusal, RecordsRefused):
+        result.error_message = refusal.message
         result.record_errors = [
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
             for at, why in refusal.record_errors
         ]
     if refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
-        leader = broker.partitions.leader_hint(name, index)
+        leader = broker.partitions.leader_hint(name, result.index)
         if leader is not None:
             result.current_leader = LeaderIdAndEpoch(
                 leader_id=leader.node_id, leader_epoch=leader.epoch
@@ -142,7 +253,7 @@ def _first_error(response: ProduceResponse) -> ErrorCode:
 async def _wait(
     broker: Broker,
     response: ProduceResponse,
-    waits: list[tuple[Partition, int, PartitionProduceResponse]],
+    waits: list[_Wait],
     acks: int,
     timeout_ms: int,
 ) -> ProduceResponse | None:
