@@ -1,0 +1,52 @@
+"""One seed from beginning to end, and how it went."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+
+from headwater.testing.sim.history import History
+from headwater.testing.sim.log_history import LogHistory
+from headwater.testing.sim.violation import Violation
+
+_LOG_STEPS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    seed: int
+    digest: str
+    failure: str | None  # what was broken, with the last events
+    events: list[str]
+    sometimes: Counter[str]
+    acknowledged: int = 0
+    virtual_seconds: float = 0.0
+
+
+def run_seed(seed: int, *, kind: str = "node", rounds: int = 8) -> Result:
+    """Runs a history; a broken promise is in the result, not raised."""
+    history = LogHistory(seed) if kind == "log" else History(seed, rounds=rounds)
+    failure: str | None = None
+    acknowledged = 0
+    try:
+        if isinstance(history, LogHistory):
+            history.run(_LOG_STEPS)
+        else:
+            acknowledged = history.run().acknowledged
+    except Violation as violation:
+        failure = "\n".join([str(violation), *getattr(violation, "__notes__", ())])
+        if violation.__cause__ is not None:
+            failure += "\n" + "".join(traceback.format_exception(violation.__cause__))
+    except Exception:
+        failure = f"seed {seed}: {traceback.format_exc()}"
+    world = history.world
+    return Result(
+        seed,
+        world.digest(),
+        failure,
+        list(world.events),
+        world.sometimes,
+        acknowledged,
+        world.loop.time(),
+    )
