@@ -116,7 +116,7 @@ def test_a_killed_process_loses_nothing() -> None:
 
 
 def test_a_full_disk_refuses_and_leaves_the_file_as_it_was() -> None:
-    machine, disk = _machine(1)
+    _, disk = _machine(1)
     file = disk.open("/d/f", create=True)
     disk.capacity_bytes = disk.used_bytes + 10
     file.append(b"0123456789")
