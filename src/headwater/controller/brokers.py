@@ -336,9 +336,17 @@ def next_fencing(state: ControllerState) -> float:
     """When the next broker may have been silent for too long."""
     timeout = state.node.broker_session_timeout_ms / 1000
     return min(
-        (s.last_contact + timeout for s in state.sessions.values() if not s.fenced),
+        (session.last_contact + timeout for _, session in _may_fall_silent(state)),
         default=float("inf"),
     )
+
+
+def _may_fall_silent(state: ControllerState) -> Iterable[tuple[int, Session]]:
+    """Brokers that are heard of by their heartbeats only. Our own shares this process: while we
+    can look it is alive, and after a pause of the process it must not be fenced by itself."""
+    for broker_id, session in state.sessions.items():
+        if not session.fenced and broker_id != state.node.node_id:
+            yield broker_id, session
 
 
 def fence_stale(state: ControllerState, now: float) -> Decision[int | None]:
@@ -347,8 +355,8 @@ def fence_stale(state: ControllerState, now: float) -> Decision[int | None]:
     timeout = state.node.broker_session_timeout_ms / 1000
     silent = [
         (session.last_contact, broker_id)
-        for broker_id, session in state.sessions.items()
-        if not session.fenced and session.last_contact + timeout < now
+        for broker_id, session in _may_fall_silent(state)
+        if session.last_contact + timeout < now
     ]
     if not silent:
         return Decision((), None)
