@@ -117,7 +117,10 @@ class Node:
                 for job in group:
                     self._load(job, None)
         for report in self._log_dirs.reports:
-            self._lines.warn(str(report))
+            self._lines.warn(
+                f"{report.tp}: {report.truncated_bytes} bytes cut off at offset "
+                f"{report.at_offset}: {report.reason}"
+            )
 
     def _load(self, job: LoadJob, run: object) -> None:
         if callable(run):
