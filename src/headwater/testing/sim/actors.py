@@ -62,6 +62,7 @@ class _Line:
 
     sequence: int = 0
     unsettled: bool = False  # a batch before the next may be missing: a gap would be our own
+    durable: bool = True  # all that was acknowledged was synced before
     last: tuple[Sent, bytes] | None = None  # the last one that was acknowledged, as it was sent
 
 
@@ -150,7 +151,7 @@ class Producer:
             answers = await self._client.produce(model.tp, topic.id, batches, -1)
             attempted = True
             for answer in answers:
-                if not self._settle(topic, model, line, waiting, answer):
+                if not self._settle(model, line, waiting, answer):
                     break
             if not waiting or self._id != producer_id:
                 break
@@ -167,7 +168,6 @@ class Producer:
 
     def _settle(
         self,
-        topic: Topic,
         model: PartitionModel,
         line: _Line,
         waiting: list[tuple[Sent, bytes]],
@@ -183,6 +183,7 @@ class Producer:
             waiting.pop(0)
             self._accept(model, sent, answer)
             line.last = (sent, batch)
+            line.durable = line.durable and sent.durable
             world.note(f"{self.name} to {model.tp}: acknowledged {sent.base}")
             return True
         code = self._code(answer)
@@ -194,7 +195,7 @@ class Producer:
             sent.outcome = Outcome.UNKNOWN
             world.happened("old duplicate recognised")
             return True
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and topic.durable:
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and line.durable:
             # All before it was acknowledged, and nothing of that may be lost.
             raise self.cluster.judge.fail(
                 f"{model.tp}: producer {self._id} sent in order and was refused: "

@@ -95,7 +95,8 @@ class Cluster:
     # Starting and stopping
 
     async def start(self) -> None:
-        """Starts the node and judges what it has on disk. It must start, whatever happened."""
+        """Starts the node behind closed doors. It must start, whatever happened."""
+        self._close_doors()
         host = self.machine.boot()
         config = node_config(
             {
@@ -133,7 +134,14 @@ class Cluster:
             if topic.exists:
                 for model in topic.models:
                     await self._judge_partition(model)
+        self.world.net.blocked.clear()
         self.up.set()
+
+    def _close_doors(self) -> None:
+        """Nothing comes through from clients, not even what they sent before they were told."""
+        self.up.clear()
+        self.world.net.blocked.clear()
+        self.world.net.block(self.clients_ip, self.machine.ip)
 
     def crash(self, *, power_cut: bool) -> None:
         self.up.clear()
