@@ -69,7 +69,14 @@ def produce(
 
 def read_all(bootstrap: str, topic: str) -> list[Seen]:
     """Everything a topic holds, by partition and offset, without a group."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "judge", "log_level": 2})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
     try:
         seen: list[Seen] = []
         for partition in sorted(consumer.list_topics(topic, _PATIENCE).topics[topic].partitions):

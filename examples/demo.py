@@ -82,7 +82,8 @@ def produce(address: str) -> None:
 
 def consume(address: str) -> None:
     """Reads all partitions from their beginning and checks that nothing is lost or out of order."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "demo"})
+    settings = {"bootstrap.servers": address, "group.id": "demo", "enable.auto.commit": False}
+    consumer = Consumer(settings)
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     seen: dict[str, list[int]] = {customer: [] for customer in CUSTOMERS}
     started = time.monotonic()

@@ -24,7 +24,9 @@ def main(address: str) -> None:
     if producer.flush(10):
         raise SystemExit("some records were not acknowledged")
 
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "first-steps"})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "first-steps", "enable.auto.commit": False}
+    )
     where = TopicPartition(TOPIC, 0)
     _first, end = consumer.get_watermark_offsets(where, timeout=10)
     consumer.assign([TopicPartition(TOPIC, 0, end - 2)])
