@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from headwater.config.alter import Alteration, AlterOperation, altered
 from headwater.config.catalog import (
     broker_definitions,
-    client_metrics_definitions,
     group_definitions,
     topic_definitions,
 )
@@ -149,9 +148,9 @@ def _definitions(resource: Resource) -> Mapping[str, ConfigDef]:
             return broker_definitions()
         case ResourceType.GROUP:
             return group_definitions()
-        case ResourceType.CLIENT_METRICS:
-            return client_metrics_definitions()
         case _:
+            # Kafka's controller does not know which settings of a metrics subscription are lists,
+            # so none can be appended to.
             return {}
 
 

@@ -336,7 +336,7 @@ def create_partitions(
 def _more_partitions(state: ControllerState, asked: CreatePartitionsTopic) -> list[Message]:
     topic = state.image.topics.get(asked.name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {asked.name}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no words for it either
     have = len(topic.partitions)
     if asked.count <= have:
         raise ApiError(
