@@ -17,6 +17,7 @@ from headwater.cli.errors import USAGE, CommandError
 # In the order in which a user meets them; the module is named after the command.
 COMMANDS = {
     "start": "run a node",
+    "format": "prepare the directories of a node before its first start",
     "version": "what is installed here",
 }
 

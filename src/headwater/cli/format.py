@@ -1,0 +1,61 @@
+"""`headwater format`: makes the directories of a node ready, and says for which cluster.
+
+A node formats itself on its first start; this is for those who choose the cluster's id, or who
+prepare the directories of many nodes before any of them runs.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.output import add_output_option, print_fields
+from headwater.cli.settings import add_settings_options, check_settings, read_settings
+
+_EXAMPLES = """\
+examples:
+  headwater format --data /srv/headwater
+  headwater format --data /srv/headwater --cluster-id 3Db5QLSqSZieL3rJBUUegA
+  headwater format --config server.properties --set node.id=2
+
+An id is 22 characters, as kafka-storage random-uuid prints them; without one a new one is made.
+"""
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    add_settings_options(parser)
+    parser.add_argument("--cluster-id", metavar="ID", help="the cluster the node will be in")
+    add_output_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: Namespace) -> int:
+    config = check_settings(read_settings(options))
+    from headwater.broker.formatting import FormatRefused, check_cluster_id, format_directories
+    from headwater.io import Host
+    from headwater.storage.directory import DirectoryRefused
+
+    if options.cluster_id is not None:
+        try:
+            check_cluster_id(options.cluster_id)
+        except FormatRefused as error:
+            raise CommandError(str(error), code=USAGE) from None
+    try:
+        formatted = format_directories(
+            Host.system(), config, cluster_id=options.cluster_id, ignore_formatted=False
+        )
+    except (FormatRefused, DirectoryRefused) as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"{error.filename}: {reason}") from None
+    fields = {
+        "cluster": formatted.cluster_id,
+        "node": config.node_id,
+        "directories": list(formatted.directories)
+        if options.output == "json"
+        else ", ".join(formatted.directories),
+    }
+    print_fields(fields, output=options.output)
+    return 0
