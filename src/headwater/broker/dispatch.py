@@ -19,7 +19,7 @@ from headwater.errors import ErrorCode
 from headwater.net import Answer, Connection, Later
 from headwater.net.connection import Refused
 from headwater.observability import printable
-from headwater.protocol import DecodeError, Message, decoder, encode_parts, encoder
+from headwater.protocol import DecodeError, EncodeError, Message, decoder, encode_parts, encoder
 from headwater.protocol.apis import ApiKey, request_class, response_class
 from headwater.protocol.frame import is_flexible, response_header_is_flexible, skip_tags
 
@@ -172,9 +172,9 @@ class Dispatcher:
         self._broker.log.failure(f"{route.api.name} v{route.version} failed", error)
         try:
             message = route.response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
-        except TypeError:
+            return route.answer(correlation_id, message)
+        except (TypeError, EncodeError):  # no such field, or not in this version
             raise Refused(f"{route.api.name} failed: {printable(str(error))}") from None
-        return route.answer(correlation_id, message)
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -99,6 +99,11 @@ class MetadataLog:
         return self.raft.epoch
 
     @property
+    def kraft_version(self) -> int:
+        """1 where the log itself says who votes, 0 where only configurations do."""
+        return self._kraft_version
+
+    @property
     def is_leader(self) -> bool:
         return self.raft.role is Role.LEADER
 

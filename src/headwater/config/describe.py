@@ -140,7 +140,7 @@ def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
             is_sensitive=False,
             synonyms=(),
             type=ConfigType.UNKNOWN,
-            documentation=None,
+            documentation="",
         )
         for name, level in levels.items()
     ]

@@ -51,7 +51,9 @@ def handle(
 def _move(broker: Broker, tp: TopicPartition, path: str) -> None:
     if len(str(tp)) + _FUTURE_SUFFIX_LENGTH > _DIR_NAME_MAX:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is too long a name to be moved")
-    directory = broker.log_dirs.find(path)
+    directory = next((d for d in broker.log_dirs.directories if d.path == path), None)
+    if directory is None:
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not a log directory of this node")
     if not directory.health.is_online:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.deadlines import check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,6 +21,7 @@ async def handle(
     broker: Broker, context: Context, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     try:
+        check_timeout(request.timeout_ms)
         results = await broker.controller.ask(
             lambda controller: controller.decide_create_partitions(request)
         )

@@ -23,22 +23,32 @@ TO_HIGH_WATERMARK = -1
 def handle(
     broker: Broker, context: Context, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    response = DeleteRecordsResponse(topics=[])
+    # A partition that is named twice is cut where it was named last.
+    wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        results: list[DeleteRecordsPartitionResult] = []
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-        for wanted in topic.partitions:
-            result = DeleteRecordsPartitionResult(
-                partition_index=wanted.partition_index, low_watermark=-1
+        for partition in topic.partitions:
+            offsets = wanted.setdefault(topic.name, {})
+            offsets[partition.partition_index] = partition.offset
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=name,
+                partitions=[
+                    _result(broker, name, index, offset) for index, offset in offsets.items()
+                ],
             )
-            results.append(result)
-            try:
-                result.low_watermark = _delete(
-                    broker, topic.name, wanted.partition_index, wanted.offset
-                )
-            except ApiError as refusal:
-                result.error_code = refusal.code
-    return response
+            for name, offsets in wanted.items()
+        ]
+    )
+
+
+def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+    try:
+        result.low_watermark = _delete(broker, topic, index, offset)
+    except ApiError as refusal:
+        result.error_code = refusal.code
+    return result
 
 
 def _delete(broker: Broker, topic: str, index: int, offset: int) -> int:
@@ -49,7 +59,7 @@ def _delete(broker: Broker, topic: str, index: int, offset: int) -> int:
     partition = broker.partitions.get(topic, index)
     partition.lead(-1)
     log = partition.log
-    if not log.config.delete:
+    if log.config.compact and not log.config.delete:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} does not include delete"
         )

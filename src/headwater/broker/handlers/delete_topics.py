@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.deadlines import check_timeout
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -28,6 +29,7 @@ async def handle(
                 else ErrorCode.INVALID_REQUEST,
                 "delete.topic.enable is false",
             )
+        check_timeout(request.timeout_ms)
         results = await broker.controller.ask(
             lambda controller: controller.decide_delete_topics(request)
         )

@@ -31,24 +31,37 @@ from headwater.protocol.messages.describe_configs import (
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
+_TYPES = frozenset(
+    {
+        ResourceType.TOPIC,
+        ResourceType.BROKER,
+        ResourceType.BROKER_LOGGER,
+        ResourceType.CLIENT_METRICS,
+        ResourceType.GROUP,
+    }
+)
+
 
 def handle(
     broker: Broker, context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse(results=[])
+    unknown = [r.resource_type for r in request.resources if r.resource_type not in _TYPES]
     for resource in request.resources:
         result = DescribeConfigsResult(
-            error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=[],
         )
         response.results.append(result)
         try:
+            if unknown:
+                # Kafka, too, refuses the whole request for one resource that it cannot place.
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {unknown[0]}")
             entries = _describe(broker, resource)
         except ApiError as refusal:
             result.error_code = refusal.code
-            result.error_message = refusal.message
+            result.error_message = refusal.message or ""
             continue
         keys = resource.configuration_keys
         # An empty list of keys means all, as it does with Kafka from 2.5 on.
@@ -66,7 +79,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
         case ResourceType.TOPIC:
             check_topic_name(name)
             if name not in image.topics:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no words for it
             return describe_topic(overrides, layers, broker.config.topic_defaults)
         case ResourceType.BROKER:
             if not name:
@@ -86,7 +99,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a group needs an id")
             return describe_group(overrides, layers)
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type}")
+    raise AssertionError(f"resource type {resource.resource_type}")
 
 
 def _entry(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
+from headwater.metadata.topic_names import check as check_topic_name
 from headwater.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -29,6 +30,7 @@ def handle(
             result = PartitionResponse(partition_index=index)
             results.append(result)
             try:
+                _check(broker, topic.name, index)
                 partition = broker.partitions.get(topic.name, index)
                 partition.lead(-1)
             except ApiError as refusal:
@@ -47,3 +49,9 @@ def handle(
                 for state in partition.log.producers.active()
             ]
     return response
+
+
+def _check(broker: Broker, topic: str, index: int) -> None:
+    check_topic_name(topic)
+    if topic in broker.image.topics and broker.image.partition(topic, index) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no words for it either

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
-from headwater.model import METADATA_TOPIC
+from headwater.model import METADATA_TOPIC, ZERO_ID
 from headwater.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -27,23 +27,27 @@ def handle(
 ) -> DescribeQuorumResponse:
     asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _refused(
+            request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 has a quorum"
+        )
     if not broker.metadata.is_leader:
-        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _refused(
+            request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum"
+        )
     quorum = broker.metadata.describe_quorum()
+    shows_directories = context.version >= 2
     now, now_ms = broker.clock.monotonic(), broker.clock.wall_ms()
 
     def state(replica: ReplicaStatus) -> ReplicaState:
         return ReplicaState(
             replica_id=replica.key.id,
-            replica_directory_id=replica.key.directory_id,
+            replica_directory_id=replica.key.directory_id if shows_directories else ZERO_ID,
             log_end_offset=replica.log_end,
             last_fetch_timestamp=_wall_ms(replica.last_fetch, now, now_ms),
             last_caught_up_timestamp=_wall_ms(replica.last_caught_up, now, now_ms),
         )
 
     partition = DescribeQuorumResponsePartitionData(
-        error_message=None,
         leader_id=quorum.leader_id,
         leader_epoch=quorum.epoch,
         high_watermark=quorum.high_watermark,
@@ -51,9 +55,8 @@ def handle(
         observers=[state(replica) for replica in quorum.observers],
     )
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=_nodes(broker),
+        nodes=_nodes(broker) if shows_directories else [],
     )
 
 
@@ -73,14 +76,18 @@ def _nodes(broker: Broker) -> list[Node]:
     ]
 
 
-def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
+def _refused(
+    request: DescribeQuorumRequest, code: ErrorCode, message: str
+) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumResponseTopicData(
                 topic_name=topic.topic_name,
                 partitions=[
                     DescribeQuorumResponsePartitionData(
-                        partition_index=asked.partition_index, error_code=code
+                        partition_index=asked.partition_index,
+                        error_code=code,
+                        error_message=message,
                     )
                     for asked in topic.partitions
                 ],

@@ -9,7 +9,6 @@ from headwater.broker.topic_view import offline_replicas
 from headwater.errors import ErrorCode
 from headwater.metadata import Image, Topic
 from headwater.metadata.topic_names import is_internal, why_invalid
-from headwater.net.connection import Refused
 from headwater.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -17,7 +16,7 @@ from headwater.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from headwater.security.operations import TOPIC_OPERATIONS
+from headwater.security.operations import NOT_ASKED, TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -28,10 +27,20 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     image = broker.image
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise Refused(f"cursor at partition {cursor.partition_index}")
-    names = sorted({topic.name for topic in request.topics} or image.topics)
-    asked_all = not request.topics
+    asked = {topic.name for topic in request.topics}
+    asked_all = not asked
+    if cursor is not None and (
+        cursor.partition_index < 0 or not (asked_all or cursor.topic_name in asked)
+    ):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+                )
+                for topic in request.topics
+            ]
+        )
+    names = sorted(asked or image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(
@@ -68,6 +77,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         name=name,
         is_internal=is_internal(name),
+        topic_authorized_operations=TOPIC_OPERATIONS if name else NOT_ASKED,
     )
 
 

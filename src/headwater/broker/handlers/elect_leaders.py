@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.deadlines import check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -21,12 +22,15 @@ async def handle(
     broker: Broker, context: Context, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     try:
+        check_timeout(request.timeout_ms)
         results = await broker.controller.ask(
             lambda controller: controller.decide_elect_leaders(request)
         )
     except ApiError as refusal:
         return ElectLeadersResponse(
-            error_code=refusal.code, replica_election_results=_refused(request, refusal)
+            # Version 0 has no code for the whole.
+            error_code=refusal.code if context.version >= 1 else 0,
+            replica_election_results=_refused(request, refusal),
         )
     return ElectLeadersResponse(replica_election_results=results)
 

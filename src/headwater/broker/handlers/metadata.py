@@ -80,8 +80,9 @@ def _topics(
         ]
     found: list[MetadataResponseTopic] = []
     missing: list[str] = []
-    # An id counts for more than a name.
-    for name in dict.fromkeys(t.name or "" for t in wanted if t.topic_id == ZERO_ID):
+    # Where one topic is named by its id, Kafka looks at ids only.
+    ids = dict.fromkeys(t.topic_id for t in wanted if t.topic_id != ZERO_ID)
+    for name in dict.fromkeys(t.name or "" for t in wanted if not ids):
         topic = image.topics.get(name)
         if topic is not None:
             found.append(_describe(image, topic, operations, reachable, context.version))
@@ -94,11 +95,12 @@ def _topics(
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 name=name,
                 is_internal=is_internal(name),
+                topic_authorized_operations=operations,
             )
         )
         if not problem:
             missing.append(name)
-    for topic_id in dict.fromkeys(t.topic_id for t in wanted if t.topic_id != ZERO_ID):
+    for topic_id in ids:
         by_id = image.topics_by_id.get(topic_id)
         if by_id is not None:
             found.append(_describe(image, by_id, operations, reachable, context.version))

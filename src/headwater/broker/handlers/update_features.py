@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.context import Context
 from headwater.controller.features import FeatureUpdate, UpgradeType
 from headwater.errors import ApiError
+from headwater.metadata.features import KRAFT_VERSION
 from headwater.protocol.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -28,10 +29,13 @@ async def handle(
         )
         for key in request.feature_updates
     ]
+    # Who votes is the quorum's to say, not the controller's; that it stays as it is can be granted.
+    as_it_is = (KRAFT_VERSION, broker.metadata.kraft_version)
+    for_controller = [update for update in updates if (update.name, update.level) != as_it_is]
     try:
         await broker.controller.ask(
             lambda controller: controller.decide_update_features(
-                updates, validate_only=request.validate_only
+                for_controller, validate_only=request.validate_only
             )
         )
     except ApiError as refusal:
@@ -39,6 +43,6 @@ async def handle(
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdatableFeatureResult(feature=update.name, error_message=None) for update in updates
+            UpdatableFeatureResult(feature=update.name, error_message="NONE") for update in updates
         ],
     )
