@@ -41,7 +41,8 @@ from headwater.quorum import (
     VoterSet,
 )
 from headwater.quorum.state_file import decode_state, encode_state
-from headwater.storage import Log, Origin, StorageFailed
+from headwater.storage import Log, Origin, StorageFailed, names
+from headwater.storage.directory import write_topic_id
 
 if TYPE_CHECKING:
     from headwater.storage.failures import Health
@@ -134,6 +135,8 @@ class MetadataLog:
             now_ms=now_ms,
             health=health,
         )
+        if not disk.exists(f"{self._path}/{names.PARTITION_METADATA}"):
+            write_topic_id(disk, self._path, METADATA_TOPIC_ID)
         if self._log.end < snapshot_id.offset:
             # The log lost what the snapshot has (or never had it): go on behind the snapshot.
             for retired in self._log.truncate_and_start_at(snapshot_id.offset):
