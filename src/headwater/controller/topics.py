@@ -144,7 +144,8 @@ def _described(state: ControllerState, overrides: dict[str, str]) -> list[Creata
     return [
         CreatableTopicConfigs(
             name=entry.name,
-            value=None if entry.is_sensitive else entry.value,
+            # What was asked for is given back as it was written, blanks and all.
+            value=None if entry.is_sensitive else overrides.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
