@@ -1,0 +1,69 @@
+"""What a group machine is given and what it answers: records to write, replies to send after.
+
+The driver appends `Decision.records` as one batch, applies each of them to the machine, and sends
+`Decision.replies` when that batch, and all that was decided before, is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from headwater.protocol.schema import Message
+
+# The driver's name for a request that waits for an answer.
+Token: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One fact for the log of the shard; a value of None is a tombstone."""
+
+    key: Message
+    value: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Records to write, and the answers that leave once they are committed."""
+
+    records: Sequence[Record] = ()
+    replies: Sequence[tuple[Token, Message]] = ()
+
+    def __add__(self, later: Decision) -> Decision:
+        if later is NOTHING:
+            return self
+        if self is NOTHING:
+            return later
+        return Decision((*self.records, *later.records), (*self.replies, *later.replies))
+
+
+NOTHING = Decision()
+
+
+def reply(token: Token, message: Message) -> Decision:
+    """Nothing to write; only this answer."""
+    return Decision((), ((token, message),))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """Who sent a request: its client id, and its host as groups show it (`/127.0.0.1`)."""
+
+    client_id: str
+    host: str
+
+
+class TopicsView(Protocol):
+    """What groups must know of the cluster's topics."""
+
+    def partitions(self, name: str) -> int | None: ...
+
+    def id(self, name: str) -> bytes | None: ...
+
+    def name(self, topic_id: bytes) -> str | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def racks(self, name: str) -> Sequence[frozenset[str]]: ...
