@@ -20,6 +20,8 @@ def render(lines: Iterable[str]) -> bytes:
 
 
 def parse(data: bytes, *, path: str) -> list[str]:
+    if not data:
+        return []  # made, and never written
     try:
         version, count, *rows = data.decode().splitlines()
         if version != _VERSION or int(count) != len(rows):

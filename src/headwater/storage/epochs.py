@@ -102,6 +102,11 @@ class EpochCache:
         self._saved = entries
         return checkpoints.render(f"{epoch} {start}" for epoch, start in entries)
 
+    def not_saved(self) -> None:
+        """What was taken has not reached the file."""
+        self.dirty = True
+        self._saved = [(NO_EPOCH, NO_OFFSET)]  # unlike anything that may be written
+
 
 def read_epochs(disk: Disk, path: str) -> EpochCache:
     """The cache as its file has it. A broken file counts as an empty one: recovery finds the epochs

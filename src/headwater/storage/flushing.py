@@ -35,7 +35,10 @@ class FlushJob:
                         handle.sync()
                     finally:
                         handle.close()
-            if self.epochs is not None:
-                self.disk.write_atomically(*self.epochs)
+            # A log that was deleted meanwhile has a directory of another name.
             for folder in self.folders:
-                self.disk.sync_dir(folder)
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.sync_dir(folder)
+            if self.epochs is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.write_atomically(*self.epochs)

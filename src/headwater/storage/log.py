@@ -376,6 +376,8 @@ class Log:
                 # (recovery takes a gap between segments for a loss), unless it could not hold it.
                 fits = last_offset - self.end <= _RELATIVE_MAX
                 segment = self._roll(self.end if fits else base_offset, now_ms)
+            if not segment.dirty:
+                segment.get_ready()
             segment.file.append(data)
         except OSError as error:
             raise health.refusal(error) from error
@@ -421,6 +423,8 @@ class Log:
             # Were the new name kept by a crash and an older one lost, nobody could tell that the
             # log had begun earlier. After each roll a flush is due, so this seldom has to wait.
             self._sync_folders()
+        # Even if the disk refuses it: names that were made and taken away again must not come back.
+        self._note_new_file()
         active.seal()
         segment = Segment.create(
             self._disk,
@@ -435,7 +439,6 @@ class Log:
             for path in self._segments.pop().rename(names.DELETED):
                 self._disk.remove(path)
         self._segments.append(segment)
-        self._note_new_file()
         self._recent, self._older = {}, {}
         self.producers.end = base
         self._take_snapshot()
@@ -723,6 +726,13 @@ class Log:
         self._pending_paths.clear()
         self._dirty_folders.clear()
         return job
+
+    def not_flushed(self, job: FlushJob) -> None:
+        """The job has failed, as it does on a full disk: the next one has its work too."""
+        self._pending_paths[:0] = job.paths
+        self._dirty_folders[:0] = job.folders
+        if job.epochs is not None:
+            self.epochs.not_saved()
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
         """The job has run: what it covers need not be checked after a crash."""

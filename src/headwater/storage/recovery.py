@@ -117,7 +117,7 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
         # Without compaction a segment begins where the one before ends: a gap is a loss that fell
         # on the end of a batch, such as that of all that was written since a flush.
         if is_cut or (segments[place + 1].base > end and not log.has_gaps):
-            _drop_from(log, place + 1)
+            _drop_lost(log, place + 1)
             break
         segments[place].seal()
     if first_unflushed < len(segments):
@@ -166,6 +166,7 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
     if good == size:
         return end, False
     segment.cut_at(good)
+    segment.file.sync()  # or the next power cut could bring back what others have replaced by then
     reason = reason or scan.reason or "unreadable"
     log.reports.append(RecoveryReport(log.tp, size - good, reason, end))
     return end, True
@@ -187,12 +188,17 @@ def _reindex(log: Loaded, segment: Segment) -> None:
     segment.seal()
 
 
-def _drop_from(log: Loaded, place: int) -> None:
+def _drop_lost(log: Loaded, place: int) -> None:
     """What comes after a cut does not belong to the log any more."""
-    for segment in reversed(log.segments[place:]):
+    for segment in log.segments[place:]:
         if segment.size:
             reason = "after the end of what was recovered"
             log.reports.append(RecoveryReport(log.tp, segment.size, reason, segment.base))
+    _drop(log, place)
+
+
+def _drop(log: Loaded, place: int) -> None:
+    for segment in reversed(log.segments[place:]):
         segment.close()
         for path in segment.rename(names.DELETED):
             log.disk.remove(path)
@@ -200,8 +206,8 @@ def _drop_from(log: Loaded, place: int) -> None:
 
 
 def _start_anew(log: Loaded) -> None:
-    """There is nothing at or after the start: segments were removed by hand, or never made."""
-    _drop_from(log, 0)
+    """There is nothing at or after the start: all is deleted, or there never was anything."""
+    _drop(log, 0)
     log.epochs.clear()
     log.snapshots.drop(lambda _: True)
     log.producers.clear(log.start)

@@ -167,6 +167,14 @@ class Segment:
             or len(self.time_index) >= rules.time_entries_max
         )
 
+    def get_ready(self) -> None:
+        """Reads what appends need to know. Once a batch is in the file nothing may fail any more:
+        the next one would be put behind a batch that nobody knows of."""
+        self.index.load()
+        self.time_index.load()
+        if self._max_timestamp is None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last()
+
     def appended(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
     ) -> None:
