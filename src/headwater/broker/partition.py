@@ -145,7 +145,11 @@ class Partition:
         try:
             job = self.log.flush_job()
             if job is not None:
-                await self._workers.run(job.run)
+                try:
+                    await self._workers.run(job.run)
+                except ApiError:
+                    self.log.not_flushed(job)
+                    raise
                 self.log.flushed(job)
         finally:
             self._flushing = None

@@ -185,6 +185,7 @@ class LogHistory:
         try:
             job.run()
         except ApiError as refusal:
+            self._log.not_flushed(job)
             self._refused(refusal)
             return
         self._log.flushed(job)
