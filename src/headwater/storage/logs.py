@@ -348,16 +348,33 @@ class LogDirs:
         self._futures[tp] = future
         return future
 
+    def cancel_move(self, tp: TopicPartition) -> None:
+        """The log stays where it is, and what was copied of it goes."""
+        self._rename_away(self._futures.pop(tp), names.DELETE_DIR)
+
+    def adopt_moved(self) -> list[TopicPartition]:
+        """After a start: a log that was on its way takes the place that `finish_move` had cleared
+        for it when it was cut short. Not while a directory is offline: the log may be there."""
+        if self.offline():
+            return []
+        orphans = [tp for tp in self._futures if tp not in self._logs]
+        for tp in orphans:
+            self._put_in_place(tp, self._futures.pop(tp))
+        return orphans
+
     def finish_move(self, tp: TopicPartition) -> Log:
         """The other log has all that this one has: it takes its place."""
         log, future = self._logs[tp], self._futures.pop(tp)
         assert future.end == log.end, f"{tp} is at {future.end} of {log.end}"
         self._rename_away(log, names.DELETE_DIR)
+        self._put_in_place(tp, future)
+        return future
+
+    def _put_in_place(self, tp: TopicPartition, future: Log) -> None:
         directory = self.directory_of(future)
         with directory.health.errors():
             future.move_to(f"{directory.path}/{names.dir_name(tp)}")
         self._logs[tp] = future
-        return future
 
     # Durability.
 
