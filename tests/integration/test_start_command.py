@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -190,7 +191,71 @@ def test_a_reader_that_takes_nothing_does_not_make_the_node_grow(node: NodeProce
         assert len(slow.receive().responses[0].partitions[0].records) > 9_000_000
 
 
-def test_a_log_that_nobody_reads_does_not_stop_the_node(tmp_path: Path) -> None:
+def owing_answers(node: NodeProcess) -> Wire:
+    """A connection that has asked for more than it reads, so that a stop has to wait for it."""
+    slow = Wire(node.address)
+    slow.topic_id("owed")
+    for _ in range(5):
+        assert slow.produce("owed", batch([bytes(1_000_000)])).error_code == 0
+    request, version = slow.fetch_request("owed", version=12)
+    for _ in range(20):
+        slow.send(request, version)
+    return slow
+
+
+def is_listening(node: NodeProcess) -> bool:
+    try:
+        Wire(node.address).socket.close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_second_interrupt_ends_it_at_once(node: NodeProcess) -> None:
+    node.start()
+    with owing_answers(node):
+        node.signal(signal.SIGINT)
+        until(lambda: not is_listening(node), "the stop to begin")
+        interrupted = time.monotonic()
+        node.signal(signal.SIGINT)
+        assert node.wait() == 130
+        assert time.monotonic() - interrupted < 3
+    node.start()
+    with Wire(node.address) as wire:
+        assert len(wire.values("owed")) == 5
+
+
+def test_a_reader_that_never_reads_does_not_hold_a_stop_for_ever(node: NodeProcess) -> None:
+    node.start()
+    with owing_answers(node):
+        assert node.stop() == 0
+
+
+def test_on_a_terminal_a_few_words_say_how_to_use_it() -> None:
+    terminal, inner = os.openpty()
+    process = subprocess.Popen(
+        [str(HEADWATER), "start", "--memory", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=inner,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        shown = ""
+        while "Ctrl-C" not in shown:
+            shown += os.read(terminal, 4096).decode()
+        assert f"bootstrap.servers={address}" in shown
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(inner)
+
+
+def test_a_log_that_nobody_reads_does_not_stop_the_node() -> None:
     """stderr is a pipe whose reader went away: the node goes on."""
     process = subprocess.Popen(
         [str(HEADWATER), "start", "--memory", "--listen", "127.0.0.1:0"],
