@@ -18,6 +18,7 @@ from headwater.cli.errors import USAGE, CommandError
 COMMANDS = {
     "start": "run a node",
     "format": "prepare the directories of a node before its first start",
+    "log": "look into the files of a node: dump, verify",
     "version": "what is installed here",
 }
 
@@ -25,6 +26,7 @@ _EXAMPLES = """\
 examples:
   headwater start                              a node on 127.0.0.1:9092
   headwater start --memory                     the same, without files
+  headwater log dump headwater-data/orders-0   what is in the files of a partition
   headwater COMMAND --help                     more of each
 
 exit code: 0 all is well, 1 it could not be done, 2 it was asked in a way that cannot be

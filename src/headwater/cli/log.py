@@ -1,0 +1,147 @@
+"""`headwater log`: what is in the files of a node, ours or Kafka's, running or not.
+
+Reads only. `dump` shows every batch, index entry, producer and epoch; `verify` reads all of them
+and says what is not in order.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.errors import FAILED, CommandError
+from headwater.cli.output import add_output_option, print_json
+
+if TYPE_CHECKING:
+    from headwater.storage.dump import Row
+
+_EXAMPLES = """\
+examples:
+  headwater log dump headwater-data/orders-0               every file of a partition
+  headwater log dump orders-0/00000000000000000000.log --records
+  headwater log dump headwater-data --output json          one JSON object a line
+  headwater log verify headwater-data                      every partition of a node
+"""
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, summary, run in (
+        ("dump", "show what is in the files", _dump),
+        ("verify", "read everything and say what is not in order", _verify),
+    ):
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=_EXAMPLES,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        action.add_argument(
+            "paths",
+            metavar="PATH",
+            nargs="+",
+            help="a log directory, a partition's directory, or a file in one",
+        )
+        if name == "dump":
+            action.add_argument(
+                "--records", action="store_true", help="show the records of each batch too"
+            )
+        add_output_option(action)
+        action.set_defaults(run=run)
+
+
+def _dump(options: Namespace) -> int:
+    from headwater.io.disk import SystemDisk
+    from headwater.storage.dump import dump
+
+    show = _print_line if options.output == "json" else _Text().show
+    for path in _existing(options.paths):
+        try:
+            for row in dump(SystemDisk(), path, records=options.records):
+                show(row)
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                f"{path}: {error}", then=f"headwater log verify {path} says what else is wrong"
+            ) from None
+    return 0
+
+
+def _verify(options: Namespace) -> int:
+    from headwater.io.disk import SystemDisk
+    from headwater.storage.dump import verify
+
+    findings = [
+        finding for path in _existing(options.paths) for finding in verify(SystemDisk(), path)
+    ]
+    if options.output == "json":
+        print_json([finding._asdict() for finding in findings])
+    elif findings:
+        for finding in findings:
+            print(f"{finding.path}: {finding.what}")
+    else:
+        print("all is in order")
+    return FAILED if findings else 0
+
+
+def _existing(paths: list[str]) -> Iterator[str]:
+    for path in paths:
+        if not os.path.exists(path):
+            raise CommandError(f"{path}: no such file or directory")
+        yield path
+
+
+class _Text:
+    """Rows for people: a line for each file, then one for each row, indented by what it is in."""
+
+    def __init__(self) -> None:
+        self._file: str | None = None
+
+    def show(self, row: Row) -> None:
+        if row["file"] != self._file:
+            self._file = row["file"]
+            print(self._file)
+        indent = "    " if "value" in row else "  "
+        words = [f"{name}={_text(value)}" for name, value in row.items() if name != "file"]
+        print(indent + " ".join(words))
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "yes" if value else "no"
+        case bytes():
+            return repr(value)[1:]
+        case tuple():
+            return "{" + ", ".join(f"{name}: {_text(inner)}" for name, inner in value) + "}"
+        case _:
+            return str(value)
+
+
+def _print_line(row: Row) -> None:
+    import json
+
+    sys.stdout.write(json.dumps({name: _plain(value) for name, value in row.items()}) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """Bytes as text where they are text, otherwise as base64 under a name that says so."""
+    match value:
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                from base64 import b64encode
+
+                return {"base64": b64encode(value).decode()}
+        case tuple():
+            return [[name, _plain(inner)] for name, inner in value]
+        case _:
+            return value
