@@ -10,6 +10,7 @@ from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.context import Context
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.partitions import Partitions
 from headwater.broker.producer_ids import ProducerIds
@@ -45,6 +46,7 @@ class Broker:
     controller: ControllerDriver
     log_dirs: LogDirs
     partitions: Partitions
+    log_moves: LogMoves
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     auto_topics: AutoTopics

@@ -20,6 +20,7 @@ from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import format_directories
 from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.lifecycle import Lifecycle
+from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.partitions import Partitions
 from headwater.broker.producer_ids import ProducerIds
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.storage import LoadJob
 
 _DRAIN_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
 
 
 class Node:
@@ -76,6 +78,7 @@ class Node:
             ("heartbeats", self._lifecycle.run()),
             ("the controller", self._controller.run()),
             ("the metadata log", self._watch_metadata()),
+            ("the log directories", self._watch_directories()),
         ):
             self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
 
@@ -116,6 +119,8 @@ class Node:
                 )
                 for job in group:
                     self._load(job, None)
+        for tp in self._log_dirs.adopt_moved():
+            self._lines.info(f"{tp} had all but moved to another directory; it is there now")
         for report in self._log_dirs.reports:
             self._lines.warn(
                 f"{report.tp}: {report.truncated_bytes} bytes cut off at offset "
@@ -153,6 +158,7 @@ class Node:
             controller=self._controller,
             log_dirs=self._log_dirs,
             partitions=self._partitions,
+            log_moves=LogMoves(self._log_dirs, host.clock, host.workers, self._lines),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots, host.random
             ),
@@ -172,6 +178,7 @@ class Node:
         await self._controller.start()
         await self._controller.committed()
         self._set_strays_aside()
+        self._broker.log_moves.resume(self._partitions)
 
     def _set_strays_aside(self) -> None:
         """Logs of partitions that the cluster does not know any more, or not here."""
@@ -234,6 +241,15 @@ class Node:
         failure = await self._metadata.failed
         self._fail(f"the metadata log cannot be written: {failure.message}")
 
+    async def _watch_directories(self) -> None:
+        """Without the directory of the metadata log, or without any other, nothing can go on: as
+        Kafka does, the node ends, and whoever looks after it starts it again or mends the disk."""
+        directories = self._log_dirs.directories
+        own = next(d for d in directories if d.path == self.config.metadata_log_dir)
+        while own.health.is_online:  # noqa: ASYNC110 - it fails in workers, which know no event
+            await asyncio.sleep(_WATCH_SECONDS)
+        self._fail(f"log directory {own.path} has failed: {own.health.failure}")
+
     async def _guard(self, name: str, work: Coroutine[object, object, None]) -> None:
         """The top of a task: whatever ends it is said once, and the node ends with it."""
         try:
@@ -275,6 +291,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._housekeeping.stop()
         self._broker.auto_topics.stop()
+        self._broker.log_moves.stop()
 
     async def _abandon(self) -> None:
         """A start that did not work: nothing is written, the directories are given back."""

@@ -133,6 +133,10 @@ class Partition:
         self._replicated.append((end, future))
         return future
 
+    @property
+    def is_flushing(self) -> bool:
+        return self._flushing is not None
+
     async def flush(self) -> None:
         """Makes durable all that is in the log now. Many callers share one fsync."""
         end = self.log.end

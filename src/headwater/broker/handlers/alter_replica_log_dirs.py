@@ -62,5 +62,4 @@ def _move(broker: Broker, tp: TopicPartition, path: str) -> None:
         if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, refusal.message) from None
         raise
-    if broker.log_dirs.directory_of(partition.log) is not directory:
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "logs cannot move between directories yet")
+    broker.log_moves.start(partition, directory)

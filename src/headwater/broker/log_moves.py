@@ -1,0 +1,144 @@
+"""Replicas on their way to another log directory of this broker (KIP-113).
+
+A log moves while it is used: a copy grows beside it under a name that ends in `-future`, until on
+one turn of the loop it has all that the log has and takes its place. A move survives a restart; it
+goes on from what the copy has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headwater.errors import ApiError
+from headwater.io import Clock, Workers
+from headwater.observability import Log as Lines
+from headwater.storage import Log, LogDirs
+
+if TYPE_CHECKING:
+    from headwater.broker.partition import Partition
+    from headwater.broker.partitions import Partitions
+    from headwater.model import TopicPartition
+    from headwater.storage.directory import LogDirectory
+
+_COPY_BYTES = 1024 * 1024
+_BASE_OFFSET_BYTES = 8
+
+
+class LogMoves:
+    """One copy at a time for each partition."""
+
+    def __init__(self, log_dirs: LogDirs, clock: Clock, workers: Workers, lines: Lines) -> None:
+        self._log_dirs = log_dirs
+        self._clock = clock
+        self._workers = workers
+        self._lines = lines
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+
+    def start(self, partition: Partition, directory: LogDirectory) -> None:
+        """Brings the replica to this directory. The place where it is ends a move to another."""
+        tp, log_dirs = partition.tp, self._log_dirs
+        future = log_dirs.future(tp)
+        if future is not None:
+            if log_dirs.directory_of(future) is directory:
+                return
+            self._cancel(tp)
+            log_dirs.cancel_move(tp)
+        if log_dirs.directory_of(partition.log) is not directory:
+            log_dirs.start_move(tp, directory.path)
+            self._go(partition)
+
+    def resume(self, partitions: Partitions) -> None:
+        """Goes on with the moves that the last run did not end."""
+        for partition in partitions.all():
+            if self._log_dirs.future(partition.tp) is not None:
+                self._go(partition)
+
+    def stop(self) -> None:
+        for tp in tuple(self._tasks):
+            self._cancel(tp)
+
+    def _cancel(self, tp: TopicPartition) -> None:
+        task = self._tasks.pop(tp, None)
+        if task is not None:
+            task.cancel()
+
+    def _go(self, partition: Partition) -> None:
+        task = asyncio.ensure_future(self._run(partition))
+        self._tasks[partition.tp] = task
+        task.add_done_callback(lambda done: self._done(partition.tp, done))
+
+    def _done(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(tp) is task:
+            del self._tasks[tp]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._lines.failure(f"the move of {tp} failed", error)
+
+    async def _run(self, partition: Partition) -> None:
+        tp, log_dirs = partition.tp, self._log_dirs
+        future = log_dirs.future(tp)
+        assert future is not None
+        is_flushed = False
+        try:
+            while log_dirs.future(tp) is future and log_dirs.get(tp) is partition.log:
+                if await self._copy(partition.log, future):
+                    continue
+                if not is_flushed:
+                    await self._flush(future)
+                    is_flushed = True
+                elif partition.is_flushing:
+                    await partition.flush()
+                else:
+                    self._swap(partition, future)
+        except (ApiError, OSError) as failure:
+            self._lines.error(f"{tp} cannot be moved: {failure}")
+
+    def _swap(self, partition: Partition, future: Log) -> None:
+        """No await in here: nobody may append to the log that goes."""
+        log = partition.log
+        assert future.end == log.end, f"{partition.tp} is at {future.end} of {log.end}"
+        if future.recovery_point < log.recovery_point:
+            # What was durable must stay so, whatever happens next. It is little, for all but the
+            # last moments was synced in a worker; and appends would never let a worker catch up.
+            job = future.flush_job()
+            if job is not None:
+                job.run()
+                future.flushed(job)
+        future.config = log.config
+        future.delete_records_before(log.start)
+        for epoch, start in log.epochs.entries:
+            if epoch > future.latest_epoch:  # one in which nothing was written yet
+                future.assign_epoch(epoch, start)
+        partition.log = self._log_dirs.finish_move(partition.tp)
+        self._lines.info(f"{partition.tp} moved to {self._log_dirs.directory_of(future).path}")
+
+    async def _copy(self, log: Log, future: Log) -> bool:
+        """One piece; whether there was one."""
+        offset = future.end
+        if not log.start <= offset <= log.end:
+            # A copy that is new, or was overtaken by retention or a truncation, begins anew.
+            await self._begin(log, future)
+            offset = log.start
+        found = log.read(offset, bytes_max=_COPY_BYTES, upto=log.end)
+        if found.slice is None:
+            return False
+        data = await self._workers.run(found.slice.read)
+        future.append_as_follower(data, now_ms=self._clock.wall_ms())
+        return True
+
+    async def _begin(self, log: Log, future: Log) -> None:
+        """The first batch may begin before the log does, with records that were deleted."""
+        found = log.read(log.start, bytes_max=1, upto=log.end)
+        base = log.end
+        if found.slice is not None:
+            head = await self._workers.run(found.slice.read)
+            base = int.from_bytes(head[:_BASE_OFFSET_BYTES], "big")
+        if future.end != base:
+            for segment in future.truncate_and_start_at(base):
+                await self._workers.run(segment.delete)
+
+    async def _flush(self, future: Log) -> None:
+        job = future.flush_job()
+        if job is not None:
+            await self._workers.run(job.run)
+            future.flushed(job)
