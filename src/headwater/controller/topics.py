@@ -118,7 +118,7 @@ def _create_topic(
 def _check_new_name(state: ControllerState, name: str) -> None:
     topic_names.check(name)
     if name in state.image.topics:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if topic_names.may_collide(name):
         others = state.image.collisions.get(topic_names.collision_key(name))
         if others:
