@@ -8,7 +8,7 @@ open what we format, and we what Kafka formats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.config import NodeConfig
 from headwater.io import Disk, Host
@@ -37,8 +37,7 @@ class FormatRefused(Exception):
     """Directories that cannot be formatted as asked. The text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formatted:
+class Formatted(NamedTuple):
     cluster_id: str
     directories: tuple[str, ...]  # those that were not formatted before
 

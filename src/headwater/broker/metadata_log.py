@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone_voters
 from headwater.broker.metadata_snapshots import MetadataSnapshots
 from headwater.config import NodeConfig
+from headwater.errors import ApiError
 from headwater.io import Host
 from headwater.metadata import Delta, Image, Replay
 from headwater.metadata.batches import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 _QUORUM_STATE = "quorum-state"
 _LOAD_BYTES = 1024 * 1024
+_FULL_DISK_SECONDS = 0.5
 
 Subscriber = Callable[[Image, Delta], None]
 
@@ -272,7 +274,14 @@ class MetadataLog:
         """Syncs until nothing is unsynced: what came during one sync shares the next."""
         try:
             while (job := self._log.flush_job()) is not None:
-                await self._host.workers.run(job.run)
+                try:
+                    await self._host.workers.run(job.run)
+                except StorageFailed:
+                    raise
+                except ApiError:  # the disk is full: whoever waits does so until there is room
+                    self._log.not_flushed(job)
+                    await asyncio.sleep(_FULL_DISK_SECONDS)
+                    continue
                 self._log.flushed(job)
                 self._do(self.raft.on_flushed(job.upto))
         except StorageFailed as failure:

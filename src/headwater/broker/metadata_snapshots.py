@@ -7,8 +7,8 @@ together they are too large or too old; the last one stays always.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from headwater.config import NodeConfig
 from headwater.io import Disk
@@ -29,8 +29,7 @@ _PART = ".part"
 _DELETED = ".deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotJob:
+class SnapshotJob(NamedTuple):
     """Run it in a worker: a large image takes its time to encode."""
 
     disk: Disk

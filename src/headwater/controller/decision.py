@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headwater.errors import ApiError, ErrorCode
@@ -15,15 +14,15 @@ RECORDS_MAX = 10_000
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
 class Decision(Generic[R_co]):
-    records: Sequence[Message]
-    reply: R_co
+    __slots__ = ("records", "reply")
 
-    def __post_init__(self) -> None:
-        if len(self.records) > RECORDS_MAX:
+    def __init__(self, records: Sequence[Message], reply: R_co) -> None:
+        self.records = records
+        self.reply = reply
+        if len(records) > RECORDS_MAX:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"this would write {len(self.records)} records at once, "
+                f"this would write {len(records)} records at once, "
                 f"at most {RECORDS_MAX} are allowed",
             )

@@ -8,8 +8,8 @@ wanted, it gives the one record that gets there, or none where nothing changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from headwater.metadata.model import (
     DIRECTORY_UNASSIGNED,
@@ -28,8 +28,7 @@ class Election(Enum):
     UNCLEAN = "unclean"  # any live replica rather than none, even if records are lost
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What holds for the partition's topic and cluster."""
 
     is_acceptable_leader: Callable[[int], bool]

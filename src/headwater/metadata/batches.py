@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from headwater import _core
 from headwater.metadata.records import decode_record, encode_record
@@ -46,8 +46,7 @@ _CONTROL_CLASSES: dict[int, type[Message]] = {
 _CONTROL_TYPES = {cls: number for number, cls in _CONTROL_CLASSES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataBatch:
+class MetadataBatch(NamedTuple):
     base_offset: int
     end_offset: int
     epoch: int

@@ -6,7 +6,6 @@ table is Kafka 4.3's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 METADATA_VERSION = "metadata.version"
@@ -36,8 +35,7 @@ class LevelRange(NamedTuple):
         return isinstance(level, int) and self.low <= level <= self.high
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(NamedTuple):
     name: str
     supported: LevelRange
     default_since: tuple[tuple[int, int], ...]  # (level, metadata.version that makes it default)

@@ -118,10 +118,10 @@ class Image:
         self._set_broker(registration.changed(record), delta)
 
     def _fence_broker(self, record: nodes.FenceBrokerRecord, delta: Delta) -> None:
-        self._set_broker(replace(self._registered(record.id, record.epoch), fenced=True), delta)
+        self._set_broker(self._registered(record.id, record.epoch)._replace(fenced=True), delta)
 
     def _unfence_broker(self, record: nodes.UnfenceBrokerRecord, delta: Delta) -> None:
-        self._set_broker(replace(self._registered(record.id, record.epoch), fenced=False), delta)
+        self._set_broker(self._registered(record.id, record.epoch)._replace(fenced=False), delta)
 
     def _register_controller(self, record: nodes.RegisterControllerRecord, delta: Delta) -> None:
         self.controllers[record.controller_id] = ControllerRegistration.from_record(record)
@@ -188,8 +188,7 @@ class Image:
             for index, state in topic.partitions.items():
                 if state.elr or state.last_known_elr:
                     delta.partitions.setdefault((topic.id, index), state)
-                    topic.partitions[index] = replace(
-                        state,
+                    topic.partitions[index] = state._replace(
                         elr=(),
                         last_known_elr=(),
                         partition_epoch=state.partition_epoch + 1,

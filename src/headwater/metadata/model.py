@@ -1,12 +1,13 @@
 """What the image is made of: brokers, controllers, topics, partitions, and their records.
 
 Each of these is a value: a change is a new one. Each knows how to become the record that would
-make it again, which is all a snapshot is.
+make it again, which is all a snapshot is. They are named tuples because these load ten times as
+fast as frozen dataclasses, and a node is to start in a blink.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headwater.metadata.features import LevelRange
@@ -67,8 +68,7 @@ class Endpoint(NamedTuple):
     security_protocol: int = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     id: int
     epoch: int
     incarnation_id: bytes
@@ -115,8 +115,7 @@ class BrokerRegistration:
         )
 
     def changed(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
-        return replace(
-            self,
+        return self._replace(
             fenced=self.fenced if record.fenced == 0 else record.fenced > 0,
             in_controlled_shutdown=self.in_controlled_shutdown
             or record.in_controlled_shutdown == 1,
@@ -157,8 +156,7 @@ class BrokerRegistration:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerRegistration:
+class ControllerRegistration(NamedTuple):
     id: int
     incarnation_id: bytes
     zk_migration_ready: bool
@@ -206,8 +204,7 @@ class ControllerRegistration:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """What the cluster has agreed on about a partition. `directories` lie beside `replicas`."""
 
     replicas: tuple[int, ...]

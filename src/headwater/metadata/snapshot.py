@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.metadata.batches import (
     BATCH_BYTES_MAX,
@@ -41,8 +40,7 @@ _RECORDS_PER_BATCH = 1000
 assert _RECORDS_PER_BATCH * 8 * 1024 <= BATCH_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What a checkpoint says."""
 
     records: list[Message]

@@ -7,7 +7,6 @@ turn them into the protocol's and back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.model import NO_NODE, ZERO_ID, OffsetAndEpoch
@@ -38,15 +37,13 @@ class VoterEndpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(NamedTuple):
     key: ReplicaKey
     endpoints: tuple[VoterEndpoint, ...] = ()
     kraft_versions: tuple[int, int] = (0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class VoterSet:
+class VoterSet(NamedTuple):
     voters: dict[int, Voter]
 
     @classmethod
@@ -57,9 +54,7 @@ class VoterSet:
     def majority(self) -> int:
         return len(self.voters) // 2 + 1
 
-    def __contains__(self, key: object) -> bool:
-        if not isinstance(key, ReplicaKey):
-            return False
+    def has(self, key: ReplicaKey) -> bool:
         voter = self.voters.get(key.id)
         return voter is not None and voter.key.matches(key)
 

@@ -81,7 +81,7 @@ class Progress:
             return False
         state.acknowledged = True
         self._fetched.add(replica.id)
-        if len(self._fetched) + (self.me in self.voters) >= self.voters.majority:
+        if len(self._fetched) + self.voters.has(self.me) >= self.voters.majority:
             self._fetched.clear()
             self.quorum_seen = now
         return self._advance()

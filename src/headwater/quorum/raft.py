@@ -138,7 +138,7 @@ class Raft:
                 self._tick_leader(ready, now)
             case _ if now < self._deadline:
                 pass
-            case _ if self.me not in self.voters:
+            case _ if not self.voters.has(self.me):
                 self._set_role(Role.UNATTACHED, now)
             case _:
                 self._become_prospective(ready, now)
@@ -273,7 +273,7 @@ class Raft:
     def on_end_epoch(self, message: EndEpoch, now: float) -> Ready:
         """The leader gives up: its first successor starts at once, the others a little later."""
         ready = Ready()
-        if message.epoch < self.epoch or self.me not in self.voters:
+        if message.epoch < self.epoch or not self.voters.has(self.me):
             return ready
         if message.epoch > self.epoch:
             self._enter_epoch(ready, message.epoch, now)
@@ -456,7 +456,7 @@ class Raft:
     # Small things
 
     def _is_sole_voter(self) -> bool:
-        return len(self.voters.voters) == 1 and self.me in self.voters
+        return len(self.voters.voters) == 1 and self.voters.has(self.me)
 
     def _quorum_deadline(self) -> float:
         """When a leader that hears of no majority must give up: it may be on the wrong side."""
