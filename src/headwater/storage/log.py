@@ -473,40 +473,43 @@ class Log:
             raise self._out_of_range(offset)
         if offset >= upto:
             return LogSlice(None, 0, self._segments[-1].base, 0)
-        segments = self._segments
-        place = len(segments) - 1
-        if offset < segments[-1].base:
-            place = segment_at(segments, offset)
-        first_bytes = 0
-        while True:
-            segment = segments[place]
-            position = -1
-            if place == len(segments) - 1:
-                position = self._recent.get(offset, -1)
+        try:
+            segments = self._segments
+            place = len(segments) - 1
+            if offset < segments[-1].base:
+                place = segment_at(segments, offset)
+            first_bytes = 0
+            while True:
+                segment = segments[place]
+                position = -1
+                if place == len(segments) - 1:
+                    position = self._recent.get(offset, -1)
+                    if position < 0:
+                        position = self._older.get(offset, -1)
                 if position < 0:
-                    position = self._older.get(offset, -1)
-            if position < 0:
-                found = segment.locate(offset)
-                if found is not None:
-                    position, first_bytes = found[0], found[1]
-                    break
-                place += 1  # a gap that compaction left at the end of a segment
-                if place == len(segments):
-                    return LogSlice(None, 0, segment.base, segment.size)
-                continue
-            break
-        available = self._bytes_below(upto, place) - position
-        if available <= bytes_max:
-            count = available
-        else:
-            count = bytes_max
-            if not first_bytes:
-                first_bytes = segment.batch_size(position)
-            if first_bytes > count:
-                count = min(first_bytes, available) if at_least_one else 0
-        if count <= 0:
-            return LogSlice(None, 0, segment.base, position)
-        return LogSlice(FileSlice(segment.file, position, count), count, segment.base, position)
+                    found = segment.locate(offset)
+                    if found is not None:
+                        position, first_bytes = found[0], found[1]
+                        break
+                    place += 1  # a gap that compaction left at the end of a segment
+                    if place == len(segments):
+                        return LogSlice(None, 0, segment.base, segment.size)
+                    continue
+                break
+            available = self._bytes_below(upto, place) - position
+            if available <= bytes_max:
+                count = available
+            else:
+                count = bytes_max
+                if not first_bytes:
+                    first_bytes = segment.batch_size(position)
+                if first_bytes > count:
+                    count = min(first_bytes, available) if at_least_one else 0
+            if count <= 0:
+                return LogSlice(None, 0, segment.base, position)
+            return LogSlice(FileSlice(segment.file, position, count), count, segment.base, position)
+        except OSError as error:
+            raise self.health.refusal(error) from error
 
     def _bytes_below(self, upto: int, place: int) -> int:
         """How many bytes of a segment belong to batches that begin below an offset."""
