@@ -167,8 +167,8 @@ def recompress(data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPa
     if len(changed) > rules.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"Message batch size is {len(changed)} bytes in append to partition {tp} which "
-            f"exceeds the maximum configured size of {rules.max_message_bytes}.",
+            f"{tp}: the batch has {len(changed)} bytes under the topic's codec, "
+            f"max.message.bytes is {rules.max_message_bytes}",
         )
     return bytearray(changed)
 
@@ -191,8 +191,7 @@ def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
 def too_large_for_segment(size: int, rules: AppendRules, tp: TopicPartition) -> ApiError:
     return ApiError(
         ErrorCode.RECORD_LIST_TOO_LARGE,
-        f"Message batch size is {size} bytes in append to partition {tp}, which exceeds the "
-        f"maximum configured segment size of {rules.segment_bytes}.",
+        f"{tp}: the batch has {size} bytes, segment.bytes is {rules.segment_bytes}",
     )
 
 
@@ -209,15 +208,13 @@ def _check_frame(
     if from_client and base_offset != 0:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"The baseOffset of the record batch in the append to {tp} should be 0, but it is "
-            f"{base_offset}",
+            f"{tp}: a produced batch must begin at offset 0, this one at {base_offset}",
         )
     size = _batch_size(view)
     if size > rules.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append to {tp} is {size} bytes which exceeds the "
-            f"maximum configured value of {rules.max_message_bytes}.",
+            f"{tp}: the batch has {size} bytes, max.message.bytes is {rules.max_message_bytes}",
         )
 
 
@@ -232,13 +229,11 @@ def _refusal(
     """Why bytes that are no good batch are refused."""
     view = memoryview(data).cast("B")
     if len(view) < _LENGTH_OVERHEAD or _batch_size(view) > len(view):
-        return ApiError(
-            ErrorCode.INVALID_RECORD, f"Append to {tp} must have exactly one record batch"
-        )
+        return ApiError(ErrorCode.INVALID_RECORD, f"{tp}: expected one whole record batch")
     if _batch_size(view) < _HEADER_BYTES:
         return ApiError(
             ErrorCode.CORRUPT_MESSAGE,
-            f"Record batch of {_batch_size(view)} bytes in {tp} is smaller than its header",
+            f"{tp}: a batch says that it has {_batch_size(view)} bytes, its header alone has more",
         )
     if view[16] > 2:
         return ApiError(
@@ -247,7 +242,7 @@ def _refusal(
     if view[16] != 2:
         return ApiError(
             ErrorCode.INVALID_RECORD,
-            f"Append to {tp} is only allowed to contain record batches with magic version 2",
+            f"{tp}: expected a batch of magic 2, this one has {view[16]}",
         )
     try:
         _check_frame(data, rules, tp, from_client=from_client)
@@ -257,22 +252,21 @@ def _refusal(
     if stored != _core.crc32c(view[_ATTRIBUTES : _batch_size(view)]):
         return ApiError(
             ErrorCode.CORRUPT_MESSAGE,
-            f"Record is corrupt (stored crc = {stored}) in topic partition {tp}.",
+            f"{tp}: the batch does not match its checksum {stored:#010x}",
         )
     return ApiError(
         ErrorCode.INVALID_RECORD,
-        f"Invalid record batch in topic partition {tp}: {corrupt.reason} at byte "
-        f"{corrupt.position}",
+        f"{tp}: the batch is broken at byte {corrupt.position}: {corrupt.reason}",
     )
 
 
 def _not_for_clients(batch: _core.Batch, tp: TopicPartition) -> ApiError:
     if batch.is_control:
-        text = f"Clients are not allowed to write control records in topic partition {tp}"
+        text = f"{tp}: only brokers write control records"
     else:
         text = (
-            f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
-            f"{batch.producer_id} in topic partition {tp}"
+            f"{tp}: producer {batch.producer_id} sent sequence {batch.base_sequence}, "
+            "expected 0 or more"
         )
     return ApiError(ErrorCode.INVALID_RECORD, text)
 
@@ -288,32 +282,22 @@ def _records_refusal(
     for index, record in enumerate(_core.decode(view, check_crc=False)):
         has_time = record.timestamp != NO_TIMESTAMP
         if rules.compact and record.key is None:
-            text = f"Compacted topic cannot accept message without key in topic partition {tp}"
+            text = f"{tp} is compacted: every record needs a key"
             errors.append((index, text))
         elif not rules.log_append_time and has_time:
             if not earliest <= record.timestamp <= latest:
                 invalid_timestamp = True
                 text = (
-                    f"Timestamp {record.timestamp} of message with offset {record.offset} is out "
-                    f"of range. The timestamp should be within [{earliest}, {latest}]"
+                    f"timestamp {record.timestamp} of record {record.offset}, allowed are "
+                    f"{earliest} to {latest}"
                 )
                 errors.append((index, text))
         elif batch.is_log_append_time:
             invalid_timestamp = True
-            text = (
-                "Invalid timestamp type in message. Producer should not set timestamp type to "
-                "LogAppendTime."
-            )
-            errors.append((index, text))
+            errors.append((index, "the time of the append is the broker's to set"))
     if invalid_timestamp:
-        message = "One or more records have been rejected due to invalid timestamp"
+        message = f"{tp}: {len(errors)} records have timestamps that are not allowed"
         return RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, tuple(errors))
-    shown = ", ".join(
-        f"RecordError(batchIndex={index}, message='{text}')"
-        for index, text in errors[:_ERRORS_SHOWN]
-    )
-    message = (
-        f"One or more records have been rejected due to {len(errors)} record errors in total, and "
-        f"only showing the first three errors at most: [{shown}]"
-    )
+    shown = ", ".join(f"record {index}: {text}" for index, text in errors[:_ERRORS_SHOWN])
+    message = f"{tp}: {len(errors)} records are refused ({shown})"
     return RecordsRefused(ErrorCode.INVALID_RECORD, message, tuple(errors))

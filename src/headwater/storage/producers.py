@@ -145,24 +145,22 @@ class ProducerStates:
                 if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                     raise ApiError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                        f"Invalid sequence number for new epoch of producer {entry.producer_id} at "
-                        f"offset {offset} in partition {self._tp}: {epoch} (request epoch), "
-                        f"{first} (seq. number), {entry.epoch} (current producer epoch)",
+                        f"{self._tp}: producer {entry.producer_id} begins epoch {epoch} with "
+                        f"sequence {first}, expected 0 (its last epoch was {entry.epoch})",
                     )
             else:
                 last = entry.last_sequence
                 if first != last + 1 and not (first == 0 and last == _SEQUENCE_MAX):
                     raise ApiError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                        f"Out of order sequence number for producer {entry.producer_id} at offset "
-                        f"{offset} in partition {self._tp}: {first} (incoming seq. number), "
-                        f"{last} (current end sequence number)",
+                        f"{self._tp}: producer {entry.producer_id} sent sequence {first} after "
+                        f"{last}; what is between is missing",
                     )
         if entry.txn_first_offset != _NONE and not batch.is_transactional:
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {entry.producer_id} at offset "
-                f"{offset} in partition {self._tp}",
+                f"{self._tp}: producer {entry.producer_id} has an open transaction and sent a "
+                "batch outside of it",
             )
 
     def check_marker(self, batch: _core.Batch, offset: int, marker: Marker) -> None:
@@ -175,9 +173,9 @@ class ProducerStates:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"Invalid coordinator epoch for producerId {entry.producer_id} at offset {offset} "
-                f"in partition {self._tp}: {marker.coordinator_epoch} (zombie), "
-                f"{entry.coordinator_epoch} (current)",
+                f"{self._tp}: a transaction of producer {entry.producer_id} was ended by "
+                f"coordinator epoch {marker.coordinator_epoch}, replaced by "
+                f"{entry.coordinator_epoch}",
             )
 
     def add(
@@ -288,8 +286,8 @@ class ProducerStates:
     def _epoch_error(self, batch: _core.Batch, offset: int, entry: ProducerEntry) -> ApiError:
         return ApiError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch of producer {entry.producer_id} at offset {offset} in {self._tp} is "
-            f"{batch.producer_epoch}, which is smaller than the last seen epoch {entry.epoch}",
+            f"{self._tp}: producer {entry.producer_id} sent epoch {batch.producer_epoch}, it was "
+            f"replaced by epoch {entry.epoch}",
         )
 
 
