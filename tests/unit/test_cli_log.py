@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from headwater import _core
 from headwater.cli.main import main
+from tests.processes import HEADWATER
 
 
 @pytest.fixture
@@ -90,3 +92,11 @@ def test_a_path_that_is_not_there_is_named(
     missing = str(tmp_path / "missing")
     assert main(["log", action, missing]) == 1
     assert missing in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(partition: Path) -> None:
+
+    command = f"{HEADWATER} log dump --records {' '.join([str(partition)] * 500)} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1

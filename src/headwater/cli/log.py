@@ -65,6 +65,8 @@ def _dump(options: Namespace) -> int:
         try:
             for row in dump(SystemDisk(), path, records=options.records):
                 show(row)
+        except BrokenPipeError:
+            raise  # not a file's: whoever reads our output has seen enough
         except (OSError, ValueError) as error:
             raise CommandError(
                 f"{path}: {error}", then=f"headwater log verify {path} says what else is wrong"

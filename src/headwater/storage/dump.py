@@ -193,7 +193,8 @@ def _verify_indexes(disk: Disk, segment: Segment) -> Iterator[tuple[str, str]]:
     index, time_index = segment.path(names.INDEX), segment.path(names.TIME_INDEX)
     for path, entry in ((index, _OFFSET_ENTRY), (time_index, _TIME_ENTRY)):
         if not disk.exists(path):
-            yield path, "is missing"
+            if segment.size:  # Kafka makes the indexes of a new segment when it first needs them
+                yield path, "is missing"
             return
         if disk.size(path) % entry.size:
             yield path, f"has {disk.size(path)} bytes, not a multiple of {entry.size}"
