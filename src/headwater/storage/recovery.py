@@ -122,6 +122,11 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
         segments[place].seal()
     if first_unflushed < len(segments):
         log.snapshots.save(log.producers)
+    if log.reports:
+        # What was cut must be gone for good before anything is appended: a second crash could
+        # bring it back behind batches that fit before it.
+        segments[-1].file.sync()
+        log.disk.sync_dir(log.path)
     return end
 
 
@@ -191,9 +196,8 @@ def _reindex(log: Loaded, segment: Segment) -> None:
 def _drop_lost(log: Loaded, place: int) -> None:
     """What comes after a cut does not belong to the log any more."""
     for segment in log.segments[place:]:
-        if segment.size:
-            reason = "after the end of what was recovered"
-            log.reports.append(RecoveryReport(log.tp, segment.size, reason, segment.base))
+        reason = "after the end of what was recovered"
+        log.reports.append(RecoveryReport(log.tp, segment.size, reason, segment.base))
     _drop(log, place)
 
 
@@ -213,6 +217,7 @@ def _start_anew(log: Loaded) -> None:
     log.producers.clear(log.start)
     log.producers.snapshot_offset = log.start
     log.segments.append(Segment.create(log.disk, log.path, log.start, now_ms=log.now_ms))
+    log.disk.sync_dir(log.path)
     log.end = log.start
 
 
