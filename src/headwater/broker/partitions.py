@@ -34,6 +34,8 @@ class Partitions:
         self._lines = lines
         self._image = Image()
         self._here: dict[str, dict[int, Partition]] = {}
+        # The disk was full when their logs should have been made: made when somebody asks for them.
+        self._without_room: set[TopicPartition] = set()
 
     # Looking up
 
@@ -47,6 +49,11 @@ class Partitions:
         if state is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
         if self._config.node_id in state.replicas:
+            if TopicPartition(topic, index) in self._without_room:
+                topic_id = self._image.topics[topic].id
+                self._follow_partition(topic, topic_id, index, state)
+                if index in self._here.get(topic, {}):
+                    return self._here[topic][index]
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} is offline")
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not on this broker")
 
@@ -68,6 +75,7 @@ class Partitions:
         for topic in delta.topics_deleted.values():
             for partition in self._here.pop(topic.name, {}).values():
                 self._remove(partition)
+            self._without_room -= {TopicPartition(topic.name, at) for at in topic.partitions}
         # In the order of the partitions' numbers: sets of ids have no order to rely on.
         for topic_id, index in sorted(delta.partitions):
             found = image.topics_by_id.get(topic_id)
@@ -86,11 +94,16 @@ class Partitions:
                 self._remove(partition)
             return
         if partition is None:
+            tp = TopicPartition(name, index)
             try:
-                partition = self._open(TopicPartition(name, index), topic_id)
-            except (StorageFailed, OSError) as failure:
-                self._lines.error(f"{name}-{index} cannot be opened: {failure}")
+                partition = self._open(tp, topic_id)
+            except (ApiError, OSError) as failure:
+                if tp not in self._without_room:
+                    self._lines.error(f"{tp} cannot be opened: {failure}")
+                    if not isinstance(failure, StorageFailed):
+                        self._without_room.add(tp)
                 return
+            self._without_room.discard(tp)
             self._here.setdefault(name, {})[index] = partition
         if state.leader == node_id:
             partition.become_leader(

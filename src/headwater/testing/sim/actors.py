@@ -63,6 +63,8 @@ class _Line:
     sequence: int = 0
     unsettled: bool = False  # a batch before the next may be missing: a gap would be our own
     durable: bool = True  # all that was acknowledged was synced before
+    # Several unanswered batches and a restart: a snapshot knows only the last of them, as Kafka's.
+    forgotten: bool = False
     last: tuple[Sent, bytes] | None = None  # the last one that was acknowledged, as it was sent
 
 
@@ -144,12 +146,14 @@ class Producer:
             sent = self._draw(topic, model)
             waiting.append((sent, self._encode(sent, line.sequence)))
             line.sequence += len(sent.values)
-        producer_id = self._id
+        producer_id, starts = self._id, self.cluster.starts
+        several = len(waiting) > 1
         attempted = False
         for _ in range(_ATTEMPTS_MAX):
             batches = [batch for _, batch in (waiting if not attempted else waiting[:1])]
             answers = await self._client.produce(model.tp, topic.id, batches, -1)
             attempted = True
+            line.forgotten = several and starts != self.cluster.starts
             for answer in answers:
                 if not self._settle(model, line, waiting, answer):
                     break
@@ -195,7 +199,8 @@ class Producer:
             sent.outcome = Outcome.UNKNOWN
             world.happened("old duplicate recognised")
             return True
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and line.durable:
+        ordered = line.durable and not line.forgotten
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and ordered:
             # All before it was acknowledged, and nothing of that may be lost.
             raise self.cluster.judge.fail(
                 f"{model.tp}: producer {self._id} sent in order and was refused: "
