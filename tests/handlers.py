@@ -1,0 +1,59 @@
+"""A broker that consists of a controller only, for tests of handlers that do little but ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeVar
+
+from headwater.broker.context import Context
+from headwater.config import node_config
+from headwater.controller import Controller, Decision
+from headwater.io.clock import SystemClock
+from headwater.observability import Log
+from headwater.protocol import Message, decode, encode
+from tests.controllers import Bench
+
+R = TypeVar("R")
+
+
+class Direct:
+    """The controller's driver without a log: what is decided is so at once."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    async def ask(self, decide: Callable[[Controller], Decision[R]]) -> R:
+        return self.bench.do(decide(self.bench.machine))
+
+
+class HandlerBench:
+    """A cluster of one broker, whose id is 1."""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        settings = settings or {}
+        self.cluster = Bench([1], node_id=1, settings=settings)
+        self.broker: Any = SimpleNamespace(
+            config=node_config({"log.dirs": "/d", "node.id": "1"} | settings),
+            controller=Direct(self.cluster),
+            metadata=SimpleNamespace(kraft_version=1),
+            log=Log(SystemClock(), lambda line: None),
+        )
+
+    @property
+    def image(self) -> Any:
+        return self.cluster.machine.image
+
+    def ask(self, handler: ModuleType, request: Message, version: int) -> Any:
+        """The handler's answer as it comes off the wire in this version."""
+        context = Context(None, version, "test")  # type: ignore[arg-type]
+        handled = handler.handle(self.broker, context, request)
+        if inspect.isawaitable(handled):
+            handled = asyncio.run(_awaited(handled))
+        return decode(type(handled), encode(handled, version), version)
+
+
+async def _awaited(handled: Any) -> Any:
+    return await handled
