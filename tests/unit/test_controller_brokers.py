@@ -16,6 +16,7 @@ from headwater.protocol.messages.alter_partition import (
     BrokerState,
 )
 from headwater.protocol.messages.broker_registration import Feature
+from headwater.protocol.messages.delete_topics import DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.controllers import Bench, directory_of
 
@@ -420,3 +421,28 @@ def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     with pytest.raises(ApiError) as refused:
         bench.machine.decide_allocate_producer_ids(broker_id=1, broker_epoch=epoch - 1)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_broker_with_very_many_partitions_is_fenced_in_parts() -> None:
+    bench = Bench([1])
+    for number in range(3):
+        bench.create(f"t{number}", 5_000)
+    bench.now += 60
+    decision = bench.machine.decide_fence_stale(bench.now)
+    assert [len(batch) for batch in decision.batches()] == [10_000, 5_001]
+
+
+def test_an_election_knows_the_settings_of_the_topic_that_is_there_now() -> None:
+    bench = Bench([1, 2])
+    unclean: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
+    bench.create("a", -1, -1, assignments=[(0, [1, 2])], configs=unclean)
+    bench.fence(2)
+    bench.do(
+        bench.machine.decide_delete_topics(DeleteTopicsRequest(topic_names=["a"], timeout_ms=0))
+    )
+    bench.unfence(2)
+    bench.create("a", -1, -1, assignments=[(0, [1, 2])])
+    bench.fence(2)
+    bench.fence(1)
+    bench.unfence(2)
+    assert bench.partition("a").leader == NO_LEADER

@@ -387,3 +387,23 @@ def test_a_node_with_voters_from_its_settings_is_kafkas_static_quorum() -> None:
         assert "a" in node.metadata.image.topics
 
     run(test)
+
+
+def test_old_snapshots_go_when_they_are_too_large_and_the_last_one_stays() -> None:
+    async def test() -> None:
+        settings = {
+            "metadata.log.max.record.bytes.between.snapshots": "500",
+            "metadata.max.retention.bytes": "1",
+        }
+        node = await started(settings)
+        for number in range(12):
+            await node.create(f"t{number}")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ids = [found for name in node.names() if (found := id_from_file_name(name))]
+        assert len(ids) == 1
+        await node.metadata.close()
+        await node.start()
+        assert len(node.metadata.image.topics) == 12
+
+    run(test)

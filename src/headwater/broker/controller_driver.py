@@ -102,11 +102,11 @@ class ControllerDriver:
         return decision.reply
 
     def _do(self, decision: Decision[R]) -> None:
-        if decision.records:
+        for records in decision.batches():
             end = self._metadata.append(
-                decision.records, metadata_version=self._machine.image.metadata_version
+                records, metadata_version=self._machine.image.metadata_version
             )
-            self._machine.apply(decision.records, end - len(decision.records))
+            self._machine.apply(records, end - len(records))
             self._seen = end
 
     async def committed(self) -> None:

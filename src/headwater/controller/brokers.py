@@ -101,7 +101,7 @@ def register_broker(
     )
     records.append(registration.to_record())
     state.sessions[registration.id] = Session(now, registration.fenced)
-    return Decision(records, registration.epoch)
+    return Decision(records, registration.epoch, in_parts=True)
 
 
 def _is_alive(state: ControllerState, broker_id: int, now: float) -> bool:
@@ -209,7 +209,7 @@ def heartbeat(
         is_fenced=session.fenced,
         should_shut_down=after is _Standing.SHUTDOWN_NOW,
     )
-    return Decision(records, reply)
+    return Decision(records, reply, in_parts=True)
 
 
 def _standing(session: Session) -> _Standing:
@@ -364,7 +364,8 @@ def fence_stale(state: ControllerState, now: float) -> Decision[int | None]:
     session = state.sessions[broker_id]
     session.fenced = True
     session.shutdown_offset = -1
-    return Decision(fence_records(state, state.image.brokers[broker_id]), broker_id)
+    records = fence_records(state, state.image.brokers[broker_id])
+    return Decision(records, broker_id, in_parts=True)
 
 
 def unregister_broker(state: ControllerState, broker_id: int) -> Decision[None]:
@@ -373,7 +374,7 @@ def unregister_broker(state: ControllerState, broker_id: int) -> Decision[None]:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
     records = updates_for(state, list(_partitions_of(state, broker_id)), leaves=broker_id)
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch))
-    return Decision(records, None)
+    return Decision(records, None, in_parts=True)
 
 
 def register_controller(

@@ -8,21 +8,32 @@ from typing import Generic, TypeVar
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol import Message
 
-# One decision is one batch, and a batch has a bound. Kafka refuses at the same count.
+# One batch has a bound. A request that needs more is refused, at the same count as in Kafka.
 RECORDS_MAX = 10_000
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Decision(Generic[R_co]):
-    __slots__ = ("records", "reply")
+    """All records are one batch, and happen together or not at all. Where that is not needed (a
+    broker with a hundred thousand partitions is fenced), `in_parts` lets it be several."""
 
-    def __init__(self, records: Sequence[Message], reply: R_co) -> None:
+    __slots__ = ("in_parts", "records", "reply")
+
+    def __init__(self, records: Sequence[Message], reply: R_co, *, in_parts: bool = False) -> None:
         self.records = records
         self.reply = reply
-        if len(records) > RECORDS_MAX:
+        self.in_parts = in_parts
+        if len(records) > RECORDS_MAX and not in_parts:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 f"this would write {len(records)} records at once, "
                 f"at most {RECORDS_MAX} are allowed",
             )
+
+    def batches(self) -> list[Sequence[Message]]:
+        """What to append, in order; each part is applied before the next is written."""
+        records = self.records
+        return [
+            records[start : start + RECORDS_MAX] for start in range(0, len(records), RECORDS_MAX)
+        ]

@@ -68,7 +68,7 @@ def updates_for(
 
 
 def _election(state: ControllerState, topic: Topic) -> Election:
-    unclean = state.topic_config(topic.name).unclean_leader_election_enable
+    unclean = state.topic_config(topic).unclean_leader_election_enable
     return Election.UNCLEAN if unclean else Election.ONLINE
 
 
@@ -115,7 +115,7 @@ def elect_leaders(
                             error_message=refusal.message,
                         )
                     )
-    return Decision(records, results)
+    return Decision(records, results, in_parts=True)
 
 
 def _elect_leader(
@@ -176,7 +176,7 @@ def elect_unclean(state: ControllerState) -> Decision[bool]:
     records: list[Message] = []
     for topic_id, index in partitions_without_leader(state):
         topic = state.image.topics_by_id[topic_id]
-        if not state.topic_config(topic.name).unclean_leader_election_enable:
+        if not state.topic_config(topic).unclean_leader_election_enable:
             continue
         partition = topic.partitions[index]
         record = change(
@@ -211,7 +211,7 @@ def alter_partition(
                 result.error_code = refusal.code
             else:
                 records += [record] if record is not None else []
-    return Decision(records, answers)
+    return Decision(records, answers, in_parts=True)
 
 
 def _altered(

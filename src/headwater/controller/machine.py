@@ -22,7 +22,14 @@ from headwater.controller import (
 )
 from headwater.controller.decision import Decision
 from headwater.controller.state import ControllerState, Session
-from headwater.metadata import Delta, Image, Replay, Resource, ResourceType
+from headwater.metadata import (
+    CLUSTER_DEFAULT,
+    Delta,
+    Image,
+    Replay,
+    Resource,
+    ResourceType,
+)
 from headwater.protocol import Message
 from headwater.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -61,7 +68,7 @@ class Controller:
         self.state.replay = replay
         self.state.registration_offsets = registration_offsets
         self.state.log_end = log_end
-        self.state.forget_defaults()
+        self.state.on_configs_changed((CLUSTER_DEFAULT,))
 
     def on_loaded(self, now: float) -> None:
         """The soft part afresh: every broker gets a whole session to be heard of."""
@@ -76,8 +83,9 @@ class Controller:
         self._follow(records, base_offset, delta)
 
     def _follow(self, records: Sequence[Message], base_offset: int, delta: Delta) -> None:
-        if any(resource.type == ResourceType.BROKER for resource in delta.configs):
-            self.state.forget_defaults()
+        self.state.on_configs_changed(delta.configs)
+        for topic in delta.topics_deleted.values():
+            self.state.on_configs_changed((Resource(ResourceType.TOPIC, topic.name),))
         if not delta.brokers:
             return
         for number, record in enumerate(records):

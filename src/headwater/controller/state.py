@@ -60,6 +60,8 @@ class ControllerState:
     sessions: dict[int, Session] = field(default_factory=dict)
     registration_offsets: dict[int, int] = field(default_factory=dict)
     _defaults: TopicDefaults | None = None
+    _plain: TopicConfig | None = None  # of a topic without settings of its own
+    _topic_configs: dict[str, TopicConfig] = field(default_factory=dict)  # of topics that exist
 
     @property
     def image(self) -> Image:
@@ -80,13 +82,30 @@ class ControllerState:
             self._defaults = TopicDefaults(self.layers)
         return self._defaults
 
-    def forget_defaults(self) -> None:
-        """The settings of brokers changed."""
-        self._defaults = None
+    def on_configs_changed(self, resources: Iterable[Resource]) -> None:
+        for resource in resources:
+            if resource.type == ResourceType.BROKER:
+                self._defaults = self._plain = None
+                self._topic_configs.clear()
+            elif resource.type == ResourceType.TOPIC:
+                self._topic_configs.pop(resource.name, None)
 
-    def topic_config(self, topic: str) -> TopicConfig:
-        overrides: Mapping[str, str] = self.image.config(Resource(ResourceType.TOPIC, topic))
-        return self.topic_defaults.config(overrides)
+    def topic_config(self, topic: Topic) -> TopicConfig:
+        """Kept, since an election asks for it once or twice a partition."""
+        known = self._topic_configs.get(topic.name)
+        if known is None:
+            overrides: Mapping[str, str] = self.image.config(
+                Resource(ResourceType.TOPIC, topic.name)
+            )
+            known = self.topic_defaults.config(overrides) if overrides else self._plain_config
+            self._topic_configs[topic.name] = known
+        return known
+
+    @property
+    def _plain_config(self) -> TopicConfig:
+        if self._plain is None:
+            self._plain = self.topic_defaults.config()
+        return self._plain
 
     @property
     def elr_enabled(self) -> bool:
@@ -139,7 +158,7 @@ class ControllerState:
     def min_isr(self, topic: Topic) -> int:
         """As set, but never more than there are replicas."""
         replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
-        return min(self.topic_config(topic.name).min_insync_replicas, replicas)
+        return min(self.topic_config(topic).min_insync_replicas, replicas)
 
     def rules(
         self,
