@@ -211,13 +211,15 @@ def _drop(log: Loaded, place: int) -> None:
 
 def _start_anew(log: Loaded) -> None:
     """There is nothing at or after the start: all is deleted, or there never was anything."""
+    was_there = bool(log.segments)
     _drop(log, 0)
     log.epochs.clear()
     log.snapshots.drop(lambda _: True)
     log.producers.clear(log.start)
     log.producers.snapshot_offset = log.start
     log.segments.append(Segment.create(log.disk, log.path, log.start, now_ms=log.now_ms))
-    log.disk.sync_dir(log.path)
+    if was_there:
+        log.disk.sync_dir(log.path)
     log.end = log.start
 
 

@@ -1,0 +1,417 @@
+"""Log directories: whose they are, what they remember, and all logs in them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from headwater.config import TopicConfig
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Disk
+from headwater.io.disk import SystemDisk
+from headwater.io.memory import MemoryDisk
+from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition, id_text
+from headwater.storage import DirectoryRefused, LogDirs
+from headwater.storage.checkpoints import CheckpointCorrupt, read_offsets, write_offsets
+from headwater.storage.directory import read_meta_properties, read_topic_id
+from headwater.storage.dump import dump, verify
+from headwater.storage.names import marked_dir_name, parse_dir_name
+from tests.logs import NOW, TOPIC_ID, append, batch, contents, flush, settings
+
+TP = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+
+
+class Clock:
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return NOW
+
+
+ids = itertools.count(1)
+
+
+def new_id() -> bytes:
+    return next(ids).to_bytes(16, "big")
+
+
+def config_of(topic: str) -> TopicConfig:
+    return settings()
+
+
+def open_dirs(
+    disk: Disk, *dirs: str, cluster_id: str | None = "cluster", node_id: int = 1
+) -> LogDirs:
+    logs = LogDirs.open(
+        disk,
+        dirs or ("/a", "/b"),
+        node_id=node_id,
+        clock=Clock(),
+        new_id=new_id,
+        cluster_id=cluster_id,
+        owner=f"node {node_id}, pid 77",
+    )
+    logs.load(config_of)
+    return logs
+
+
+# Names and small files
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("orders-3", (TopicPartition("orders", 3), "")),
+        ("a-b.c_d-12", (TopicPartition("a-b.c_d", 12), "")),
+        ("orders-3.0123abcd-delete", (TopicPartition("orders", 3), "-delete")),
+        ("orders-3.0123abcd-future", (TopicPartition("orders", 3), "-future")),
+        ("orders-3.0123abcd-stray", (TopicPartition("orders", 3), "-stray")),
+        ("orders", None),
+        ("-3", None),
+        ("orders-x", None),
+        ("orders-delete", None),
+    ],
+)
+def test_directory_names(name: str, parsed: object) -> None:
+    assert parse_dir_name(name) == parsed
+
+
+def test_a_directory_on_its_way_out_has_a_name_that_file_systems_take() -> None:
+    tp = TopicPartition("t" * 249, 1000)
+    name = marked_dir_name(tp, bytes(16), "-delete")
+    assert len(name) == 255
+    assert name.endswith(f"-1000.{'0' * 32}-delete")
+
+
+def test_a_checkpoint_has_kafkas_text() -> None:
+    disk = MemoryDisk()
+    write_offsets(disk, "/checkpoint", {TP: 12, TopicPartition("a.b", 7): 0})
+    assert disk.read("/checkpoint") == b"0\n2\norders 0 12\na.b 7 0\n"
+    assert read_offsets(disk, "/checkpoint") == {TP: 12, TopicPartition("a.b", 7): 0}
+    assert read_offsets(disk, "/none") == {}
+
+
+def test_a_checkpoint_that_was_made_and_never_written_is_empty() -> None:
+    disk = MemoryDisk()
+    disk.write_atomically("/checkpoint", b"")
+    assert read_offsets(disk, "/checkpoint") == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"1\n0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0\n", b"0\n1\nt x 1\n", b"?"]
+)
+def test_a_malformed_checkpoint_is_said_to_be_so(content: bytes) -> None:
+    disk = MemoryDisk()
+    disk.write_atomically("/checkpoint", content)
+    with pytest.raises(CheckpointCorrupt):
+        read_offsets(disk, "/checkpoint")
+
+
+def test_meta_properties_are_kafkas() -> None:
+    disk = MemoryDisk()
+    open_dirs(disk, "/a")
+    found = read_meta_properties(disk, "/a")
+    assert found is not None
+    assert found.directory_id is not None
+    assert (found.cluster_id, found.node_id) == ("cluster", 1)
+    lines = disk.read("/a/meta.properties").decode().splitlines()
+    assert set(lines[1:]) == {
+        "version=1",
+        "node.id=1",
+        "cluster.id=cluster",
+        f"directory.id={id_text(found.directory_id)}",
+    }
+
+
+def test_meta_properties_of_version_0_are_read_and_given_a_directory_id() -> None:
+    disk = MemoryDisk()
+    disk.make_dirs("/a")
+    disk.write_atomically("/a/meta.properties", b"#\n#Mon\nversion=0\nbroker.id=1\ncluster.id=x\n")
+    logs = open_dirs(disk, "/a", cluster_id=None)
+    assert logs.cluster_id == "x"
+    assert logs.directories[0].id != ZERO_ID
+
+
+# Taking a directory
+
+
+def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
+    disk = MemoryDisk()
+    open_dirs(disk).close(clean=True)
+    with pytest.raises(DirectoryRefused, match="node 1, not to 2"):
+        open_dirs(disk, node_id=2)
+    with pytest.raises(DirectoryRefused, match="cluster cluster, not to other"):
+        open_dirs(disk, cluster_id="other")
+
+
+def test_a_directory_in_use_names_its_holder(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    logs = open_dirs(disk, f"{tmp_path}/a")
+    with pytest.raises(DirectoryRefused, match="in use by node 1, pid 77"):
+        open_dirs(disk, f"{tmp_path}/a")
+    logs.close(clean=True)
+    open_dirs(disk, f"{tmp_path}/a").close(clean=True)
+
+
+def test_a_directory_that_cannot_be_used_is_offline_and_the_others_serve(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    logs = open_dirs(SystemDisk(), f"{tmp_path}/file/a", f"{tmp_path}/b")
+    assert [directory.path for directory in logs.offline()] == [f"{tmp_path}/file/a"]
+    assert logs.create(TP, TOPIC_ID, settings()).path == f"{tmp_path}/b/orders-0"
+    logs.close(clean=True)
+    with pytest.raises(DirectoryRefused, match="no log directory can be used"):
+        open_dirs(SystemDisk(), f"{tmp_path}/file/a")
+
+
+def test_directories_opened_before_the_cluster_has_an_id_are_named_later() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a", cluster_id=None)
+    assert logs.cluster_id is None
+    logs.identify(1, "fresh")
+    found = read_meta_properties(disk, "/a")
+    assert found is not None
+    assert found.cluster_id == "fresh"
+    assert logs.directories[0].id == found.directory_id
+
+
+# Logs
+
+
+def test_new_logs_go_where_the_fewest_are() -> None:
+    logs = open_dirs(MemoryDisk())
+    paths = [logs.create(TopicPartition("t", i), TOPIC_ID, settings()).path for i in range(4)]
+    assert paths == ["/a/t-0", "/b/t-1", "/a/t-2", "/b/t-3"]
+    assert logs.create(TopicPartition("t", 4), TOPIC_ID, settings(), "/b").path == "/b/t-4"
+    with pytest.raises(ApiError) as raised:
+        logs.create(TopicPartition("t", 5), TOPIC_ID, settings(), "/c")
+    assert raised.value.code == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def test_partition_metadata_is_kafkas() -> None:
+    disk = MemoryDisk()
+    open_dirs(disk, "/a").create(TP, TOPIC_ID, settings())
+    content = disk.read("/a/orders-0/partition.metadata")
+    assert content == b"version: 0\ntopic_id: " + id_text(TOPIC_ID).encode()
+    assert read_topic_id(disk, "/a/orders-0") == TOPIC_ID
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_logs_are_found_again(clean: bool) -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk)
+    for tp in (TP, OTHER):
+        log = logs.create(tp, TOPIC_ID, settings())
+        append(log, batch(b"a", b"b"), epoch=3)
+    logs.close(clean=clean, high_watermarks={TP: 2, OTHER: 1}, broker_epoch=42)
+    logs = open_dirs(disk)
+    assert {log.tp: (log.end, log.topic_id, log.latest_epoch) for log in logs.all()} == {
+        TP: (2, TOPIC_ID, 3),
+        OTHER: (2, TOPIC_ID, 3),
+    }
+    first = logs.directories[0]
+    assert first.was_clean is clean
+    assert first.broker_epoch_at_stop == (42 if clean else -1)
+    assert logs.high_watermarks == ({TP: 2, OTHER: 1} if clean else {})
+    assert not disk.exists("/a/.kafka_cleanshutdown")
+
+
+def test_the_marker_of_a_clean_stop_is_kafkas() -> None:
+    disk = MemoryDisk()
+    open_dirs(disk).close(clean=True, broker_epoch=42)
+    assert disk.read("/a/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
+
+
+def test_a_start_in_the_middle_of_a_segment_is_remembered() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings())
+    append(log, batch(b"a"))
+    append(log, batch(b"b"))
+    log.delete_records_before(1)
+    flush(log)
+    logs.checkpoint_job({TP: 2}).run()
+    assert disk.read("/a/log-start-offset-checkpoint") == b"0\n1\norders 0 1\n"
+    assert disk.read("/a/recovery-point-offset-checkpoint") == b"0\n1\norders 0 2\n"
+    assert disk.read("/a/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
+    logs.close(clean=False)
+    found = open_dirs(disk, "/a").get(TP)
+    assert found is not None
+    assert contents(found) == [(1, b"b")]
+
+
+def test_truncation_lowers_the_recovery_point_on_disk_at_once() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings())
+    for _ in range(4):
+        append(log, batch(b"a"))
+    flush(log)
+    logs.checkpoint_job().run()
+    log.truncate_to(2)
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
+
+
+def test_a_broken_checkpoint_makes_more_be_checked_and_is_said() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    append(logs.create(TP, TOPIC_ID, settings()), batch(b"a"))
+    logs.close(clean=False)
+    disk.write_atomically("/a/recovery-point-offset-checkpoint", b"garbage")
+    logs = open_dirs(disk, "/a")
+    found = logs.get(TP)
+    assert found is not None
+    assert (found.end, found.recovery_point) == (1, 0)
+    assert len(logs.directories[0].notes) == 1
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings())
+    append(log, batch(b"a"))
+    read = log.read(0, bytes_max=100, upto=1)
+    job = logs.delete(TP)
+    assert logs.get(TP) is None
+    assert not disk.exists("/a/orders-0")
+    assert disk.exists(f"{job.path}/00000000000000000000.log")
+    assert logs.create(TP, new_id(), settings()).end == 0
+    job.run()
+    assert not disk.exists(job.path)
+    assert read.slice is not None
+    assert len(read.slice.read()) == read.size
+
+
+def test_a_deletion_that_a_stop_interrupted_is_finished() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    logs.create(TP, TOPIC_ID, settings())
+    path = logs.delete(TP).path
+    logs.close(clean=True)
+    logs = open_dirs(disk, "/a")
+    assert logs.all() == []
+    assert [job.path for job in logs.deletions] == [path]
+
+
+def test_a_stray_log_is_kept_aside() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    logs.create(TP, TOPIC_ID, settings())
+    path = logs.set_aside(TP)
+    assert path.endswith("-stray")
+    logs.close(clean=True)
+    assert open_dirs(disk, "/a").all() == []
+    assert disk.exists(path)
+
+
+def test_a_log_moves_to_another_directory() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk)
+    log = logs.create(TP, TOPIC_ID, settings())
+    append(log, batch(b"a"), epoch=2)
+    future = logs.start_move(TP, "/b")
+    assert logs.get(TP) is log
+    assert logs.future(TP) is future
+    read = log.read(0, bytes_max=1000, upto=1).slice
+    assert read is not None
+    future.append_as_follower(read.read(), now_ms=NOW)
+    assert logs.finish_move(TP) is future
+    assert logs.get(TP) is future
+    assert future.path == "/b/orders-0"
+    append(future, batch(b"b"), epoch=2)
+    logs.close(clean=True)
+    found = open_dirs(disk).get(TP)
+    assert found is not None
+    assert (found.path, contents(found)) == ("/b/orders-0", [(0, b"a"), (1, b"b")])
+
+
+def test_the_same_log_in_two_directories_is_refused() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    logs.create(TP, TOPIC_ID, settings())
+    logs.close(clean=True)
+    logs = open_dirs(disk, "/b")
+    logs.create(TP, TOPIC_ID, settings())
+    logs.close(clean=True)
+    with pytest.raises(DirectoryRefused, match="both"):
+        open_dirs(disk, "/a", "/b")
+
+
+def test_the_metadata_log_is_the_quorums() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    tp = TopicPartition(METADATA_TOPIC, 0)
+    log = logs.open_log(tp, TOPIC_ID, settings())
+    append(log, batch(b"a"))
+    log.close(clean=True)
+    logs.close(clean=True)
+    logs = open_dirs(disk, "/a")
+    assert logs.all() == []
+    assert logs.open_log(tp, TOPIC_ID, settings()).end == 1
+
+
+def test_a_log_found_without_an_id_can_be_given_one() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    logs.create(TP, TOPIC_ID, settings())
+    logs.close(clean=False)
+    disk.write_atomically("/a/orders-0/partition.metadata", b"")
+    logs = open_dirs(disk, "/a")
+    found = logs.get(TP)
+    assert found is not None
+    assert found.topic_id == ZERO_ID
+    logs.assign_topic_id(TP, TOPIC_ID)
+    assert read_topic_id(disk, "/a/orders-0") == TOPIC_ID
+
+
+def test_a_failed_directory_takes_its_logs_with_it() -> None:
+    logs = open_dirs(MemoryDisk())
+    logs.create(TP, TOPIC_ID, settings(), "/a")
+    logs.create(OTHER, TOPIC_ID, settings(), "/b")
+    with pytest.raises(ApiError), logs.disk_errors("/a"):
+        raise OSError(5, "Input/output error")
+    assert logs.drop_offline() == [TP]
+    assert [log.tp for log in logs.all()] == [OTHER]
+    assert logs.create(TP, TOPIC_ID, settings()).path == "/b/orders-0"
+
+
+# Looking at the files
+
+
+def test_everything_written_is_dumped_and_in_order() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings(index_interval_bytes=0))
+    for value in (b"a", b"b", b"c"):
+        append(log, batch(value, producer_id=5, producer_epoch=0, base_sequence=log.end))
+    logs.close(clean=True)
+    rows = list(dump(disk, "/a", records=True))
+    assert [row["value"] for row in rows if "value" in row] == [b"a", b"b", b"c"]
+    assert [row["base_offset"] for row in rows if "base_offset" in row] == [0, 1, 2]
+    assert [row["last_sequence"] for row in rows if "last_sequence" in row] == [2]
+    assert [row["topic_id"] for row in rows if "topic_id" in row] == [id_text(TOPIC_ID)]
+    assert list(verify(disk, "/a")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "position"),
+    [(".log", 100), (".index", 3), (".timeindex", 5), (".snapshot", 12)],
+)
+def test_damage_is_found(file: str, position: int) -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings(index_interval_bytes=0))
+    for value in (b"a", b"b", b"c"):
+        append(log, batch(value, producer_id=5, producer_epoch=0, base_sequence=log.end))
+    logs.close(clean=True)
+    name = next(name for name in disk.list("/a/orders-0") if name.endswith(file))
+    handle = disk.open(f"/a/orders-0/{name}")
+    byte = handle.pread(1, position)[0]
+    handle.pwrite(bytes([byte ^ 0x10]), position)
+    handle.close()
+    found = list(verify(disk, "/a/orders-0"))
+    assert found
+    assert found[0].path == f"/a/orders-0/{name}"

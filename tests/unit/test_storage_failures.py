@@ -1,0 +1,119 @@
+"""Disks that are full or fail."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.storage import Log, StorageFailed
+from headwater.testing.sim.disk import SimDisk
+from tests.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
+
+
+class Clock:
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return NOW
+
+
+def sim_disk(capacity_bytes: int = 1 << 20) -> SimDisk:
+    clock: Any = Clock()
+    return SimDisk(clock, Random(1), capacity_bytes)
+
+
+def fill(log: Log) -> int:
+    """Appends until the disk is full; says how many batches it took."""
+    for count in range(1000):
+        try:
+            append(log, batch(b"x" * 100))
+        except ApiError as refusal:
+            if refusal.code is ErrorCode.KAFKA_STORAGE_ERROR and log.health.is_online:
+                return count
+            raise
+    raise AssertionError("the disk was never full")
+
+
+def test_a_full_disk_refuses_appends_and_nothing_else() -> None:
+    disk = sim_disk(20_000)
+    log = open_log(disk)
+    count = fill(log)
+    assert count > 50
+    assert log.health.is_online
+    assert log.end == count
+    assert len(contents(log)) == count
+    assert log.offset_for_time(NOW) == (NOW, 0, 0)
+
+
+def test_room_made_again_is_used_again() -> None:
+    disk = sim_disk(20_000)
+    log = open_log(disk, config=settings(segment_bytes=3000, retention_bytes=5000))
+    fill(log)
+    for retired in log.retire(NOW, log.end):
+        retired.delete()
+    end = log.end
+    assert append(log, batch(b"again")) == end
+
+
+def test_a_full_disk_refuses_a_roll_and_the_log_stays_whole() -> None:
+    disk = sim_disk(20_000)
+    log = open_log(disk, config=settings(segment_bytes=1000))
+    count = fill(log)
+    assert [offset for offset, _ in contents(log)] == list(range(count))
+    disk.capacity_bytes = 1 << 20
+    log = reopen(disk, log, clean=False)
+    assert log.reports == []
+    assert log.end == count
+
+
+def test_a_refused_idempotent_batch_may_come_again() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(9, 0))
+    disk.capacity_bytes = disk.used_bytes
+    with pytest.raises(ApiError):
+        append(log, sent(9, 1))
+    disk.capacity_bytes = 1 << 20
+    assert append(log, sent(9, 1)) == 1
+
+
+def test_any_other_write_error_takes_the_directory_offline() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.faults.error_on_call["write"] = 1
+    with pytest.raises(StorageFailed) as raised:
+        append(log, batch(b"b"))
+    assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.health.is_online
+    with pytest.raises(StorageFailed):
+        append(log, batch(b"c"))
+    assert log.end == 1
+
+
+def test_a_failed_sync_is_not_tried_again() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    job = log.flush_job()
+    assert job is not None
+    disk.faults.error_on_call["sync"] = 1
+    with pytest.raises(StorageFailed):
+        job.run()
+    assert log.recovery_point == 0
+    with pytest.raises(StorageFailed):
+        job.run()
+    assert not log.health.is_online
+
+
+def test_a_log_of_a_failed_directory_can_be_closed() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    flush(log)
+    log.health.failure = "broken"
+    log.close(clean=True)
