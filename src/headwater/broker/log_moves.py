@@ -45,14 +45,14 @@ class LogMoves:
             self._cancel(tp)
             log_dirs.cancel_move(tp)
         if log_dirs.directory_of(partition.log) is not directory:
-            log_dirs.start_move(tp, directory.path)
-            self._go(partition)
+            self._go(partition, log_dirs.start_move(tp, directory.path))
 
     def resume(self, partitions: Partitions) -> None:
         """Goes on with the moves that the last run did not end."""
         for partition in partitions.all():
-            if self._log_dirs.future(partition.tp) is not None:
-                self._go(partition)
+            future = self._log_dirs.future(partition.tp)
+            if future is not None:
+                self._go(partition, future)
 
     def stop(self) -> None:
         for tp in tuple(self._tasks):
@@ -63,8 +63,8 @@ class LogMoves:
         if task is not None:
             task.cancel()
 
-    def _go(self, partition: Partition) -> None:
-        task = asyncio.ensure_future(self._run(partition))
+    def _go(self, partition: Partition, future: Log) -> None:
+        task = asyncio.ensure_future(self._run(partition, future))
         self._tasks[partition.tp] = task
         task.add_done_callback(lambda done: self._done(partition.tp, done))
 
@@ -74,10 +74,8 @@ class LogMoves:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._lines.failure(f"the move of {tp} failed", error)
 
-    async def _run(self, partition: Partition) -> None:
+    async def _run(self, partition: Partition, future: Log) -> None:
         tp, log_dirs = partition.tp, self._log_dirs
-        future = log_dirs.future(tp)
-        assert future is not None
         is_flushed = False
         try:
             while log_dirs.future(tp) is future and log_dirs.get(tp) is partition.log:
