@@ -95,7 +95,6 @@ def test_a_path_that_is_not_there_is_named(
 
 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_word(partition: Path) -> None:
-
     command = f"{HEADWATER} log dump --records {' '.join([str(partition)] * 500)} | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -80,6 +80,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
 
     from headwater.broker.formatting import FormatRefused
     from headwater.broker.node import Node
+    from headwater.errors import ApiError
     from headwater.storage.directory import DirectoryRefused
 
     loop = asyncio.get_running_loop()
@@ -103,7 +104,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
         await starting
     except asyncio.CancelledError:
         return 0
-    except (OSError, FormatRefused, DirectoryRefused) as error:
+    except (OSError, ApiError, FormatRefused, DirectoryRefused) as error:
         raise _explained(error) from error
     _say_ready(config, node)
     gc.freeze()
@@ -165,6 +166,11 @@ def _explained(error: Exception) -> CommandError:
         return CommandError(
             f"{error.filename}: {reason}",
             then="choose a directory with --data DIR or a port above 1023 with --listen HOST:PORT",
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CommandError(
+            f"the disk is too full to start: {reason}",
+            then="a start needs some kilobytes for its own files; free them and start it again",
         )
     what = f"{error.filename}: {reason}" if error.filename else reason
     return CommandError(what)
