@@ -8,6 +8,7 @@ into `Workers`, except at start and at stop. Failures are `OSError`, as Python r
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -320,6 +321,7 @@ class SystemDisk:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise BlockingIOError(holder) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{owner} (process {os.getpid()})".encode(), 0)
+        with contextlib.suppress(OSError):  # the name is for people; a full disk may have no room
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{owner} (process {os.getpid()})".encode(), 0)
         return _SystemLock(fd)

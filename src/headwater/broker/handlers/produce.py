@@ -97,7 +97,7 @@ def handle(
                 failed = True
                 if partition is not None:
                     refusal = _framing_refusal(records, context.version) or refusal
-                _refuse(broker, result, name, partition, refusal)
+                _refuse(broker, context, result, name, partition, refusal)
                 continue
             result.base_offset = appended.base_offset
             result.log_append_time_ms = appended.log_append_time
@@ -203,6 +203,7 @@ def _partition(
 
 def _refuse(
     broker: Broker,
+    context: Context,
     result: PartitionProduceResponse,
     name: str | None,
     partition: Partition | None,
@@ -219,7 +220,8 @@ def _refuse(
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
             for at, why in refusal.record_errors
         ]
-    if refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
+    not_leader = refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if not_leader and name is not None and context.version >= 10:
         leader = broker.partitions.leader_hint(name, result.index)
         if leader is not None:
             result.current_leader = LeaderIdAndEpoch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -61,6 +62,14 @@ class _Lines(Log):
         self.bugs.append(f"{what}: {error!r}")
 
 
+class NoRoom(Exception):
+    """The disk is full, and the node says so instead of starting."""
+
+
+def _is_no_room(error: Exception) -> bool:
+    return getattr(error, "errno", None) == errno.ENOSPC or "full" in str(error)
+
+
 class Cluster:
     def __init__(self, world: World, judge: Judge, settings: dict[str, str]) -> None:
         self.world = world
@@ -116,9 +125,9 @@ class Cluster:
                 await asyncio.shield(self._serving)
         except TimeoutError:
             raise self.judge.fail("the node did not start in time") from None
-        except OSError:
-            raise
         except Exception as error:
+            if self.machine.disk.is_tight and _is_no_room(error):
+                raise NoRoom from error
             raise self.judge.fail(f"the node did not start: {error!r}") from error
         self.starts += 1
         self.world.note("node started")

@@ -11,6 +11,7 @@ and are never written.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass, field
@@ -246,6 +247,11 @@ class SimDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         self.used_bytes += count
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether there is too little room for anybody to work with."""
+        return self.capacity_bytes - self.used_bytes < 100_000
+
     def wait(self) -> None:
         if self.faults.sync_seconds_max:
             self.waited_seconds += self.random.random() * self.faults.sync_seconds_max
@@ -434,8 +440,9 @@ class SimDisk:
         file = self.open(path, create=True)
         if path in self.locks:
             raise BlockingIOError(self.locks[path])
-        file.truncate(0)
-        file.pwrite(owner.encode(), 0)
+        with contextlib.suppress(OSError):
+            file.truncate(0)
+            file.pwrite(owner.encode(), 0)
         self.locks[path] = owner
         return _SimLock(self, path)
 

@@ -7,7 +7,6 @@ everything goes wrong at once seldom gets far enough to do harm.
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import Any
 
 from headwater.testing.sim.actors import Administrator, Consumer, Producer, Values
 from headwater.testing.sim.client import Unknown
-from headwater.testing.sim.cluster import Cluster
+from headwater.testing.sim.cluster import Cluster, NoRoom
 from headwater.testing.sim.judge import Judge
 from headwater.testing.sim.loop import SimTask, Stuck
 from headwater.testing.sim.violation import Violation
@@ -238,9 +237,7 @@ class History:
             try:
                 await cluster.start()
                 break
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise self.judge.fail(f"the node did not start: {error!r}") from error
+            except NoRoom:
                 self.world.happened("full disk refuses a start")
                 self.world.note("start refused, the disk is full")
                 cluster.machine.disk.capacity_bytes = self._capacity_bytes
