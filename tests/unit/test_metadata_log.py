@@ -407,3 +407,25 @@ def test_old_snapshots_go_when_they_are_too_large_and_the_last_one_stays() -> No
         assert len(node.metadata.image.topics) == 12
 
     run(test)
+
+
+def test_a_full_disk_does_not_hold_up_the_stop() -> None:
+    async def test() -> None:
+        node = await started()
+        node.workers.held = True
+        asked = asyncio.ensure_future(node.create("a"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        stopping = asyncio.ensure_future(node.metadata.close())
+        await asyncio.sleep(0)
+        for _ in range(2):  # the sync that was under way, and the last one
+            ((_, future),) = node.workers.waiting
+            node.workers.waiting.clear()
+            future.set_exception(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "full"))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await stopping
+        assert not asked.done(), "nobody was told that the topic is there"
+        asked.cancel()
+
+    run(test)

@@ -84,6 +84,7 @@ class MetadataLog:
         self._flushing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
         self._failure: StorageFailed | None = None
+        self._closing = False
         self._log: Log
         self._snapshots: MetadataSnapshots
         self.raft: Raft
@@ -223,15 +224,20 @@ class MetadataLog:
             await self.committed(self._log.end)
 
     async def close(self) -> None:
+        """What cannot be synced now (the disk is full) was never answered and may be lost."""
+        self._closing = True
         for task in (self._flushing, self._snapshotting):
             if task is not None:
                 await asyncio.wait([task])
-        if self._failure is None:
-            job = self._log.flush_job()
-            if job is not None:
+        clean = self._failure is None
+        job = self._log.flush_job() if clean else None
+        if job is not None:
+            try:
                 await self._host.workers.run(job.run)
                 self._log.flushed(job)
-        self._log.close(clean=self._failure is None)
+            except ApiError:
+                clean = False
+        self._log.close(clean=clean)
 
     # Appending
 
@@ -280,6 +286,8 @@ class MetadataLog:
                     raise
                 except ApiError:  # the disk is full: whoever waits does so until there is room
                     self._log.not_flushed(job)
+                    if self._closing:
+                        return
                     await asyncio.sleep(_FULL_DISK_SECONDS)
                     continue
                 self._log.flushed(job)
@@ -307,7 +315,8 @@ class MetadataLog:
             data = encode_state(
                 ready.vote, kraft_version=self._kraft_version, voters=self.raft.voters.voters
             )
-            self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
+            with self._log.health.errors():
+                self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
         if ready.leader_change is not None:
             self._begin_epoch(ready.leader_change)
         assert not ready.messages, "other voters are reached by the network driver"
