@@ -160,6 +160,14 @@ def stamp(
     return max_timestamp
 
 
+def only_batch(data: Buffer, size: int, tp: TopicPartition) -> memoryview:
+    """The first batch of `data`, if what follows it is not another one."""
+    view = memoryview(data).cast("B")
+    if _core.scan(view[size:], check_crc=False)[0]:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{tp}: expected one record batch, not several")
+    return view[:size]
+
+
 def recompress(data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition) -> Buffer:
     """The batch under the topic's codec."""
     assert rules.codec is not None

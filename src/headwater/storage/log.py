@@ -15,23 +15,22 @@ from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Disk, FileSlice
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
-from headwater.storage import appends, names, recovery, retention, search
+from headwater.storage import appends, names, own_appends, recovery, retention, search
 from headwater.storage.appends import Appended, AppendRules, Origin
 from headwater.storage.failures import Health
 from headwater.storage.flushing import FlushJob
+from headwater.storage.places import RecentPlaces
 from headwater.storage.producers import SentBatch, increment_sequence
 from headwater.storage.replay import note_batch
 from headwater.storage.retention import Reason, RetiredSegment
 from headwater.storage.search import TimestampedOffset
 from headwater.storage.segment import Segment, segment_at
 from headwater.storage.txn_index import AbortedTransaction
+from headwater.storage.unsynced import Unsynced
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# How many of the last batches are remembered with their places: readers at the end of a log ask
-# for the offset after a batch that was just appended, and find it here without a search.
-_RECENT_BATCHES = 256
 _RELATIVE_MAX = 2**31 - 1
 
 
@@ -48,17 +47,15 @@ class LogSlice(NamedTuple):
 class Log:
     __slots__ = (
         "_config",
-        "_dirty_folders",
         "_disk",
-        "_older",
         "_on_truncated",
-        "_pending_paths",
         "_producer_expiration_ms",
         "_recent",
         "_rules",
         "_segments",
         "_snapshots",
         "_truncations",
+        "_unsynced",
         "_upto",
         "end",
         "epochs",
@@ -106,10 +103,8 @@ class Log:
         self._producer_expiration_ms = producer_expiration_ms
         self._on_truncated = on_truncated
         self._truncations = 0
-        self._pending_paths: list[str] = []  # indexes and snapshots that no flush has seen
-        self._dirty_folders: list[str] = []
-        self._recent: dict[int, int] = {}  # base offset -> position in the active segment
-        self._older: dict[int, int] = {}  # the generation before
+        self._unsynced = Unsynced(disk)
+        self._recent = RecentPlaces()
         self._upto = (-1, 0, 0)  # the last bound asked for: offset, its segment's base, position
         self.config = config
 
@@ -165,11 +160,13 @@ class Log:
 
     def _cover_all(self) -> None:
         """Nobody knows what the last run made durable: the next flush must do it all again."""
-        self._dirty_folders += [self.path, self.path.rpartition("/")[0]]
+        self._unsynced.add_folder(self.path)
+        self._unsynced.add_folder(self.path.rpartition("/")[0])
         for segment in self._segments[segment_at(self._segments, self.recovery_point) : -1]:
             self._cover_indexes(segment)
-        self._pending_paths += [self._snapshots.path(offset) for offset in self._snapshots.offsets]
-        self._pending_paths.append(f"{self.path}/{names.PARTITION_METADATA}")
+        for offset in self._snapshots.offsets:
+            self.cover(self._snapshots.path(offset))
+        self.cover(f"{self.path}/{names.PARTITION_METADATA}")
 
     @property
     def config(self) -> TopicConfig:
@@ -195,7 +192,7 @@ class Log:
         rules = self._rules
         batch = appends.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
         if batch.size != len(memoryview(data)):
-            data = self._only_batch(data, batch.size)
+            data = appends.only_batch(data, batch.size, self.tp)
         end = self.end
         producer_id = batch.producer_id
         first_sequence = last_sequence = -1
@@ -241,74 +238,29 @@ class Log:
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended:
         """Appends batches as their leader stored them. A batch cut short at the end is left out:
         the next fetch brings it whole."""
-        batches = self._whole_batches(data)
+        batches = own_appends.whole_batches(data, self.tp)
         if not batches:
             return Appended(self.end, self.end - 1, NO_TIMESTAMP, self.start, False, 0)
         return self._append_stamped(data, batches, now_ms=now_ms)
 
     def _append_own(self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin) -> Appended:
-        """What the broker itself writes: coordinators' records and markers, the metadata log."""
-        rules = self._rules
-        batches = self._whole_batches(data)
-        if not batches:
-            raise ApiError(ErrorCode.INVALID_RECORD, f"Append to {self.tp} has no record batch")
-        for batch in batches:
-            if batch.size > rules.max_message_bytes:
-                raise ApiError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"The record batch size in the append to {self.tp} is {batch.size} bytes which "
-                    f"exceeds the maximum configured value of {rules.max_message_bytes}.",
-                )
         if origin is Origin.RAFT:
-            for batch in batches:
-                if batch.leader_epoch != epoch:
-                    raise ApiError(
-                        ErrorCode.INVALID_RECORD,
-                        f"Batch at {batch.base_offset} of {self.tp} has epoch "
-                        f"{batch.leader_epoch}, its leader {epoch}",
-                    )
-            return self._append_stamped(data, batches, now_ms=now_ms)
+            own_appends.check_raft(data, self._rules, self.tp, epoch)
+            return self.append_as_follower(data, now_ms=now_ms)
         assert origin is Origin.COORDINATOR, f"{origin} does not lead"
-        own = bytearray(data)
-        offset = self.end
-        for batch in batches:
-            view = memoryview(own)[batch.position : batch.position + batch.size]
-            checked = appends.check_produced(view, rules, self.tp, now_ms=now_ms, from_client=False)
-            self._check_producer(checked, view, offset)
-            appends.stamp(view, checked, rules, base_offset=offset, epoch=epoch, now_ms=now_ms)
-            offset += checked.last_offset_delta + 1
-        appended = self._append_stamped(own, self._whole_batches(own), now_ms=now_ms)
-        if not rules.log_append_time:
-            return appended
-        return appended._replace(log_append_time=now_ms)
-
-    def _check_producer(self, batch: _core.Batch, view: memoryview, offset: int) -> None:
-        if batch.producer_id < 0:
-            return
-        if not batch.is_control:
-            self.producers.check(batch, offset, sequenced=False)
-            return
-        found = appends.read_marker(view)
-        if found is not None:
-            self.producers.check_marker(batch, offset, found[0])
-
-    def _whole_batches(self, data: Buffer) -> list[_core.Batch]:
-        batches, _, reason = _core.scan(data)
-        if reason is not None and reason != "truncated":
-            raise ApiError(
-                ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt ({reason}) in partition {self.tp}"
-            )
-        return batches
-
-    def _only_batch(self, data: Buffer, size: int) -> memoryview:
-        """The first batch, if what follows is not another one."""
-        view = memoryview(data).cast("B")
-        if _core.scan(view[size:], check_crc=False)[0]:
-            raise ApiError(
-                ErrorCode.INVALID_RECORD,
-                f"Append to {self.tp} must contain exactly one record batch",
-            )
-        return view[:size]
+        own = own_appends.stamp_coordinators(
+            data,
+            self._rules,
+            self.tp,
+            self.producers,
+            base_offset=self.end,
+            epoch=epoch,
+            now_ms=now_ms,
+        )
+        appended = self.append_as_follower(own, now_ms=now_ms)
+        if self._rules.log_append_time:
+            return appended._replace(log_append_time=now_ms)
+        return appended
 
     def _append_stamped(self, data: Buffer, batches: list[_core.Batch], *, now_ms: int) -> Appended:
         """Appends batches that have their offsets and epochs."""
@@ -317,8 +269,8 @@ class Log:
             if batch.base_offset < expected:
                 raise ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"Unexpected offset in append to {self.tp}: {batch.base_offset} is less than "
-                    f"the next offset {expected}",
+                    f"{self.tp}: a batch begins at {batch.base_offset}, the next offset is "
+                    f"{expected}",
                 )
             expected = batch.last_offset + 1
         view = memoryview(data).cast("B")
@@ -397,11 +349,7 @@ class Log:
         segment.appended(
             position, size, last_offset, max_timestamp, self._rules.index_interval_bytes
         )
-        recent = self._recent
-        if len(recent) >= _RECENT_BATCHES:
-            self._older = recent
-            self._recent = recent = {}
-        recent[base_offset] = position
+        self._recent.add(base_offset, position)
         self.end = last_offset + 1
         self.size += size
         if epoch != self.epochs.latest and epoch >= 0:
@@ -419,12 +367,11 @@ class Log:
         if active.base == base:
             assert active.size == 0, f"segment {base} of {self.tp} is there already"
             return active
-        if self._dirty_folders:
-            # Were the new name kept by a crash and an older one lost, nobody could tell that the
-            # log had begun earlier. After each roll a flush is due, so this seldom has to wait.
-            self._sync_folders()
+        # Were the new name kept by a crash and an older one lost, nobody could tell that the log
+        # had begun earlier. After each roll a flush is due, so this seldom has to wait.
+        self._unsynced.sync_folders()
         # Even if the disk refuses it: names that were made and taken away again must not come back.
-        self._note_new_file()
+        self._unsynced.add_folder(self.path)
         active.seal()
         segment = Segment.create(
             self._disk,
@@ -439,7 +386,7 @@ class Log:
             for path in self._segments.pop().rename(names.DELETED):
                 self._disk.remove(path)
         self._segments.append(segment)
-        self._recent, self._older = {}, {}
+        self._recent.clear()
         self.producers.end = base
         self._take_snapshot()
         return segment
@@ -447,19 +394,11 @@ class Log:
     def _take_snapshot(self) -> None:
         written = self._snapshots.save(self.producers)
         if written is not None:
-            self._pending_paths.append(written)
-
-    def _sync_folders(self) -> None:
-        for folder in self._dirty_folders:
-            self._disk.sync_dir(folder)
-        self._dirty_folders.clear()
+            self.cover(written)
 
     def _cover_indexes(self, segment: Segment) -> None:
-        self._pending_paths += [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
-
-    def _note_new_file(self) -> None:
-        if self.path not in self._dirty_folders:
-            self._dirty_folders.append(self.path)
+        for suffix in names.SEGMENT_SUFFIXES[1:]:
+            self.cover(segment.path(suffix))
 
     # Reading.
 
@@ -483,9 +422,7 @@ class Log:
                 segment = segments[place]
                 position = -1
                 if place == len(segments) - 1:
-                    position = self._recent.get(offset, -1)
-                    if position < 0:
-                        position = self._older.get(offset, -1)
+                    position = self._recent.get(offset)
                 if position < 0:
                     found = segment.locate(offset)
                     if found is not None:
@@ -523,7 +460,7 @@ class Log:
             return position
         position = -1
         if place + 1 == len(self._segments):
-            position = self._recent.get(upto, self._older.get(upto, -1))
+            position = self._recent.get(upto)
         if position < 0:
             found = segment.locate(upto)
             position = found[0] if found else segment.size
@@ -561,8 +498,7 @@ class Log:
     def _out_of_range(self, offset: int) -> ApiError:
         return ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"Received request for offset {offset} for partition {self.tp}, but we only have log "
-            f"segments in the range {self.start} to {self.end}.",
+            f"{self.tp} has offsets {self.start} to {self.end}, not {offset}",
         )
 
     # Epochs and transactions.
@@ -622,7 +558,7 @@ class Log:
                 self._roll(self.end, now_ms)
                 # A crash that kept the removals but lost the new name would leave no segment to
                 # say where the log ends.
-                self._sync_folders()
+                self._unsynced.sync_folders()
             retired = [self._retire(segment, reason) for segment, reason in chosen]
             del self._segments[: len(chosen)]
             self.size = sum(segment.size for segment in self._segments)
@@ -657,7 +593,7 @@ class Log:
                 retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
             created_ms = self.last_flush_ms
             self._segments.append(Segment.create(self._disk, self.path, offset, now_ms=created_ms))
-            self._note_new_file()
+            self._unsynced.add_folder(self.path)
             self._reset_ends(offset if log_start is None else log_start, offset)
             self.epochs.clear()
             self._snapshots.drop(lambda _: True)
@@ -670,8 +606,8 @@ class Log:
         """What was cut must not come back behind what is appended next, nor may a recovery point
         above the new end leave that unchecked. Truncation is rare enough to wait for it."""
         self._segments[-1].file.sync()
-        self._note_new_file()
-        self._sync_folders()
+        self._unsynced.add_folder(self.path)
+        self._unsynced.sync_folders()
         if self._on_truncated is not None:
             self._on_truncated()
 
@@ -680,7 +616,7 @@ class Log:
         self.size = sum(segment.size for segment in self._segments)
         self.recovery_point = min(self.recovery_point, end)
         self._truncations += 1
-        self._recent, self._older = {}, {}
+        self._recent.clear()
         self._upto = (-1, 0, 0)
 
     def _reload_producers(self, end: int) -> None:
@@ -711,29 +647,26 @@ class Log:
         """What makes all below `upto` (the end of the log, if not given) durable, or None if it
         already is. Segments from `upto` on are left alone."""
         upto = self.end if upto is None else min(upto, self.end)
-        if upto <= self.recovery_point and not self._dirty_folders and not self._pending_paths:
+        if upto <= self.recovery_point and not self._unsynced:
             return None
         place = segment_at(self._segments, self.recovery_point)
         files = [s.file for s in self._segments[place:] if s.base < upto and s.size]
         epochs = self.epochs.take_unsaved(upto)
-        job = FlushJob(
+        paths, folders = self._unsynced.take()
+        return FlushJob(
             disk=self._disk,
             health=self.health,
             upto=upto,
             truncations=self._truncations,
             files=tuple(files),
-            paths=tuple(self._pending_paths),
+            paths=paths,
             epochs=None if epochs is None else (self._epochs_path, epochs),
-            folders=tuple(self._dirty_folders),
+            folders=folders,
         )
-        self._pending_paths.clear()
-        self._dirty_folders.clear()
-        return job
 
     def not_flushed(self, job: FlushJob) -> None:
         """The job has failed, as it does on a full disk: the next one has its work too."""
-        self._pending_paths[:0] = job.paths
-        self._dirty_folders[:0] = job.folders
+        self._unsynced.give_back(job)
         if job.epochs is not None:
             self.epochs.not_saved()
 
@@ -768,17 +701,16 @@ class Log:
 
     def cover(self, path: str) -> None:
         """Lets the next flush job make this file durable too."""
-        self._pending_paths.append(path)
+        self._unsynced.add_file(path)
 
     def move_to(self, path: str) -> None:
         """Renames the directory of the log."""
         self._disk.rename(self.path, path)
-        old, self.path = self.path, path
+        self._unsynced.move(self.path, path)
+        self.path = path
         self._snapshots.folder = path
         for segment in self._segments:
             segment.move_to(path)
-        self._pending_paths = [path + p.removeprefix(old) for p in self._pending_paths]
-        self._dirty_folders = [path, path.rpartition("/")[0]]
 
     def expire_producers(self, now_ms: int) -> None:
         """Forgets producers that have been silent for longer than they are remembered."""
