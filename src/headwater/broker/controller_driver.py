@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from headwater.broker.metadata_log import MetadataLog
 from headwater.config import NodeConfig
+from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.controller import Controller, Decision
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
@@ -25,9 +26,6 @@ from headwater.protocol.messages.controller_registration import (
 )
 
 R = TypeVar("R")
-
-# How often the leader looks for partitions that unclean election may help.
-_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ControllerDriver:
@@ -78,7 +76,7 @@ class ControllerDriver:
                     name=at.name,
                     host=at.host or "localhost",
                     port=at.port,
-                    security_protocol=_SECURITY_PROTOCOLS.index(at.protocol),
+                    security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
                 )
                 for at in self._config.controller_listeners
             ],
