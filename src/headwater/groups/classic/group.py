@@ -1,0 +1,473 @@
+"""A classic group: its state, and how it goes from one generation to the next.
+
+The log knows a group only as it was when its leader last handed out assignments, when it last
+became empty, or when a static member was last replaced: `durable`, which nothing but `apply` sets.
+All else is soft. After a crash the last written generation lives again, and members that joined
+since find themselves unknown and join anew.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from headwater.errors import ErrorCode
+from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
+from headwater.groups.classic.roster import Member, Roster
+from headwater.groups.classic.subscription import subscribed_topics
+from headwater.groups.decision import ClientInfo, Token
+from headwater.groups.settings import GroupSettings
+from headwater.groups.timers import Timer, Timers
+from headwater.groups.turn import Turn
+from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from headwater.protocol.messages.sync_group import SyncGroupResponse
+from headwater.protocol.records.group_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+
+CONSUMER_PROTOCOL = "consumer"
+UNKNOWN_TIME = -1
+
+# How long to wait before looking again whether anybody has rejoined. Members may give 0.
+_RETRY_MS_MIN = 100
+
+
+class State(Enum):
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicGroup:
+    """One group. Requests come in by `joining` and `membership`; here is what they set going."""
+
+    def __init__(self, group_id: str, settings: GroupSettings, timers: Timers) -> None:
+        self.id = group_id
+        self.settings = settings
+        self.timers = timers
+        self.durable: GroupMetadataValue | None = None
+
+        self.state = State.EMPTY
+        self.previous_state = State.DEAD
+        self.state_since_ms = UNKNOWN_TIME
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.subscribed: frozenset[str] | None = None
+        self.roster = Roster()
+        # Members that were told their id and have not come back with it, each with its session.
+        self.pending: dict[str, Timer] = {}
+        # Requests that wait, by member: a JoinGroup with its version, a SyncGroup.
+        self.joins: dict[str, tuple[Token, int]] = {}
+        self.syncs: dict[str, Token] = {}
+        # Members of this generation whose SyncGroup has not come yet.
+        self.unsynced: set[str] = set()
+        self.member_came = False
+        self._join_timer = Timer(self._on_join_deadline)
+        self._sync_timer = Timer(self._on_sync_deadline)
+        # While the first members gather: the delay that runs, and what may follow it.
+        self._initial_delay_ms = 0
+        self._initial_left_ms = 0
+
+    # What is written
+
+    def record(self, turn: Turn) -> None:
+        """Writes the group as it is, with its members' assignments."""
+        turn.write(
+            GroupMetadataKey(group=self.id),
+            GroupMetadataValue(
+                protocol_type=self.protocol_type or "",
+                generation=self.generation,
+                protocol=self.protocol,
+                leader=self.roster.leader,
+                current_state_timestamp=self.state_since_ms,
+                members=[self._member_record(member) for member in self.roster],
+            ),
+        )
+
+    def _member_record(self, member: Member) -> MemberMetadata:
+        assert self.protocol is not None, "members are written with the protocol they agreed on"
+        return MemberMetadata(
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client.client_id,
+            client_host=member.client.host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(self.protocol),
+            assignment=member.assignment,
+        )
+
+    def apply(self, value: GroupMetadataValue) -> None:
+        self.durable = value
+
+    def restore(self) -> None:
+        """Becomes what the log says, with nobody waiting and no sessions running."""
+        value = self.durable
+        self.roster = Roster()
+        if value is None:
+            return
+        self.state = State.STABLE if value.members else State.EMPTY
+        self.state_since_ms = value.current_state_timestamp
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        for written in value.members:
+            timeout_ms = written.rebalance_timeout
+            member = self.new_member(
+                written.member_id,
+                written.group_instance_id,
+                ClientInfo(written.client_id, written.client_host),
+            )
+            member.session_timeout_ms = written.session_timeout
+            member.rebalance_timeout_ms = (
+                written.session_timeout if timeout_ms == -1 else timeout_ms
+            )
+            member.protocols = ((value.protocol or "", written.subscription),)
+            member.assignment = written.assignment
+            self.roster.add(member)
+        if value.leader in self.roster:
+            self.roster.leader = value.leader
+        self.subscribed = self._subscribed_topics()
+
+    # What others ask about it
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL
+
+    def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Whether a member that speaks these can be in one group with all others."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return self.protocol_type == protocol_type and self.roster.shares_protocol(protocols)
+
+    def is_subscribed(self, topic: str) -> bool:
+        if self.subscribed is None:
+            return self.uses_consumer_protocol  # it may be; nobody could read what it wants
+        return topic in self.subscribed
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
+    ) -> ErrorCode:
+        """Whether offsets may be committed by somebody who says this of themselves."""
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
+        if generation >= 0 or member_id or instance_id is not None:
+            code = self.roster.check(member_id, instance_id)
+            if code is not ErrorCode.NONE:
+                return code
+            if generation != self.generation:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not transactional and self.state is not State.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and self.state is State.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def on_commit(self, member_id: str, now: float) -> None:
+        """A commit shows that the member lives."""
+        if self.state in (State.STABLE, State.PREPARING_REBALANCE):
+            member = self.roster.get(member_id)
+            if member is not None:
+                self.renew(member, now)
+
+    def expires_from_ms(self, commit_ms: int) -> int | None:
+        """When the retention of an offset that was committed then began; None while it has not."""
+        if self.protocol_type is None:
+            return commit_ms
+        if self.state is State.EMPTY:
+            return commit_ms if self.state_since_ms == UNKNOWN_TIME else self.state_since_ms
+        if (
+            self.state is State.STABLE
+            and self.uses_consumer_protocol
+            and self.subscribed is not None
+        ):
+            return commit_ms
+        return None
+
+    # Members
+
+    def new_member(self, member_id: str, instance_id: str | None, client: ClientInfo) -> Member:
+        return Member(
+            id=member_id,
+            instance_id=instance_id,
+            client=client,
+            rebalance_timeout_ms=0,
+            session_timeout_ms=0,
+            protocols=(),
+            session=Timer(lambda turn: self._on_session_end(member_id, turn)),
+        )
+
+    def renew(self, member: Member, now: float) -> None:
+        self.timers.set(member.session, now + member.session_timeout_ms / 1000)
+
+    def add_pending(self, member_id: str, session_timeout_ms: int, now: float) -> None:
+        timer = Timer(lambda turn: self._on_pending_end(member_id, turn))
+        self.pending[member_id] = timer
+        self.timers.set(timer, now + session_timeout_ms / 1000)
+
+    def wait_join(self, member_id: str, token: Token, version: int, turn: Turn) -> None:
+        """Parks a JoinGroup. If one is parked already, its connection is most likely gone."""
+        before = self.joins.get(member_id)
+        if before is not None:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            turn.reply(before[0], join_refused(code, member_id, version=before[1]))
+        self.joins[member_id] = (token, version)
+
+    def answer_join(self, member_id: str, answer: JoinGroupResponse, turn: Turn) -> None:
+        waiting = self.joins.pop(member_id, None)
+        if waiting is not None:
+            turn.reply(waiting[0], answer)
+
+    def answer_sync(self, member_id: str, answer: SyncGroupResponse, turn: Turn) -> bool:
+        token = self.syncs.pop(member_id, None)
+        if token is not None:
+            turn.reply(token, answer)
+        return token is not None
+
+    def remove(self, member_id: str, turn: Turn) -> None:
+        """Takes somebody out, known or pending. What they wait for ends with UNKNOWN_MEMBER_ID, so
+        that they join anew if they still live."""
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id in self.joins:
+            version = self.joins[member_id][1]
+            self.answer_join(member_id, join_refused(unknown, version=version), turn)
+        self.answer_sync(member_id, sync_refused(unknown), turn)
+        member = self.roster.remove(member_id)
+        if member is not None:
+            member.session.cancel()
+        pending = self.pending.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+        self.unsynced.discard(member_id)
+
+    def fence(self, old: Member, code: ErrorCode, turn: Turn) -> None:
+        """Ends what a member waits for whose place is taken by another."""
+        if old.id in self.joins:
+            version = self.joins[old.id][1]
+            refused = join_refused(code, old.id, version=version, no_protocol=True)
+            self.answer_join(old.id, refused, turn)
+        self.answer_sync(old.id, sync_refused(code), turn)
+        old.session.cancel()
+
+    @property
+    def everybody_joined(self) -> bool:
+        return len(self.joins) == len(self.roster) and not self.pending
+
+    def members_for_leader(self) -> list[JoinGroupResponseMember]:
+        assert self.protocol is not None
+        return [
+            JoinGroupResponseMember(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata(self.protocol),
+            )
+            for member in self.roster
+        ]
+
+    def joined_answer(self, member_id: str, *, with_members: bool) -> JoinGroupResponse:
+        assert self.protocol is not None
+        return joined(
+            member_id=member_id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.roster.leader or "",
+            members=self.members_for_leader() if with_members else [],
+        )
+
+    # From one generation to the next
+
+    def rebalance(self, turn: Turn) -> None:
+        """Begins a rebalance, or ends the one that runs if it has waited for nothing else."""
+        if self.state is State.PREPARING_REBALANCE:
+            self.complete_if_joined(turn)
+        elif self.state is not State.DEAD:
+            self.prepare_rebalance(turn)
+
+    def prepare_rebalance(self, turn: Turn) -> None:
+        if self.state is State.COMPLETING_REBALANCE:
+            self._send_back_syncs(turn)
+        self.unsynced.clear()
+        self._sync_timer.cancel()
+        is_initial = self.state is State.EMPTY
+        self._move_to(State.PREPARING_REBALANCE, turn)
+        if is_initial:
+            # The first members of a group mostly start together; a short wait spares them one
+            # rebalance each.
+            self.member_came = False
+            delay_ms = self.settings.initial_rebalance_delay_ms
+            self._initial_delay_ms = delay_ms
+            self._initial_left_ms = max(self.roster.rebalance_timeout_ms() - delay_ms, 0)
+            self.timers.set(self._join_timer, turn.now + delay_ms / 1000)
+        elif self.everybody_joined:
+            self.complete_join(turn)
+        else:
+            timeout_ms = self.roster.rebalance_timeout_ms()
+            self.timers.set(self._join_timer, turn.now + timeout_ms / 1000)
+
+    def complete_if_joined(self, turn: Turn) -> None:
+        if (
+            self.state is State.PREPARING_REBALANCE
+            and self.previous_state is not State.EMPTY
+            and self.everybody_joined
+        ):
+            self.complete_join(turn)
+
+    def complete_join(self, turn: Turn) -> None:
+        """Closes the door: dynamic members that have not rejoined are out, the rest is the next
+        generation. Static ones keep their place until their session ends."""
+        self._join_timer.cancel()
+        for member in list(self.roster):
+            if member.id not in self.joins and member.instance_id is None:
+                self.remove(member.id, turn)
+        if len(self.roster) and not self._elect_leader():
+            timeout_ms = max(self.roster.rebalance_timeout_ms(), _RETRY_MS_MIN)
+            self.timers.set(self._join_timer, turn.now + timeout_ms / 1000)
+            return
+        self.generation += 1
+        self.unsynced.clear()
+        if not len(self.roster):
+            self.protocol = None
+            self.subscribed = self._subscribed_topics()
+            self._move_to(State.EMPTY, turn)
+            self.record(turn)
+            return
+        self.protocol = self.roster.vote()
+        self.subscribed = self._subscribed_topics()
+        self._move_to(State.COMPLETING_REBALANCE, turn)
+        for member in self.roster:
+            is_leader = member.id == self.roster.leader
+            if member.id in self.joins:
+                answer = self.joined_answer(member.id, with_members=is_leader)
+                self.answer_join(member.id, answer, turn)
+            self.renew(member, turn.now)
+            member.is_new = False
+            self.unsynced.add(member.id)
+        self.timers.set(self._sync_timer, turn.now + self.roster.rebalance_timeout_ms() / 1000)
+
+    def take_assignments(self, assignments: dict[str, bytes], turn: Turn) -> None:
+        """What the leader hands out; the group is stable with it. Who it forgot gets nothing."""
+        assert self.state is State.COMPLETING_REBALANCE
+        for member in self.roster:
+            member.assignment = assignments.get(member.id, b"")
+        self.record(turn)
+        self._move_to(State.STABLE, turn)
+        for member in self.roster:
+            answer = self.synced_answer(member)
+            if self.answer_sync(member.id, answer, turn):
+                self.renew(member, turn.now)
+
+    def synced_answer(self, member: Member) -> SyncGroupResponse:
+        return synced(
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            assignment=member.assignment,
+        )
+
+    def has_synced(self, member_id: str) -> None:
+        self.unsynced.discard(member_id)
+        if not self.unsynced:
+            self._sync_timer.cancel()
+
+    def close(self, turn: Turn | None) -> None:
+        """The group ends here: deleted, converted, or coordinated elsewhere from now on."""
+        self._move_to(State.DEAD, turn)
+        self._join_timer.cancel()
+        self._sync_timer.cancel()
+        for member in self.roster:
+            member.session.cancel()
+        for timer in self.pending.values():
+            timer.cancel()
+
+    def refuse_waiting(self, code: ErrorCode, turn: Turn) -> None:
+        """Answers everybody who waits with the same refusal."""
+        for member_id, (_, version) in list(self.joins.items()):
+            self.answer_join(member_id, join_refused(code, member_id, version=version), turn)
+        for member_id in list(self.syncs):
+            self.answer_sync(member_id, sync_refused(code), turn)
+
+    def _move_to(self, state: State, turn: Turn | None) -> None:
+        self.previous_state = self.state
+        self.state = state
+        if turn is not None:
+            self.state_since_ms = turn.now_ms
+
+    def _send_back_syncs(self, turn: Turn) -> None:
+        for member in self.roster:
+            member.assignment = b""
+            if self.answer_sync(member.id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), turn):
+                self.renew(member, turn.now)
+
+    def _elect_leader(self) -> bool:
+        """A leader that has rejoined; the old one stays if it did."""
+        if self.roster.leader in self.joins:
+            return True
+        rejoined = next((member.id for member in self.roster if member.id in self.joins), None)
+        if rejoined is None:
+            return False
+        self.roster.leader = rejoined
+        return True
+
+    def refresh_subscription(self) -> None:
+        self.subscribed = self._subscribed_topics()
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that its members want; None where that cannot be known."""
+        if not self.uses_consumer_protocol:
+            return None
+        if not len(self.roster):
+            return frozenset()
+        if self.protocol is None:
+            return None
+        return subscribed_topics(member.metadata(self.protocol) for member in self.roster)
+
+    # What time does to it
+
+    def _on_join_deadline(self, turn: Turn) -> None:
+        if self.state is not State.PREPARING_REBALANCE:
+            return
+        if self.previous_state is State.EMPTY and self.member_came and self._initial_left_ms:
+            self.member_came = False
+            left_ms = self._initial_left_ms
+            self._initial_left_ms = max(left_ms - self._initial_delay_ms, 0)
+            self._initial_delay_ms = min(self.settings.initial_rebalance_delay_ms, left_ms)
+            self.timers.set(self._join_timer, turn.now + self._initial_delay_ms / 1000)
+            return
+        self.complete_join(turn)
+
+    def _on_sync_deadline(self, turn: Turn) -> None:
+        """Members took the new generation and then did not ask for their part of it."""
+        if self.unsynced and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            for member_id in list(self.unsynced):
+                self.remove(member_id, turn)
+            self.prepare_rebalance(turn)
+
+    def _on_pending_end(self, member_id: str, turn: Turn) -> None:
+        self.remove(member_id, turn)
+        if self.state is State.PREPARING_REBALANCE and self.everybody_joined:
+            self.complete_join(turn)
+
+    def _on_session_end(self, member_id: str, turn: Turn) -> None:
+        member = self.roster.get(member_id)
+        if member is None:
+            return
+        waits = member_id in self.joins or member_id in self.syncs
+        if waits and not member.is_new:
+            return  # it cannot send heartbeats while it waits for us
+        self.on_gone(member_id, turn)
+
+    def on_gone(self, member_id: str, turn: Turn) -> None:
+        self.remove(member_id, turn)
+        if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            self.prepare_rebalance(turn)
+        elif self.state is State.PREPARING_REBALANCE and self.everybody_joined:
+            self.complete_join(turn)

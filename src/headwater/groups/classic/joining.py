@@ -1,0 +1,197 @@
+"""JoinGroup to a classic group: entering it, staying for its next generation, coming back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater.groups.classic.answers import join_refused
+from headwater.groups.classic.group import ClassicGroup, State
+from headwater.groups.classic.roster import Member, Protocols, protocols_of
+from headwater.groups.decision import ClientInfo, Token
+from headwater.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from headwater.groups.turn import Turn
+from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+# From this version on a dynamic member is first told its id, and joins with it (KIP-394).
+_ID_REQUIRED_SINCE = 4
+# From this version on a static leader that came back learns the members, and that it need not
+# assign anything (KIP-814).
+_SKIP_ASSIGNMENT_SINCE = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A JoinGroup that is being answered."""
+
+    token: Token
+    request: JoinGroupRequest
+    version: int
+    client: ClientInfo
+    protocols: Protocols
+
+    @classmethod
+    def of(cls, token: Token, request: JoinGroupRequest, version: int, client: ClientInfo) -> Join:
+        return cls(token, request, version, client, protocols_of(request.protocols))
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        # Version 0 has one timeout for both.
+        request = self.request
+        return request.session_timeout_ms if self.version == 0 else request.rebalance_timeout_ms
+
+    def refused(
+        self, code: ErrorCode, member_id: str = "", *, no_protocol: bool = False
+    ) -> JoinGroupResponse:
+        return join_refused(code, member_id, version=self.version, no_protocol=no_protocol)
+
+
+def join(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
+    """Answers now, or when the generation is formed for which it came."""
+    member_id = asked.request.member_id
+    if not _has_room(group, member_id):
+        group.remove(member_id, turn)
+        turn.reply(asked.token, asked.refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
+    elif not group.supports(asked.request.protocol_type, asked.protocols):
+        refused = asked.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        turn.reply(asked.token, refused)
+    elif not member_id:
+        _join_new(group, asked, turn, random)
+    elif member_id in group.pending:
+        if asked.request.group_instance_id is not None:
+            # Only a dynamic member is ever pending. Kafka fails on this one, too.
+            turn.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+        else:
+            _add(group, asked, member_id, turn)
+    else:
+        _join_again(group, asked, turn)
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    size_max = group.settings.group_size_max
+    if group.state is State.PREPARING_REBALANCE:
+        # Those who wait are counted, not those who are in: so a group that is too large since the
+        # setting was lowered shrinks by those who rejoin last.
+        return member_id in group.joins or len(group.joins) < size_max
+    if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+        return member_id in group.roster or len(group.roster) < size_max
+    return True
+
+
+def _join_new(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
+    instance_id = asked.request.group_instance_id
+    name = asked.client.client_id if instance_id is None else instance_id
+    new_id = f"{name}-{UUID(int=random.getrandbits(128), version=4)}"
+    if instance_id is not None:
+        holder = group.roster.instances.get(instance_id)
+        if holder is None:
+            _add(group, asked, new_id, turn)
+        else:
+            _replace(group, asked, group.roster[holder], new_id, turn)
+    elif asked.version >= _ID_REQUIRED_SINCE:
+        group.add_pending(new_id, asked.request.session_timeout_ms, turn.now)
+        turn.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+    else:
+        _add(group, asked, new_id, turn)
+
+
+def _add(group: ClassicGroup, asked: Join, member_id: str, turn: Turn) -> None:
+    pending = group.pending.pop(member_id, None)
+    if pending is not None:
+        pending.cancel()
+    member = group.new_member(member_id, asked.request.group_instance_id, asked.client)
+    member.is_new = True
+    member.rebalance_timeout_ms = asked.rebalance_timeout_ms
+    member.session_timeout_ms = asked.request.session_timeout_ms
+    member.protocols = asked.protocols
+    if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+        group.member_came = True  # perhaps more are on their way
+    if not len(group.roster):
+        group.protocol_type = asked.request.protocol_type
+    group.roster.add(member)
+    group.wait_join(member_id, asked.token, asked.version, turn)
+    # A connection that dies while its JoinGroup is parked is not noticed, and clients that retry
+    # come as new members: without an end of their own the dead ones would pile up.
+    group.timers.set(member.session, turn.now + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
+    group.rebalance(turn)
+
+
+def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
+    member_id = asked.request.member_id
+    code = group.roster.check(member_id, asked.request.group_instance_id)
+    if code is not ErrorCode.NONE:
+        turn.reply(asked.token, asked.refused(code, member_id, no_protocol=True))
+        return
+    member = group.roster[member_id]
+    is_leader = group.roster.leader == member_id
+    unchanged = member.protocols == asked.protocols
+    match group.state:
+        case State.COMPLETING_REBALANCE if unchanged:
+            # It may have missed the first answer.
+            answer = group.joined_answer(member_id, with_members=is_leader)
+            turn.reply(asked.token, answer)
+        case State.STABLE if unchanged and not is_leader:
+            turn.reply(asked.token, group.joined_answer(member_id, with_members=False))
+        case State.EMPTY:
+            turn.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        case _:
+            # A leader rejoins when something outside of the group wants a new assignment, for
+            # example new partitions of a topic.
+            _update(group, asked, member, turn)
+            group.rebalance(turn)
+
+
+def _update(group: ClassicGroup, asked: Join, member: Member, turn: Turn) -> None:
+    group.roster.change_protocols(member, asked.protocols)
+    member.rebalance_timeout_ms = asked.rebalance_timeout_ms
+    member.session_timeout_ms = asked.request.session_timeout_ms
+    group.wait_join(member.id, asked.token, asked.version, turn)
+
+
+def _replace(group: ClassicGroup, asked: Join, old: Member, new_id: str, turn: Turn) -> None:
+    """A static member has restarted. Whoever still uses its old member id is fenced."""
+    leader_before = group.roster.leader
+    new = _take_place(group, old, new_id, turn)
+    _update(group, asked, new, turn)
+    if group.state is not State.STABLE:
+        # If assignments are being made just now, they are for the old id.
+        group.rebalance(turn)
+    elif group.protocol != group.roster.vote():
+        group.prepare_rebalance(turn)
+    else:
+        group.refresh_subscription()
+        group.record(turn)
+        answer = _replaced_answer(group, asked, new_id, leader_before)
+        group.answer_join(new_id, answer, turn)
+
+
+def _take_place(group: ClassicGroup, old: Member, new_id: str, turn: Turn) -> Member:
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    group.fence(old, fenced, turn)
+    new = group.new_member(new_id, old.instance_id, old.client)
+    new.rebalance_timeout_ms = old.rebalance_timeout_ms
+    new.session_timeout_ms = old.session_timeout_ms
+    new.protocols = old.protocols
+    new.assignment = old.assignment
+    group.roster.rename(old, new)
+    if old.id in group.unsynced:
+        group.unsynced.remove(old.id)
+        group.unsynced.add(new_id)
+    group.renew(new, turn.now)
+    return new
+
+
+def _replaced_answer(
+    group: ClassicGroup, asked: Join, new_id: str, leader_before: str | None
+) -> JoinGroupResponse:
+    is_leader = group.roster.leader == new_id
+    if asked.version >= _SKIP_ASSIGNMENT_SINCE:
+        answer = group.joined_answer(new_id, with_members=is_leader)
+        answer.skip_assignment = is_leader
+        return answer
+    # An older client that hears it leads would assign again; it is told that the old id leads.
+    answer = group.joined_answer(new_id, with_members=False)
+    answer.leader = leader_before or ""
+    return answer

@@ -1,0 +1,297 @@
+"""The offsets that groups have committed, and those that wait for their transactions to end.
+
+`apply` and `end_transaction` are the only mutators. Who may commit is for the groups to say; here
+is only what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from headwater.errors import ErrorCode
+from headwater.groups.decision import Record
+from headwater.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
+from headwater.protocol.schema import ZERO_UUID
+
+NO_PRODUCER = -1
+NO_OFFSET = -1
+NEVER = -1
+
+
+class Committed(NamedTuple):
+    """One committed offset; `record_offset` is where in the shard's log it stands."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int
+    topic_id: bytes
+    record_offset: int
+
+
+Partitions: TypeAlias = dict[int, Committed]
+Topics: TypeAlias = dict[str, Partitions]
+
+
+class OffsetTable:
+    """Committed offsets by group, topic and partition; nothing empty is kept."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Topics] = {}
+
+    def get(self, group: str, topic: str, partition: int) -> Committed | None:
+        return self._groups.get(group, {}).get(topic, {}).get(partition)
+
+    def topics(self, group: str) -> Topics:
+        return self._groups.get(group, {})
+
+    def put(self, group: str, topic: str, partition: int, committed: Committed) -> None:
+        topics = self._groups.get(group)
+        if topics is None:
+            topics = self._groups[group] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
+
+    def remove(self, group: str, topic: str, partition: int) -> None:
+        topics = self._groups.get(group)
+        partitions = topics.get(topic) if topics is not None else None
+        if topics is None or partitions is None or partition not in partitions:
+            return
+        del partitions[partition]
+        if not partitions:
+            del topics[topic]
+            if not topics:
+                del self._groups[group]
+
+    def __iter__(self) -> Iterator[tuple[str, str, int, Committed]]:
+        for group, topics in self._groups.items():
+            for topic, partitions in topics.items():
+                for partition, committed in partitions.items():
+                    yield group, topic, partition, committed
+
+    def __len__(self) -> int:
+        return sum(
+            len(partitions) for topics in self._groups.values() for partitions in topics.values()
+        )
+
+
+class Offsets:
+    """The offsets of a shard."""
+
+    __slots__ = ("_pending", "_unstable", "committed")
+
+    def __init__(self) -> None:
+        self.committed = OffsetTable()
+        # What producers have added to transactions that are still open.
+        self._pending: dict[int, OffsetTable] = {}
+        # How many open transactions hold an offset of a partition.
+        self._unstable: dict[str, dict[tuple[str, int], int]] = {}
+
+    # What the log says
+
+    def apply(
+        self,
+        key: OffsetCommitKey,
+        value: OffsetCommitValue | None,
+        *,
+        offset: int,
+        producer_id: int = NO_PRODUCER,
+    ) -> None:
+        group, topic, partition = key.group, key.topic, key.partition
+        if value is None:
+            self.committed.remove(group, topic, partition)
+            self._remove_pending(group, topic, partition)
+            return
+        committed = Committed(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            offset,
+        )
+        if producer_id == NO_PRODUCER:
+            self.committed.put(group, topic, partition, committed)
+            return
+        pending = self._pending.setdefault(producer_id, OffsetTable())
+        if pending.get(group, topic, partition) is None:
+            unstable = self._unstable.setdefault(group, {})
+            unstable[topic, partition] = unstable.get((topic, partition), 0) + 1
+        pending.put(group, topic, partition, committed)
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        """A marker in the log: what the producer has added counts from now on, or never did."""
+        pending = self._pending.pop(producer_id, None)
+        if pending is None:
+            return
+        for group, topic, partition, offset in pending:
+            self._settle(group, topic, partition)
+            if not commits:
+                continue
+            before = self.committed.get(group, topic, partition)
+            # The later commit in the log wins, however late its marker: compaction keeps the later
+            # record too, and a shard loaded again must not see another offset.
+            if before is None or offset.record_offset > before.record_offset:
+                self.committed.put(group, topic, partition, offset)
+
+    def _remove_pending(self, group: str, topic: str, partition: int) -> None:
+        if (topic, partition) not in self._unstable.get(group, {}):
+            return
+        for pending in self._pending.values():
+            if pending.get(group, topic, partition) is not None:
+                pending.remove(group, topic, partition)
+                self._settle(group, topic, partition)
+
+    def _settle(self, group: str, topic: str, partition: int) -> None:
+        unstable = self._unstable[group]
+        unstable[topic, partition] -= 1
+        if not unstable[topic, partition]:
+            del unstable[topic, partition]
+            if not unstable:
+                del self._unstable[group]
+
+    def durable_state(self) -> object:
+        return (
+            {(g, t, p): committed for g, t, p, committed in self.committed},
+            {
+                producer_id: {(g, t, p): committed for g, t, p, committed in table}
+                for producer_id, table in self._pending.items()
+            },
+        )
+
+    # Looking
+
+    def is_unstable(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may still move the offset."""
+        return (topic, partition) in self._unstable.get(group, {})
+
+    def has_open_transactions(self, group: str) -> bool:
+        return group in self._unstable
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        group = request.group_id
+        topics = self.committed.topics(group)
+        if request.topics is None:
+            wanted = ((name, ZERO_UUID, list(partitions)) for name, partitions in topics.items())
+        else:
+            wanted = ((t.name, t.topic_id, t.partition_indexes) for t in request.topics)
+        answer = OffsetFetchResponseGroup(group_id=group)
+        for name, topic_id, indexes in wanted:
+            partitions = topics.get(name, {})
+            found = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
+            for index in indexes:
+                if require_stable and self.is_unstable(group, name, index):
+                    found.partitions.append(_none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                else:
+                    found.partitions.append(_fetched(index, partitions.get(index), topic_id))
+            answer.topics.append(found)
+        return answer
+
+    # Forgetting
+
+    def tombstone(self, group: str, topic: str, partition: int) -> Record | None:
+        """The record that forgets an offset, if there is one to forget."""
+        if self.committed.get(group, topic, partition) is None and not self.is_unstable(
+            group, topic, partition
+        ):
+            return None
+        return _tombstone(group, topic, partition)
+
+    def tombstones(self, group: str) -> list[Record]:
+        """Forgets all that a group has committed, or is about to."""
+        partitions = {
+            (topic, partition): None
+            for topic, committed in self.committed.topics(group).items()
+            for partition in committed
+        }
+        partitions.update(dict.fromkeys(self._unstable.get(group, {})))
+        return [_tombstone(group, topic, partition) for topic, partition in partitions]
+
+    def topic_tombstones(
+        self, names: Iterable[str], *, living: Callable[[str], bytes | None]
+    ) -> list[Record]:
+        """Forgets the offsets of deleted topics. A topic that was created again under its name
+        keeps those that were committed for the new one: `living` says its id."""
+        gone = {name: living(name) for name in names}
+        found: dict[tuple[str, str, int], None] = {}
+        for table in (self.committed, *self._pending.values()):
+            for group, topic, partition, committed in table:
+                if topic in gone and (
+                    committed.topic_id == ZERO_UUID or committed.topic_id != gone[topic]
+                ):
+                    found[group, topic, partition] = None
+        return [_tombstone(*where) for where in found]
+
+    def expired(
+        self,
+        group: str,
+        *,
+        now_ms: int,
+        retention_ms: int,
+        base_ms: Callable[[int], int | None],
+        is_subscribed: Callable[[str], bool],
+    ) -> tuple[list[Record], bool]:
+        """Tombstones for what has outlived its retention, and whether nothing is left after them.
+
+        `base_ms` says from when on an offset with a commit time is kept for its retention."""
+        expired = []
+        nothing_left = not self.has_open_transactions(group)
+        for topic, partitions in self.committed.topics(group).items():
+            subscribed = is_subscribed(topic)
+            for partition, committed in partitions.items():
+                if subscribed or not _is_over(committed, now_ms, retention_ms, base_ms):
+                    nothing_left = False
+                elif self.is_unstable(group, topic, partition):
+                    nothing_left = False
+                else:
+                    expired.append(_tombstone(group, topic, partition))
+        return expired, nothing_left
+
+
+def _is_over(
+    committed: Committed, now_ms: int, retention_ms: int, base_ms: Callable[[int], int | None]
+) -> bool:
+    if committed.expire_ms != NEVER:
+        return now_ms >= committed.expire_ms  # old clients said themselves how long to keep it
+    since_ms = base_ms(committed.commit_ms)
+    return since_ms is not None and now_ms - since_ms >= retention_ms
+
+
+def _tombstone(group: str, topic: str, partition: int) -> Record:
+    return Record(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
+
+
+def _fetched(
+    index: int, committed: Committed | None, topic_id: bytes
+) -> OffsetFetchResponsePartitions:
+    if committed is None or (
+        topic_id not in (ZERO_UUID, committed.topic_id) and committed.topic_id != ZERO_UUID
+    ):
+        return _none(index)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, error_code=code
+    )
