@@ -1,0 +1,407 @@
+"""Reads the regular expressions of subscriptions: RE2's syntax, into a tree.
+
+Kafka compiles them with RE2/J; what that accepts is accepted here, and what it refuses is refused
+with the same words. A topic's name is made of ASCII letters, digits, dots, dashes and underscores,
+so a set of characters is kept as a mask of the 128 ASCII codes, and what lies beyond cannot match.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import TypeAlias
+
+REPEAT_MAX = 1000
+# Groups within groups; the parser and the compiler go down one call or more for each.
+_DEPTH_MAX = 100
+_ALL = (1 << 128) - 1
+
+
+class PatternError(ValueError):
+    """What is wrong with a pattern, in RE2/J's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A place, not a character: `^` start, `$` end, `b` at a word's edge, `B` not at one."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`most` of None is without end. Greed does not matter: a name matches whole or not."""
+
+    node: Node
+    least: int
+    most: int | None
+
+
+Node: TypeAlias = Chars | Assertion | Sequence | Choice | Repeat
+
+
+def mask_of(*ranges: str) -> int:
+    """`mask_of("az", "09")`: pairs of first and last."""
+    mask = 0
+    for pair in ranges:
+        mask |= (1 << (ord(pair[1]) + 1)) - (1 << ord(pair[0]))
+    return mask & _ALL
+
+
+WORD = mask_of("az", "AZ", "09", "__")
+_LETTERS = mask_of("az", "AZ")
+_PERL = {"d": mask_of("09"), "s": mask_of("\t\n", "\f\r", "  "), "w": WORD}
+_POSIX = {
+    "alnum": mask_of("az", "AZ", "09"),
+    "alpha": _LETTERS,
+    "ascii": _ALL,
+    "blank": mask_of("\t\t", "  "),
+    "cntrl": mask_of("\0\x1f", "\x7f\x7f"),
+    "digit": mask_of("09"),
+    "graph": mask_of("!~"),
+    "lower": mask_of("az"),
+    "print": mask_of(" ~"),
+    "punct": mask_of("!/", ":@", "[`", "{~"),
+    "space": mask_of("\t\r", "  "),
+    "upper": mask_of("AZ"),
+    "word": WORD,
+    "xdigit": mask_of("09", "af", "AF"),
+}
+_CATEGORY_NAMES = (
+    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z "
+    "Zl Zp Zs"
+)
+_SCRIPT_NAMES = (
+    "Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak "
+    "Bengali Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian "
+    "Caucasian_Albanian Chakma Cham Cherokee Common Coptic Cuneiform Cypriot Cyrillic Deseret "
+    "Devanagari Dogra Duployan Egyptian_Hieroglyphs Elbasan Elymaic Ethiopic Georgian Glagolitic "
+    "Gothic Grantha Greek Gujarati Gunjala_Gondi Gurmukhi Han Hangul Hanifi_Rohingya Hanunoo "
+    "Hatran Hebrew Hiragana Imperial_Aramaic Inherited Inscriptional_Pahlavi "
+    "Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kayah_Li Kharoshthi Khmer Khojki "
+    "Khudawadi Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Lycian Lydian Mahajani Makasar "
+    "Malayalam Mandaic Manichaean Marchen Masaram_Gondi Medefaidrin Meetei_Mayek Mende_Kikakui "
+    "Meroitic_Cursive Meroitic_Hieroglyphs Miao Modi Mongolian Mro Multani Myanmar Nabataean "
+    "Nandinagari New_Tai_Lue Newa Nko Nushu Nyiakeng_Puachue_Hmong Ogham Ol_Chiki Old_Hungarian "
+    "Old_Italic Old_North_Arabian Old_Permic Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic "
+    "Oriya Osage Osmanya Pahawh_Hmong Palmyrene Pau_Cin_Hau Phags_Pa Phoenician Psalter_Pahlavi "
+    "Rejang Runic Samaritan Saurashtra Sharada Shavian Siddham SignWriting Sinhala Sogdian "
+    "Sora_Sompeng Soyombo Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet "
+    "Takri Tamil Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic Vai Wancho "
+    "Warang_Citi Yi Zanabazar_Square"
+)
+_CATEGORIES = frozenset(_CATEGORY_NAMES.split())
+_SCRIPTS = frozenset(_SCRIPT_NAMES.split())
+_ESCAPED = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_INVALID_ESCAPE = "invalid escape sequence"
+_INVALID_RANGE = "invalid character class range"
+_INVALID_REPEAT = "invalid repeat count"
+_INVALID_PERL = "invalid or unsupported Perl syntax"
+
+
+def _unicode_mask(name: str) -> int:
+    if name == "Any":
+        return _ALL
+    if name in _CATEGORIES:
+        return sum(
+            1 << code for code in range(128) if unicodedata.category(chr(code)).startswith(name)
+        )
+    if name == "Latin":
+        return _LETTERS
+    if name == "Common":
+        return _ALL & ~_LETTERS
+    if name in _SCRIPTS:
+        return 0
+    raise PatternError(_INVALID_RANGE)
+
+
+def _folded(mask: int) -> int:
+    upper, lower = mask & mask_of("AZ"), mask & mask_of("az")
+    return mask | (upper << 32) | (lower >> 32)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.fold = False
+        self.names: set[str] = set()
+        self.depth = 0
+
+    def parse(self) -> Node:
+        node = self.choice()
+        if self.at < len(self.text):
+            raise PatternError("regexp/syntax: internal error")  # RE2/J's word for a stray `)`
+        return node
+
+    def more(self, start: str) -> bool:
+        return self.text.startswith(start, self.at)
+
+    def choice(self) -> Node:
+        options = [self.sequence()]
+        while self.more("|"):
+            self.at += 1
+            options.append(self.sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def sequence(self) -> Node:
+        parts: list[Node] = []
+        repeated = False  # a repetition directly after a repetition is refused
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            bounds = self.repetition()
+            if bounds is not None:
+                if repeated:
+                    raise PatternError("invalid nested repetition operator")
+                if not parts:
+                    raise PatternError("missing argument to repetition operator")
+                parts.append(Repeat(parts.pop(), *bounds))
+                repeated = True
+                continue
+            repeated = False
+            parts.extend(self.atom())
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def repetition(self) -> tuple[int, int | None] | None:
+        bounds: tuple[int, int | None] | None
+        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        bounds = simple.get(self.text[self.at])
+        if bounds is not None:
+            self.at += 1
+        elif self.text[self.at] == "{":
+            bounds = self.counted()
+        if bounds is not None and self.more("?"):
+            self.at += 1
+        return bounds
+
+    def counted(self) -> tuple[int, int | None] | None:
+        """`{n}`, `{n,}` or `{n,m}`; anything else that starts with a brace is plain text."""
+        end = self.text.find("}", self.at)
+        if end < 0:
+            return None
+        low, comma, high = self.text[self.at + 1 : end].partition(",")
+        if not _is_count(low) or (high and not _is_count(high)):
+            return None
+        least = int(low)
+        most = least if not comma else int(high) if high else None
+        if least > REPEAT_MAX or (most is not None and not least <= most <= REPEAT_MAX):
+            raise PatternError(_INVALID_REPEAT)
+        self.at = end + 1
+        return least, most
+
+    def atom(self) -> list[Node]:
+        char = self.text[self.at]
+        if char == "(":
+            return self.group()
+        if char == "[":
+            return [Chars(self.char_class())]
+        if char == "\\":
+            return self.escape()
+        self.at += 1
+        if char == ".":
+            return [Chars(_ALL)]
+        if char in "^$":
+            return [Assertion(char)]
+        return [self.literal(char)]
+
+    def literal(self, char: str) -> Chars:
+        same = {char, *(char.lower() + char.upper() if self.fold else "")}
+        return Chars(sum(1 << ord(one) for one in same if ord(one) < 128))
+
+    def group(self) -> list[Node]:
+        fold = self.fold
+        self.at += 1
+        self.depth += 1
+        if self.depth > _DEPTH_MAX:
+            raise PatternError("expression nests too deeply")
+        if self.more("?") and not self.flags_or_name():
+            self.depth -= 1
+            return []  # `(?i)` holds to the end of the group around it
+        node = self.choice()
+        if not self.more(")"):
+            raise PatternError("missing closing )")
+        self.at += 1
+        self.depth -= 1
+        self.fold = fold
+        return [node]
+
+    def flags_or_name(self) -> bool:
+        """What stands between `(?` and the group's own pattern; False if there is none."""
+        for start in ("?P<", "?<"):
+            if self.more(start):
+                end = self.text.find(">", self.at)
+                name = self.text[self.at + len(start) : end] if end >= 0 else ""
+                if not name or not name.isascii() or not name.replace("_", "a").isalnum():
+                    raise PatternError("invalid named capture")
+                if name in self.names:
+                    raise PatternError("duplicate capture group name")
+                self.names.add(name)
+                self.at = end + 1
+                return True
+        self.at += 1
+        positive, flagged = True, True
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            self.at += 1
+            if char == "-" and positive:
+                positive, flagged = False, False
+            elif char in ":)" and flagged:
+                return char == ":"
+            elif char in "imsU":
+                flagged = True
+                if char == "i":
+                    self.fold = positive
+            else:
+                break
+        if self.at >= len(self.text) and self.text[-1] == ":":
+            raise PatternError("missing closing )")
+        raise PatternError(_INVALID_PERL)
+
+    def escape(self) -> list[Node]:
+        if self.at + 1 >= len(self.text):
+            raise PatternError("trailing backslash at end of expression")
+        char = self.text[self.at + 1]
+        places = {"A": "^", "z": "$", "b": "b", "B": "B"}
+        if char in places:
+            self.at += 2
+            return [Assertion(places[char])]
+        if char == "Q":
+            end = self.text.find("\\E", self.at)
+            plain = self.text[self.at + 2 : end if end >= 0 else len(self.text)]
+            self.at = end + 2 if end >= 0 else len(self.text)
+            return [self.literal(one) for one in plain]
+        mask = self.named_class()
+        if mask is not None:
+            return [Chars(mask)]
+        code = self.escaped_code()
+        return [self.literal(chr(code))]
+
+    def named_class(self) -> int | None:
+        """`\\d` and its kin, and Unicode's `\\pN`, `\\p{Greek}`, `\\P{^Greek}`; else None."""
+        char = self.text[self.at + 1 : self.at + 2]
+        if char and char in "dswDSW":
+            self.at += 2
+            mask = _PERL[char.lower()]
+            return mask if char.islower() else _ALL & ~mask
+        if char not in ("p", "P"):
+            return None
+        at = self.at + 2
+        if self.text.startswith("{", at):
+            end = self.text.find("}", at)
+            if end < 0:
+                raise PatternError(_INVALID_RANGE)
+            name = self.text[at + 1 : end]
+        else:
+            end = at
+            name = self.text[at : at + 1]
+        self.at = end + 1
+        negated = (char == "P") != name.startswith("^")
+        mask = _unicode_mask(name.removeprefix("^"))
+        mask = _folded(mask) if self.fold else mask
+        return _ALL & ~mask if negated else mask
+
+    def escaped_code(self) -> int:
+        """One character that was written with a backslash."""
+        self.at += 1
+        char = self.text[self.at]
+        self.at += 1
+        if char in _ESCAPED:
+            return _ESCAPED[char]
+        if char == "x":
+            return self.hexadecimal()
+        following = self.text[self.at : self.at + 1]
+        if char == "0" or (char in "1234567" and "0" <= following <= "7" and following):
+            digits = char
+            while len(digits) < 3 and self.at < len(self.text) and self.text[self.at] in "01234567":
+                digits += self.text[self.at]
+                self.at += 1
+            return int(digits, 8)
+        if ord(char) < 128 and not char.isalnum():
+            return ord(char)
+        raise PatternError(_INVALID_ESCAPE)
+
+    def hexadecimal(self) -> int:
+        if self.more("{"):
+            end = self.text.find("}", self.at)
+            digits = self.text[self.at + 1 : end] if end >= 0 else ""
+            after = end + 1
+        else:
+            digits = self.text[self.at : self.at + 2]
+            after = self.at + 2
+            digits = digits if len(digits) == 2 else ""
+        if not digits or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+            raise PatternError(_INVALID_ESCAPE)
+        code = int(digits, 16)
+        if code > 0x10FFFF:
+            raise PatternError(_INVALID_ESCAPE)
+        self.at = after
+        return code
+
+    def char_class(self) -> int:
+        self.at += 1
+        negated = self.more("^")
+        self.at += negated
+        mask, first = 0, True
+        while first or not self.more("]"):
+            if self.at >= len(self.text):
+                raise PatternError("missing closing ]")
+            first = False
+            mask |= self.class_item()
+        self.at += 1
+        mask = _folded(mask) if self.fold else mask
+        return _ALL & ~mask if negated else mask
+
+    def class_item(self) -> int:
+        if self.more("[:"):
+            end = self.text.find(":]", self.at + 2)
+            if end >= 0:
+                name = self.text[self.at + 2 : end]
+                mask = _POSIX.get(name.removeprefix("^"))
+                if mask is None:
+                    raise PatternError(_INVALID_RANGE)
+                self.at = end + 2
+                return _ALL & ~mask if name.startswith("^") else mask
+        if self.more("\\"):
+            named = self.named_class()
+            if named is not None:
+                return named
+        low = high = self.class_code()
+        if self.more("-") and self.at + 1 < len(self.text) and self.text[self.at + 1] != "]":
+            self.at += 1
+            high = self.class_code()
+            if high < low:
+                raise PatternError(_INVALID_RANGE)
+        return ((1 << (min(high, 127) + 1)) - (1 << low)) if low < 128 else 0
+
+    def class_code(self) -> int:
+        if self.at >= len(self.text):
+            raise PatternError("missing closing ]")
+        if self.more("\\"):
+            if self.at + 1 >= len(self.text):
+                raise PatternError("trailing backslash at end of expression")
+            return self.escaped_code()
+        self.at += 1
+        return ord(self.text[self.at - 1])
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and (len(text) == 1 or text[0] != "0")
+
+
+def parse(text: str) -> Node:
+    """The tree of a pattern, or PatternError."""
+    return _Parser(text).parse()
