@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.protocol.messages.metadata import MetadataRequest
+from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.processes import NodeProcess
 from tests.wire import Wire, batch, until
 
@@ -96,3 +96,22 @@ def test_a_node_starts_on_a_full_disk(node: NodeProcess, disk: Path) -> None:
             "room to be used",
         )
         assert wire.values("full") == [VALUE] * (acknowledged + 1)
+
+
+def test_a_topic_made_on_a_full_disk_is_served_once_there_is_room(
+    node: NodeProcess, disk: Path
+) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_MEGABYTES << 20))
+    node.start()
+    with Wire(node.address) as wire:
+        wire.topic_id("full")
+        for size in (500_000, 50_000, 5_000, 500):
+            while wire.produce("full", batch([bytes(size)])).error_code == 0:
+                pass
+        wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="late")]))
+        ballast.unlink()
+        wire.topic_id("late")
+        assert wire.produce("late", batch([b"x"])).error_code == 0
+        assert wire.values("late") == [b"x"]
+    assert node.stop() == 0

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from headwater.protocol.messages.metadata import MetadataRequest
 from tests.processes import NodeProcess
 from tests.wire import Closed, Wire, batch, records_of
 
@@ -229,6 +230,31 @@ def test_with_a_flush_for_each_message_load_survives_too(node: NodeProcess) -> N
     node.start()
     load.finish()
     check(node, load)
+
+
+def test_what_an_administrator_was_told_is_done_stays_done(node: NodeProcess) -> None:
+    """The metadata log is on disk before an answer leaves, so a kill cannot undo it."""
+    node.start()
+    kept: dict[str, bytes] = {}
+    for turn in range(3):
+        with Wire(node.address) as wire:
+            for number in range(10):
+                topic = f"topic-{turn}-{number}"
+                kept[topic] = wire.create_topic(topic, partitions=2, retention_ms="123456")
+        node.kill()
+        node.start()
+        with Wire(node.address) as wire:
+            assert {topic: wire.topic_id(topic) for topic in kept} == kept
+    admin = AdminClient({"bootstrap.servers": node.address})
+    resource = ConfigResource(ResourceType.TOPIC, "topic-0-0")
+    configs = admin.describe_configs([resource])[resource].result(PATIENCE)
+    assert configs["retention.ms"].value == "123456"
+    admin.delete_topics(["topic-0-0"])["topic-0-0"].result(PATIENCE)
+    node.kill()
+    node.start()
+    with Wire(node.address) as wire:
+        names = {about.name for about in wire.ask(MetadataRequest(topics=None)).topics}
+    assert names == set(kept) - {"topic-0-0"}
 
 
 def test_a_node_that_was_killed_leaves_no_lock_behind(node: NodeProcess) -> None:
