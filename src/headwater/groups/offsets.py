@@ -254,22 +254,23 @@ class Offsets:
         for topic, partitions in self.committed.topics(group).items():
             subscribed = is_subscribed(topic)
             for partition, committed in partitions.items():
-                if subscribed or not _is_over(committed, now_ms, retention_ms, base_ms):
-                    nothing_left = False
-                elif self.is_unstable(group, topic, partition):
-                    nothing_left = False
-                else:
+                is_over = _is_over(committed, now_ms, retention_ms, base_ms)
+                if is_over and not subscribed and not self.is_unstable(group, topic, partition):
                     expired.append(_tombstone(group, topic, partition))
+                else:
+                    nothing_left = False
         return expired, nothing_left
 
 
 def _is_over(
     committed: Committed, now_ms: int, retention_ms: int, base_ms: Callable[[int], int | None]
 ) -> bool:
+    since_ms = base_ms(committed.commit_ms)
+    if since_ms is None:
+        return False
     if committed.expire_ms != NEVER:
         return now_ms >= committed.expire_ms  # old clients said themselves how long to keep it
-    since_ms = base_ms(committed.commit_ms)
-    return since_ms is not None and now_ms - since_ms >= retention_ms
+    return now_ms - since_ms >= retention_ms
 
 
 def _tombstone(group: str, topic: str, partition: int) -> Record:

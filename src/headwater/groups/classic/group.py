@@ -129,7 +129,7 @@ class ClassicGroup:
             member.protocols = ((value.protocol or "", written.subscription),)
             member.assignment = written.assignment
             self.roster.add(member)
-        if value.leader in self.roster:
+        if value.leader is not None and value.leader in self.roster:
             self.roster.leader = value.leader
         self.subscribed = self._subscribed_topics()
 
