@@ -1,9 +1,15 @@
-"""What several handlers say about topics."""
+"""What several handlers say about topics and brokers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from headwater.metadata import Image, PartitionState
 from headwater.metadata.model import DIRECTORY_LOST
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker, Endpoint
 
 
 def offline_replicas(image: Image, state: PartitionState) -> list[int]:
@@ -14,3 +20,11 @@ def offline_replicas(image: Image, state: PartitionState) -> list[int]:
         if broker is None or broker.fenced or directory == DIRECTORY_LOST:
             offline.append(replica)
     return offline
+
+
+def any_of(broker: Broker, endpoints: Sequence[Endpoint]) -> int:
+    """The broker to name as controller: any that lives, and best the one that was asked."""
+    node_id = broker.config.node_id
+    if not endpoints or any(at.id == node_id for at in endpoints):
+        return node_id if endpoints else -1
+    return endpoints[0].id

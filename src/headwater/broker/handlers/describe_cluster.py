@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.topic_view import any_of
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -37,7 +38,7 @@ def handle(
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
+        controller_id=any_of(broker, broker.endpoints(context)),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -24,4 +24,4 @@ async def handle(
         )
     except ApiError as refusal:
         return UnregisterBrokerResponse(error_code=refusal.code, error_message=refusal.message)
-    return UnregisterBrokerResponse(error_message=None)
+    return UnregisterBrokerResponse()
