@@ -13,7 +13,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -286,6 +285,8 @@ class SystemDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # brings three compression libraries along; most nodes never need it
+
         shutil.rmtree(path)
 
     def size(self, path: str) -> int:

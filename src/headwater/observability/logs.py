@@ -7,7 +7,6 @@ id with a line break in it must not be able to write log lines of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from headwater.io import Clock
 
@@ -43,6 +42,8 @@ class Log:
 
     def _write(self, level: str, message: str) -> None:
         if LEVELS.index(level) >= self._level:
+            from datetime import UTC, datetime  # when all is well no line is written
+
             moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
             stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
             line = message.replace("\n", "\\n")
