@@ -110,7 +110,7 @@ def test_frames_come_out_whole_however_they_are_cut() -> None:
         peer.arrive(stream[:cut])
         stream = stream[cut:]
     assert peer.frames == messages
-    assert peer.pipe.sent == [m for m in messages if m is not None]
+    assert b"".join(peer.pipe.sent) == b"".join(messages)
 
 
 def test_the_next_request_starts_when_the_one_before_is_answered() -> None:
@@ -180,6 +180,12 @@ def test_a_peer_that_ends_its_half_gets_what_it_is_owed() -> None:
     peer.waiting[0].answer((b"1",))
     assert peer.pipe.sent == [b"1"]
     assert peer.pipe.ended
+
+
+def test_answers_to_a_burst_go_out_together() -> None:
+    peer = Peer()
+    peer.arrive(framed(b"one") + framed(b"two") + framed(b"three"))
+    assert peer.pipe.sent == [b"onetwothree"]
 
 
 def test_an_answer_for_a_connection_that_is_gone_goes_nowhere() -> None:

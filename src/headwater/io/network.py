@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
-_JOIN_BYTES_MAX = 64 * 1024
 
 
 class Address(NamedTuple):

@@ -28,6 +28,7 @@ Answer = Sequence["Buffer | FileSlice"]
 _SIZE = Struct(">i")
 _SMALL_BUFFER_BYTES = 64 * 1024
 _OVERLAP_MAX = 64
+_GATHER_BYTES_MAX = 64 * 1024
 
 
 class Later:
@@ -63,6 +64,8 @@ class Connection(Receiver):
         "_buffer",
         "_dispatch",
         "_ended",
+        "_gathered",
+        "_gathering",
         "_large",
         "_large_filled",
         "_limits",
@@ -97,6 +100,8 @@ class Connection(Receiver):
         self._large_filled = 0
         self._waiting: deque[Later] = deque()
         self._ended = False
+        self._gathering = False
+        self._gathered = bytearray()
 
     # Bytes in
 
@@ -140,7 +145,21 @@ class Connection(Receiver):
             self._serve_buffered()
 
     def _serve_buffered(self) -> None:
-        """Serves every whole frame in the buffer, as long as requests may start."""
+        """Serves every whole frame in the buffer, as long as requests may start. What can be
+        answered at once goes out together: a pipelining peer costs one send, not one each."""
+        self._gathering = True
+        try:
+            self._serve_frames()
+        finally:
+            self._gathering = False
+            self._send_gathered()
+
+    def _send_gathered(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._send_now((gathered,))
+
+    def _serve_frames(self) -> None:
         view = self._view
         while True:
             start = self._read_start
@@ -214,6 +233,20 @@ class Connection(Receiver):
         return not self.gone
 
     def _send(self, answer: Answer) -> None:
+        if not self._gathering:
+            self._send_now(answer)
+            return
+        if len(answer) == 1 and not isinstance(answer[0], FileSlice):
+            self._gathered += answer[0]
+            if len(self._gathered) < _GATHER_BYTES_MAX:
+                return
+            answer = ()
+        if self._gathered:
+            answer = (self._gathered, *answer)
+            self._gathered = bytearray()
+        self._send_now(answer)
+
+    def _send_now(self, answer: Answer) -> None:
         stream = self.stream
         stream.send(answer)
         if stream.queued_bytes() > self._limits.unsent_bytes_max:
@@ -265,6 +298,7 @@ class Connection(Receiver):
 
     def refuse(self, reason: str) -> None:
         self._server.log_refusal(self, reason)
+        self._send_gathered()  # the requests before the bad one were good
         self.stream.abort()
 
     def closed(self, error: OSError | None) -> None:
