@@ -79,6 +79,10 @@ class ModernGroup(Protocol):
 
     def is_subscribed(self, topic: str) -> bool: ...
 
+    def expires_from_ms(self, commit_ms: int) -> int | None:
+        """When the retention of an offset committed then began. For topics that are not subscribed
+        that is its commit."""
+
     # Life.
     def apply(self, record: Record) -> None: ...
 

@@ -23,5 +23,10 @@ class Turn:
     def reply(self, token: Token, message: Message) -> None:
         self.replies.append((token, message))
 
+    def add(self, decision: Decision) -> None:
+        """What a part of the shard has decided by itself."""
+        self.records.extend(decision.records)
+        self.replies.extend(decision.replies)
+
     def decision(self) -> Decision:
         return Decision(self.records, self.replies)

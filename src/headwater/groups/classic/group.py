@@ -133,6 +133,15 @@ class ClassicGroup:
             self.roster.leader = value.leader
         self.subscribed = self._subscribed_topics()
 
+    def on_loaded(self, turn: Turn) -> None:
+        """Comes back from the log: every member has a whole session to show itself."""
+        self.restore()
+        for member in self.roster:
+            self.renew(member, turn.now)
+        if len(self.roster) > self.settings.group_size_max:
+            # The bound was lowered. A rebalance lets members commit before some must go.
+            self.prepare_rebalance(turn)
+
     # What others ask about it
 
     @property

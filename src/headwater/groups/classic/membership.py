@@ -85,6 +85,18 @@ def leave(group: ClassicGroup, leaving: list[MemberIdentity], turn: Turn) -> lis
     return answers
 
 
+def unknown(leaving: list[MemberIdentity]) -> list[MemberResponse]:
+    """The answer of a group that is not there."""
+    return [
+        MemberResponse(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+        for member in leaving
+    ]
+
+
 def _leave(group: ClassicGroup, member: MemberIdentity, turn: Turn) -> ErrorCode:
     member_id = member.member_id
     if not member_id:

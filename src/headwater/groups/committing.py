@@ -1,0 +1,178 @@
+"""Requests about offsets: which records a commit or a deletion writes, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headwater.errors import ErrorCode
+from headwater.groups.offsets import NEVER, Offsets
+from headwater.groups.turn import Turn
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headwater.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from headwater.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
+
+_RETENTION_OF_BROKER = -1
+
+
+def partitions_of(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+) -> Iterator[tuple[bytes, str, int]]:
+    """What it commits: topic id, topic and partition of each offset."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield topic.topic_id, topic.name, partition.partition_index
+
+
+def commit(request: OffsetCommitRequest, turn: Turn, *, metadata_max: int) -> OffsetCommitResponse:
+    expire_ms = NEVER
+    if request.retention_time_ms != _RETENTION_OF_BROKER:
+        expire_ms = turn.now_ms + request.retention_time_ms
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response.topics.append(answered)
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = _check_metadata(metadata, metadata_max)
+            if code is ErrorCode.NONE:
+                turn.write(
+                    OffsetCommitKey(
+                        group=request.group_id,
+                        topic=topic.name,
+                        partition=partition.partition_index,
+                    ),
+                    OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=turn.now_ms,
+                        expire_timestamp=expire_ms,
+                        topic_id=topic.topic_id,
+                    ),
+                )
+            answered.partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+    return response
+
+
+def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def commit_in_transaction(
+    request: TxnOffsetCommitRequest, turn: Turn, *, metadata_max: int
+) -> TxnOffsetCommitResponse:
+    """The records belong to the producer's transaction: the driver must write them as such."""
+    response = TxnOffsetCommitResponse()
+    for topic in request.topics:
+        answered = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response.topics.append(answered)
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = _check_metadata(metadata, metadata_max)
+            if code is ErrorCode.NONE:
+                turn.write(
+                    OffsetCommitKey(
+                        group=request.group_id,
+                        topic=topic.name,
+                        partition=partition.partition_index,
+                    ),
+                    OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=turn.now_ms,
+                    ),
+                )
+            answered.partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+    return response
+
+
+def commit_in_transaction_refused(
+    request: TxnOffsetCommitRequest, code: ErrorCode
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def delete_offsets(
+    request: OffsetDeleteRequest,
+    offsets: Offsets,
+    turn: Turn,
+    *,
+    is_subscribed: Callable[[str], bool],
+) -> OffsetDeleteResponse:
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        answered = OffsetDeleteResponseTopic(name=topic.name)
+        response.topics.append(answered)
+        subscribed = is_subscribed(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        for index in dict.fromkeys(partition.partition_index for partition in topic.partitions):
+            answered.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            )
+            if subscribed:
+                continue
+            tombstone = offsets.tombstone(request.group_id, topic.name, index)
+            if tombstone is not None:
+                turn.records.append(tombstone)
+    return response
+
+
+def _check_metadata(metadata: str, length_max: int) -> ErrorCode:
+    """Kafka counts UTF-16 units, which are more than characters only outside of the BMP."""
+    length = len(metadata)
+    if length <= length_max < 2 * length:
+        length = len(metadata.encode("utf-16-le", "surrogatepass")) // 2
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if length > length_max else ErrorCode.NONE

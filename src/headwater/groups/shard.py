@@ -1,0 +1,451 @@
+"""The group coordinator's machine for one partition of `__consumer_offsets`.
+
+It holds every group whose id hashes there, and their offsets. A call answers with a `Decision`;
+the driver writes its records, gives each back by `apply`, and answers when they are committed.
+`apply` is the only mutator of what must survive, so that a shard loaded from its log is the shard
+that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import TypeAlias
+
+from headwater.errors import ErrorCode
+from headwater.groups import administration, committing
+from headwater.groups.classic import membership
+from headwater.groups.classic.answers import join_refused, sync_refused
+from headwater.groups.classic.group import ClassicGroup
+from headwater.groups.classic.joining import Join, join
+from headwater.groups.decision import (
+    NOTHING,
+    ClientInfo,
+    Decision,
+    Record,
+    Token,
+    TopicsView,
+    reply,
+)
+from headwater.groups.modern import ModernGroup
+from headwater.groups.offsets import NO_PRODUCER, Offsets
+from headwater.groups.settings import GroupSettings
+from headwater.groups.timers import Timer, Timers
+from headwater.groups.turn import Turn
+from headwater.protocol.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from headwater.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headwater.protocol.messages.describe_groups import DescribedGroup
+from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.protocol.messages.join_group import JoinGroupRequest
+from headwater.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from headwater.protocol.messages.list_groups import ListedGroup
+from headwater.protocol.messages.offset_commit import OffsetCommitRequest
+from headwater.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from headwater.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from headwater.protocol.messages.sync_group import SyncGroupRequest
+from headwater.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headwater.protocol.records.group_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+Group: TypeAlias = ClassicGroup | ModernGroup
+
+# From this version on SyncGroup must name the protocol (KIP-559).
+_SYNC_NAMES_PROTOCOL_SINCE = 5
+# From this version on LeaveGroup names many members and is answered for each.
+_LEAVE_MANY_SINCE = 3
+# From this version on a commit to a group that is not there says so.
+_COMMIT_GROUP_NOT_FOUND_SINCE = 9
+
+
+class GroupShard:
+    """All groups of one partition."""
+
+    def __init__(self, settings: GroupSettings, random: Random) -> None:
+        self._settings = settings
+        self._random = random
+        self._groups: dict[str, Group] = {}
+        self._offsets = Offsets()
+        self._timers = Timers()
+        self._expiry = Timer(self._expire_offsets)
+        self._group_timers: dict[str, Timer] = {}
+        self._topics: TopicsView | None = None
+        self._is_loaded = False
+
+    # Classic groups
+
+    def join(
+        self,
+        token: Token,
+        request: JoinGroupRequest,
+        *,
+        client: ClientInfo,
+        version: int,
+        now: float,
+        now_ms: int,
+    ) -> Decision:
+        group_id, member_id = request.group_id, request.member_id
+        refused = partial(join_refused, member_id=member_id, version=version)
+        if not group_id:
+            return reply(token, refused(ErrorCode.INVALID_GROUP_ID))
+        settings = self._settings
+        timeout_ms = request.session_timeout_ms
+        if not settings.session_timeout_ms_min <= timeout_ms <= settings.session_timeout_ms_max:
+            return reply(token, refused(ErrorCode.INVALID_SESSION_TIMEOUT))
+        turn = Turn(now, now_ms)
+        group = self._groups.get(group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            if not group.is_empty:
+                decision = group.classic_join(
+                    token, request, client=client, version=version, now=now, now_ms=now_ms
+                )
+                return self._after(group_id, group, decision)
+            turn.records.extend(group.tombstones())
+            group = None
+        if group is None:
+            if member_id:
+                return reply(token, refused(ErrorCode.UNKNOWN_MEMBER_ID))
+            group = self._add_classic(group_id)
+            group.state_since_ms = now_ms
+            # Also if the member is refused: Kafka's groups come to be by being asked for.
+            group.record(turn)
+        join(group, Join.of(token, request, version, client), turn, self._random)
+        return turn.decision()
+
+    def sync(
+        self, token: Token, request: SyncGroupRequest, *, version: int, now: float, now_ms: int
+    ) -> Decision:
+        if version >= _SYNC_NAMES_PROTOCOL_SINCE and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            return reply(token, sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        if not request.group_id:
+            return reply(token, sync_refused(ErrorCode.INVALID_GROUP_ID))
+        group = self._groups.get(request.group_id)
+        if group is None or group.is_empty:
+            return reply(token, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        if not isinstance(group, ClassicGroup):
+            decision = group.classic_sync(token, request, now=now)
+            return self._after(request.group_id, group, decision)
+        turn = Turn(now, now_ms)
+        membership.sync(group, token, request, turn)
+        return turn.decision()
+
+    def heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        elif isinstance(group, ClassicGroup):
+            code = membership.heartbeat(group, request, now)
+        else:
+            decision = group.classic_heartbeat(token, request, now=now)
+            return self._after(request.group_id, group, decision)
+        return Decision((), ((token, HeartbeatResponse(error_code=code)),))
+
+    def leave(
+        self, token: Token, request: LeaveGroupRequest, *, version: int, now: float, now_ms: int
+    ) -> Decision:
+        if not request.group_id:
+            return reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        if version < _LEAVE_MANY_SINCE:
+            request.members = [MemberIdentity(member_id=request.member_id)]
+        group = self._groups.get(request.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            decision = group.classic_leave(token, request, version=version, now=now, now_ms=now_ms)
+            return self._after(request.group_id, group, decision)
+        turn = Turn(now, now_ms)
+        if group is None:
+            members = membership.unknown(request.members)
+        else:
+            members = membership.leave(group, request.members, turn)
+        response = LeaveGroupResponse(members=members)
+        if version < _LEAVE_MANY_SINCE:
+            response = LeaveGroupResponse(error_code=members[0].error_code)
+        turn.reply(token, response)
+        return turn.decision()
+
+    # Consumer groups
+
+    def consumer_heartbeat(
+        self,
+        token: Token,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        client: ClientInfo,
+        version: int,
+        now: float,
+        now_ms: int,
+    ) -> Decision:
+        group_id = request.group_id
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ClassicGroup):
+            return reply(
+                token,
+                ConsumerGroupHeartbeatResponse(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=f"Consumer group {group_id} not found.",
+                ),
+            )
+        decision = group.heartbeat(
+            token, request, client=client, version=version, now=now, now_ms=now_ms
+        )
+        return self._after(group_id, group, decision)
+
+    def consumer_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
+        return administration.consumer_describe(self._groups, group_ids)
+
+    # Offsets
+
+    def commit(
+        self, token: Token, request: OffsetCommitRequest, *, version: int, now: float, now_ms: int
+    ) -> Decision:
+        """Topics are known by name here: whoever hands in a request with ids puts names to them,
+        and answers for topics that do not exist."""
+        code = self._check_commit(request, version=version, transactional=False, now=now)
+        if code is not ErrorCode.NONE:
+            return reply(token, committing.commit_refused(request, code))
+        turn = Turn(now, now_ms)
+        length_max = self._settings.offset_metadata_bytes_max
+        turn.reply(token, committing.commit(request, turn, metadata_max=length_max))
+        return turn.decision()
+
+    def commit_in_transaction(
+        self,
+        token: Token,
+        request: TxnOffsetCommitRequest,
+        *,
+        version: int,
+        now: float,
+        now_ms: int,
+    ) -> Decision:
+        """The records are part of the producer's transaction; `apply` must be told its id."""
+        if not request.group_id:
+            code = ErrorCode.INVALID_GROUP_ID
+        else:
+            code = self._check_commit(request, version=version, transactional=True, now=now)
+        if code is not ErrorCode.NONE:
+            return reply(token, committing.commit_in_transaction_refused(request, code))
+        turn = Turn(now, now_ms)
+        length_max = self._settings.offset_metadata_bytes_max
+        turn.reply(token, committing.commit_in_transaction(request, turn, metadata_max=length_max))
+        return turn.decision()
+
+    def _check_commit(
+        self,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
+        *,
+        version: int,
+        transactional: bool,
+        now: float,
+    ) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        member_id = request.member_id
+        instance_id = request.group_instance_id
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            if generation < 0:
+                return ErrorCode.NONE  # the commit itself makes a group that has only offsets
+            if transactional or version < _COMMIT_GROUP_NOT_FOUND_SINCE:
+                return ErrorCode.ILLEGAL_GENERATION
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if isinstance(group, ClassicGroup):
+            code = group.check_commit(
+                member_id, instance_id, generation, transactional=transactional
+            )
+            if code is ErrorCode.NONE and not transactional:
+                group.on_commit(member_id, now)
+            return code
+        code = group.check_commit(
+            member_id,
+            instance_id,
+            generation,
+            version=version,
+            transactional=transactional,
+            partitions=committing.partitions_of(request),
+        )
+        if transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
+            return ErrorCode.ILLEGAL_GENERATION
+        return code
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """The part of an answer for one group; no topics means all."""
+        group = self._groups.get(request.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            code = group.check_fetch(request.member_id, request.member_epoch)
+            if code is not ErrorCode.NONE:
+                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+        return self._offsets.fetch(request, require_stable=require_stable)
+
+    def delete_offsets(self, token: Token, request: OffsetDeleteRequest, *, now: float) -> Decision:
+        group = self._groups.get(request.group_id)
+        code = ErrorCode.NONE
+        if not request.group_id:
+            code = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif isinstance(group, ClassicGroup) and not (
+            group.is_empty or group.uses_consumer_protocol
+        ):
+            code = ErrorCode.NON_EMPTY_GROUP
+        if group is None or code is not ErrorCode.NONE:
+            return reply(token, OffsetDeleteResponse(error_code=code))
+        turn = Turn(now, 0)
+        response = committing.delete_offsets(
+            request, self._offsets, turn, is_subscribed=group.is_subscribed
+        )
+        turn.reply(token, response)
+        return turn.decision()
+
+    # Administration
+
+    def describe(self, group_ids: Iterable[str], *, version: int) -> list[DescribedGroup]:
+        return administration.describe(self._groups, group_ids, version=version)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        return administration.list_groups(self._groups, states, types)
+
+    def delete_groups(self, token: Token, group_ids: Iterable[str], *, now: float) -> Decision:
+        turn = Turn(now, 0)
+        response = administration.delete_groups(self._groups, self._offsets, group_ids, turn)
+        turn.reply(token, response)
+        return turn.decision()
+
+    # The log
+
+    def apply(self, record: Record, *, offset: int, producer_id: int = NO_PRODUCER) -> None:
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self._offsets.apply(key, value, offset=offset, producer_id=producer_id)
+            if value is not None and key.group not in self._groups:
+                self._add_classic(key.group)
+        elif isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self._apply_classic(key.group, value)
+
+    def apply_marker(self, producer_id: int, *, commits: bool) -> None:
+        """A transaction's end in this partition."""
+        self._offsets.end_transaction(producer_id, commits=commits)
+
+    def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self._groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                group.close(None)
+                del self._groups[group_id]
+            return
+        is_known = isinstance(group, ClassicGroup)
+        if not isinstance(group, ClassicGroup):
+            group = self._add_classic(group_id)
+        group.apply(value)
+        if self._is_loaded and not is_known:
+            group.restore()
+
+    def _add_classic(self, group_id: str) -> ClassicGroup:
+        group = ClassicGroup(group_id, self._settings, self._timers)
+        self._groups[group_id] = group
+        return group
+
+    def durable_state(self) -> object:
+        """What must be the same in a shard that replays the log."""
+        groups = {
+            group_id: group.durable if isinstance(group, ClassicGroup) else group.durable_state()
+            for group_id, group in self._groups.items()
+        }
+        return groups, self._offsets.durable_state()
+
+    # Life
+
+    def on_loaded(self, now: float) -> Decision:
+        """All that is soft starts afresh: every member has a whole session to show itself."""
+        self._is_loaded = True
+        turn = Turn(now, 0)
+        for group_id, group in list(self._groups.items()):
+            if isinstance(group, ClassicGroup):
+                group.on_loaded(turn)
+            else:
+                turn.add(self._after(group_id, group, group.on_loaded(now)))
+        self._set_expiry(now)
+        return turn.decision()
+
+    def on_unloaded(self) -> Decision:
+        turn = Turn(0.0, 0)
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup):
+                group.refuse_waiting(ErrorCode.NOT_COORDINATOR, turn)
+                group.close(None)
+            else:
+                turn.add(group.on_unloaded())
+        return turn.decision()
+
+    def next_deadline(self) -> float:
+        return self._timers.next_deadline()
+
+    def on_tick(self, now: float, now_ms: int) -> Decision:
+        turn = Turn(now, now_ms)
+        for timer in self._timers.due(now):
+            timer.fire(turn)
+        return turn.decision()
+
+    def on_metadata(self, topics: TopicsView, deleted: Collection[str], now: float) -> Decision:
+        """Topics came, grew or went. Offsets of those that went are forgotten."""
+        self._topics = topics
+        if not self._is_loaded:
+            return NOTHING
+        turn = Turn(now, 0)
+        if deleted:
+            turn.records.extend(self._offsets.topic_tombstones(deleted, living=topics.id))
+        for group_id, group in list(self._groups.items()):
+            if not isinstance(group, ClassicGroup):
+                turn.add(self._after(group_id, group, group.on_metadata(topics, now)))
+        return turn.decision()
+
+    def on_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        group = self._groups.get(group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            group.on_config(overrides)
+
+    def _after(self, group_id: str, group: ModernGroup, decision: Decision) -> Decision:
+        """A consumer group keeps its own deadlines; the shard keeps when to look at it next."""
+        timer = self._group_timers.get(group_id)
+        if timer is None:
+            timer = Timer(partial(self._tick_group, group_id))
+            self._group_timers[group_id] = timer
+        self._timers.set(timer, group.next_deadline())
+        return decision
+
+    def _tick_group(self, group_id: str, turn: Turn) -> None:
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ClassicGroup):
+            self._group_timers.pop(group_id, None)
+            return
+        turn.add(self._after(group_id, group, group.on_tick(turn.now, turn.now_ms)))
+
+    def _set_expiry(self, now: float) -> None:
+        self._timers.set(
+            self._expiry, now + self._settings.offsets_retention_check_interval_ms / 1000
+        )
+
+    def _expire_offsets(self, turn: Turn) -> None:
+        administration.expire(
+            self._groups, self._offsets, turn, retention_ms=self._settings.offsets_retention_ms
+        )
+        self._set_expiry(turn.now)
