@@ -359,7 +359,8 @@ class MetadataLog:
             if not waiter.done():
                 waiter.set_result(None)
 
-        if self._snapshotting is None and self._snapshots.is_due(self._host.clock.monotonic()):
+        due = self._snapshots.is_due(self._host.clock.monotonic())
+        if due and self._snapshotting is None and not self._closing:
             self._snapshotting = asyncio.get_running_loop().create_task(self._write_snapshot())
 
     def _note_registrations(self, batch: _Batch) -> None:

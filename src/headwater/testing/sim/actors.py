@@ -63,8 +63,10 @@ class _Line:
     sequence: int = 0
     unsettled: bool = False  # a batch before the next may be missing: a gap would be our own
     durable: bool = True  # all that was acknowledged was synced before
-    # Several unanswered batches and a restart: a snapshot knows only the last of them, as Kafka's.
-    forgotten: bool = False
+    # Two cases in which Kafka too calls a retry out of order: after a restart, where a snapshot
+    # knows only the last of several unanswered batches; and where the first batch of a producer
+    # was refused and the one behind it was not, for any sequence may be a producer's first.
+    excused: bool = False
     last: tuple[Sent, bytes] | None = None  # the last one that was acknowledged, as it was sent
 
 
@@ -153,7 +155,7 @@ class Producer:
             batches = [batch for _, batch in (waiting if not attempted else waiting[:1])]
             answers = await self._client.produce(model.tp, topic.id, batches, -1)
             attempted = True
-            line.forgotten = several and starts != self.cluster.starts
+            line.excused = several and (starts != self.cluster.starts or line.last is None)
             for answer in answers:
                 if not self._settle(model, line, waiting, answer):
                     break
@@ -199,7 +201,7 @@ class Producer:
             sent.outcome = Outcome.UNKNOWN
             world.happened("old duplicate recognised")
             return True
-        ordered = line.durable and not line.forgotten
+        ordered = line.durable and not line.excused
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and ordered:
             # All before it was acknowledged, and nothing of that may be lost.
             raise self.cluster.judge.fail(
@@ -236,7 +238,7 @@ class Producer:
 
     def _code(self, answer: PartitionProduceResponse) -> ErrorCode:
         code = ErrorCode(answer.error_code)
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and "full" in (answer.error_message or ""):
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self.cluster.machine.disk.is_tight:
             self.cluster.world.happened("full disk refuses a produce")
         if code not in _DEFINITE | _INDEFINITE | {ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
             raise self.cluster.judge.fail(
