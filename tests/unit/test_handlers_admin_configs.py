@@ -138,3 +138,21 @@ def test_the_old_way_takes_back_what_is_not_named(bench: HandlerBench, version: 
     answers = bench.ask(alter_configs, request, version).responses
     assert [a.error_code for a in answers] == [0, ErrorCode.INVALID_REQUEST]
     assert bench.image.config(Resource(ResourceType.TOPIC, "t")) == {RETENTION: "5"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("min.insync.replicas", "0", ErrorCode.INVALID_REQUEST),
+        ("min.insync.replicas", "1", ErrorCode.INVALID_CONFIG),  # KIP-966: not for one broker
+        ("max.connections", "0", ErrorCode.INVALID_REQUEST),
+        ("max.connections", "1", ErrorCode.NONE),
+        ("metric.reporters", "com.example.Reporter", ErrorCode.INVALID_REQUEST),
+        ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter", ErrorCode.NONE),
+        ("principal.builder.class", "com.example.Builder", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_a_running_broker_cannot_be_given(
+    bench: HandlerBench, key: str, value: str, code: ErrorCode
+) -> None:
+    assert code_of(bench, change(ResourceType.BROKER, "1", (key, SET, value))) == code

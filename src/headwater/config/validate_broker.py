@@ -13,6 +13,7 @@ from headwater.config.definition import ConfigDef, UpdateMode, parse
 from headwater.config.errors import ConfigError
 from headwater.config.node import NodeConfig, node_config
 from headwater.config.validate import check_local_retention, refusal
+from headwater.config.values import ConfigType
 from headwater.errors import ApiError, ErrorCode
 
 # A listener's own limits may be set for all brokers; its other overrides belong to one broker.
@@ -49,6 +50,13 @@ _POOLS = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
+
+# 0 is a bound that a broker can start with and cannot be given.
+_AT_LEAST_ONE = frozenset({"max.connection.creation.rate", "max.connections"})
+
+# Classes are Kafka's own here, or cannot be found.
+_LISTS_OF_CLASSES = frozenset({"metric.reporters"})
+_OWN_CLASSES = "org.apache.kafka."
 
 # Quotas that are settings of brokers without being in their table.
 _QUOTAS = (
@@ -103,6 +111,9 @@ def _check_key(key: str, text: str, *, per_broker: bool) -> None:
     if not override and key in _ONLY_IN_LISTENER:
         raise _refused(key, text, f"expected it for one listener, as listener.name.NAME.{key}")
     _check_value(definition, text)
+    if name in _AT_LEAST_ONE and int(text) == 0:
+        raise _refused(key, text, "expected at least 1")
+    _check_classes(definition, key, text)
     if override:
         belongs_to_one = name not in _CLUSTER_WIDE_IN_LISTENER
     else:
@@ -121,6 +132,18 @@ def _check_value(definition: ConfigDef, text: str) -> None:
         parse(definition, text)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _check_classes(definition: ConfigDef, key: str, text: str) -> None:
+    if definition.name in _LISTS_OF_CLASSES:
+        classes = [item.strip() for item in text.split(",") if item.strip()]
+    elif definition.type is ConfigType.CLASS:
+        classes = [text] if text.strip() else []
+    else:
+        return
+    for name in classes:
+        if not name.startswith(_OWN_CLASSES):
+            raise _refused(key, text, f"expected classes of Kafka; {name} cannot be found")
 
 
 def _check_changes(current: NodeConfig, changed: NodeConfig) -> None:

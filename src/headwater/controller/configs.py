@@ -85,8 +85,8 @@ def alter_resource(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{repeated[0]} is named more than once")
     current = state.image.config(resource)
     after = altered(current, alterations, _definitions(resource))
-    _check_elr_rules(state, resource, alterations)
     _validate(state, resource, after, current, is_new=is_new)
+    _check_elr_rules(state, resource, alterations)
     records: list[Message] = []
     for name, _, _ in alterations:
         value = after.get(name)
