@@ -280,6 +280,10 @@ class Node:
         await self._dispatcher.stop()
         await self._metadata.close()
         epoch = self._lifecycle.broker_epoch
+        if not failed:  # side by side: a thousand logs wait for the device together
+            jobs = self._log_dirs.closing_jobs()
+            waits = (self._host.workers.run(job) for job in jobs)
+            await asyncio.gather(*waits, return_exceptions=True)
         await self._host.workers.run(
             lambda: self._log_dirs.close(not failed, marks, broker_epoch=epoch)
         )

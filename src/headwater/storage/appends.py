@@ -168,7 +168,9 @@ def only_batch(data: Buffer, size: int, tp: TopicPartition) -> memoryview:
     return view[:size]
 
 
-def recompress(data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition) -> Buffer:
+def recompress(
+    data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition
+) -> bytearray:
     """The batch under the topic's codec."""
     assert rules.codec is not None
     changed = _core.recompress(data, position=batch.position, codec=rules.codec, level=rules.level)

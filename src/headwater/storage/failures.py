@@ -28,11 +28,13 @@ class StorageFailed(ApiError):
 class Health:
     """Whether a log directory is online. Shared by all logs in it."""
 
-    __slots__ = ("failure", "path")
+    __slots__ = ("failure", "names", "names_synced", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
+        self.names = 0  # how often a log was made or moved here in this run
+        self.names_synced = -1  # what of that is durable; at first, not even what was found
 
     @property
     def is_online(self) -> bool:

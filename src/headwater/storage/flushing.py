@@ -21,6 +21,7 @@ class FlushJob:
     paths: tuple[str, ...]  # indexes and snapshots of rolled segments
     epochs: tuple[str, bytes] | None  # the epoch checkpoint to write, if it changed
     folders: tuple[str, ...]  # directories with new names in them
+    names: int  # how many changes of the logs' own names it has to see durable
 
     def run(self) -> None:
         """Blocks until the device has it all. A failure takes the directory offline: after a
@@ -37,8 +38,18 @@ class FlushJob:
                         handle.close()
             # A log that was deleted meanwhile has a directory of another name.
             for folder in self.folders:
+                if folder == self.health.path:
+                    self._sync_names()
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     self.disk.sync_dir(folder)
             if self.epochs is not None:
                 with contextlib.suppress(FileNotFoundError):
                     self.disk.write_atomically(*self.epochs)
+
+    def _sync_names(self) -> None:
+        """The directory that all logs are in: what one job has made durable, others need not."""
+        if self.health.names_synced < self.names:
+            names = self.health.names
+            self.disk.sync_dir(self.health.path)
+            self.health.names_synced = names

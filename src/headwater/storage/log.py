@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _RELATIVE_MAX = 2**31 - 1
+_CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
 
 class LogSlice(NamedTuple):
@@ -148,12 +149,14 @@ class Log:
             tp,
             topic_id=topic_id,
             config=config,
-            health=health or Health(path),
+            health=health or Health(path.rpartition("/")[0]),
             loaded=loaded,
             now_ms=now_ms,
             producer_expiration_ms=producer_expiration_ms,
             on_truncated=on_truncated,
         )
+        if is_new:
+            log.health.names += 1
         if is_new or not clean:
             log._cover_all()
         return log
@@ -187,12 +190,13 @@ class Log:
         self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
     ) -> Appended:
         """Checks, stamps and appends. `data` is changed in place where it can be written to."""
-        if origin is not Origin.CLIENT:
+        if origin is not _CLIENT:
             return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
         rules = self._rules
         batch = appends.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
-        if batch.size != len(memoryview(data)):
-            data = appends.only_batch(data, batch.size, self.tp)
+        size = batch.size
+        if size != len(data):  # type: ignore[arg-type]  # bytes of one kind or another
+            data = appends.only_batch(data, size, self.tp)
         end = self.end
         producer_id = batch.producer_id
         first_sequence = last_sequence = -1
@@ -209,7 +213,7 @@ class Log:
             self.producers.check(batch, end, sequenced=True)
         if rules.codec is not None and rules.codec != batch.codec:
             data = appends.recompress(data, batch, rules, self.tp)
-        size = len(memoryview(data))
+            size = len(data)
         if size > rules.segment_bytes:
             raise appends.too_large_for_segment(size, rules, self.tp)
         last_offset = end + batch.last_offset_delta
@@ -662,6 +666,7 @@ class Log:
             paths=paths,
             epochs=None if epochs is None else (self._epochs_path, epochs),
             folders=folders,
+            names=self.health.names,
         )
 
     def not_flushed(self, job: FlushJob) -> None:
@@ -706,6 +711,7 @@ class Log:
     def move_to(self, path: str) -> None:
         """Renames the directory of the log."""
         self._disk.rename(self.path, path)
+        self.health.names += 1
         self._unsynced.move(self.path, path)
         self.path = path
         self._snapshots.folder = path

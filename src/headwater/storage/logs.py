@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
@@ -400,6 +401,11 @@ class LogDirs:
         logs = self.logs_in(directory)
         directory.write(names.RECOVERY_POINTS, _recovery_points(logs))
         directory.write(names.LOG_STARTS, _starts(logs))
+
+    def closing_jobs(self) -> list[Callable[[], None]]:
+        """What a clean close has to wait for, one job for each log, to be run in workers side by
+        side before `close`. Nobody may use the logs any more."""
+        return [partial(_close_clean, log) for log in (*self.all(), *self._futures.values())]
 
     def close(
         self,

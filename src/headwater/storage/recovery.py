@@ -127,6 +127,8 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
         # bring it back behind batches that fit before it.
         segments[-1].file.sync()
         log.disk.sync_dir(log.path)
+    for segment in segments:
+        segment.release()
     return end
 
 

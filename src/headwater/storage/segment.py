@@ -81,22 +81,20 @@ class Segment:
         for suffix in names.SEGMENT_SUFFIXES:
             if disk.exists(segment.path(suffix)):
                 disk.remove(segment.path(suffix))
-        segment.index.reset()
-        segment.time_index.reset()
         segment._max_timestamp = NO_TIMESTAMP
         try:
             segment._file = disk.open(
                 segment.path(names.LOG), create=True, preallocate_bytes=preallocate_bytes
             )
-            segment.index.save()
-            segment.time_index.save()
+            for suffix in (names.INDEX, names.TIME_INDEX):
+                disk.open(segment.path(suffix), create=True).close()
+            if not preallocate_bytes:
+                segment.release()
         except OSError:
             for suffix in names.SEGMENT_SUFFIXES:  # a half-made segment would be found at start
                 with contextlib.suppress(OSError):
                     disk.remove(segment.path(suffix))
             raise
-        segment.index.unload()
-        segment.time_index.unload()
         return segment
 
     @classmethod
@@ -258,10 +256,15 @@ class Segment:
         self.time_index.path = self.path(names.TIME_INDEX)
         self.txn_index.path = self.path(names.TXN_INDEX)
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """Gives the descriptor back until somebody needs it. Not for a preallocated file: only
+        its handle knows how much of it is used."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def close(self) -> None:
+        self.release()
         self.index.unload()
         self.time_index.unload()
 
@@ -301,6 +304,7 @@ class Segment:
         end = self.base
         for _, _, _, last, _ in self.places(self.index.last_position()):
             end = last + 1
+        self.close()  # an idle log has no open file
         return end
 
     def scan(self, position: int = 0, end: int | None = None, *, check_crc: bool) -> Scan:

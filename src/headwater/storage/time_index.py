@@ -128,7 +128,9 @@ class TimeIndex:
         first = _ENTRY.unpack(file.pread(ENTRY_BYTES, 0))
         last = _ENTRY.unpack(file.pread(ENTRY_BYTES, size - ENTRY_BYTES))
         file.close()
-        return bool(last[0] >= first[0] >= 0 and last[1] >= first[1] >= 0)
+        # Zeros are what is left of a page that was never written. Were they believed, retention
+        # would take every record for one of 1970.
+        return bool(any(last) and last[0] >= first[0] >= 0 and last[1] >= first[1] >= 0)
 
     def save(self) -> None:
         if self._timestamps is None:
