@@ -48,7 +48,7 @@ check: setup ## format, lint, types, import contracts, clippy, the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK)
 
 sim: setup ## SEEDS=N random histories of a simulated node, in parallel
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/simulation
+	$(BIN)/python -m headwater.testing.sim --seeds $(SEEDS) --jobs $(JOBS)
 
 bench: setup ## speed beside Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
 	@tools/ensure java

@@ -132,9 +132,25 @@ class Cluster:
         self.starts += 1
         self.world.note("node started")
         for line in self.lines:
-            if "truncated" in line or "cut" in line:
-                self.world.happened("torn tail cut at start")
+            if "bytes cut off" in line:
+                self.world.happened("torn tail cut at a start")
                 break
+        self.lines.clear()
+        self._note_files()
+
+    def _note_files(self) -> None:
+        """Counts what a good run must have seen on disk."""
+        disk = self.machine.disk
+        for name in disk.list(_DATA):
+            if not disk.is_dir(f"{_DATA}/{name}"):
+                continue
+            files = disk.list(f"{_DATA}/{name}")
+            if sum(1 for file in files if file.endswith(".log")) > 1:
+                self.world.happened("several segments at a start")
+            if name.startswith("__cluster") and any("checkpoint" in file for file in files):
+                self.world.happened("metadata snapshot at a start")
+            if name.endswith("-delete"):
+                self.world.happened("deleted topic's files at a start")
 
     async def open_doors(self) -> None:
         """What the node has is judged before anybody may change it."""

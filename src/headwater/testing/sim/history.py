@@ -242,6 +242,7 @@ class History:
                 self.world.note("start refused, the disk is full")
                 cluster.machine.disk.capacity_bytes = self._capacity_bytes
                 cluster.machine.switch_off()
+                self.world.loop.failures.clear()  # what a node leaves that ends at once
         if self._fate.random() < 0.15:
             # Crashes come in threes: recovery itself must bear one.
             await asyncio.sleep(self._fate.random() * 0.05)

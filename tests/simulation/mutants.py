@@ -1,0 +1,135 @@
+"""Bugs on purpose, to see whether the simulation sees them. Each is a patch for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from headwater.broker.partition import Partition
+from headwater.storage import Appended, recovery
+from headwater.storage.flushing import FlushJob
+from headwater.storage.offset_index import OffsetIndex
+from headwater.storage.producers import ProducerStates
+from headwater.storage.segment import Scan, Segment
+from headwater.storage.time_index import TimeIndex
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def no_checksum_in_recovery() -> Iterator[None]:
+    """Torn batches are taken for good ones as long as their length fits."""
+    original = Segment.scan
+
+    def scan(self: Segment, *args: Any, **kwargs: Any) -> Scan:
+        kwargs["check_crc"] = False
+        return original(self, *args, **kwargs)
+
+    with patch.object(Segment, "scan", scan):
+        yield
+
+
+@contextmanager
+def index_trusted_after_a_crash() -> Iterator[None]:
+    """Recovery takes the index files as they are and adds to them what is behind their end."""
+    original = Segment.start_reindexing
+    append, append_time = OffsetIndex.append, TimeIndex.append
+
+    def start_reindexing(self: Segment) -> None:
+        original(self)
+        for index in (self.index, self.time_index):
+            index.unload()
+            index.load()
+
+    def lenient(self: OffsetIndex, offset: int, position: int) -> None:
+        if not len(self) or offset > self.entry(len(self) - 1)[0]:
+            append(self, offset, position)
+
+    def lenient_time(self: TimeIndex, timestamp: int, offset: int) -> None:
+        if not len(self) or offset > self.entry(len(self) - 1)[1]:
+            append_time(self, timestamp, offset)
+
+    with (
+        patch.object(Segment, "start_reindexing", start_reindexing),
+        patch.object(OffsetIndex, "append", lenient),
+        patch.object(TimeIndex, "append", lenient_time),
+    ):
+        yield
+
+
+@contextmanager
+def acknowledgement_before_the_append() -> Iterator[None]:
+    """The producer hears of an offset that its batch has not got yet."""
+    import asyncio
+
+    original = Partition.append
+
+    def append(self: Partition, data: Any, **kwargs: Any) -> Appended:
+        from headwater import _core
+
+        count = _core.scan(data)[0][0].last_offset_delta
+        base = self.log.end
+        asyncio.get_running_loop().call_later(
+            0.001, lambda: original(self, bytearray(data), **kwargs)
+        )
+        return Appended(base, base + count, -1, self.log.start, False, len(data))
+
+    with patch.object(Partition, "append", append):
+        yield
+
+
+@contextmanager
+def acknowledgement_before_the_sync() -> Iterator[None]:
+    """`flush.messages=1` is not heeded."""
+    with patch.object(Partition, "needs_flush", lambda self: False):
+        yield
+
+
+@contextmanager
+def names_are_not_synced() -> Iterator[None]:
+    """Files are synced, the directories they are in are not."""
+    original = FlushJob.run
+
+    def run(self: FlushJob) -> None:
+        object.__setattr__(self, "folders", ())
+        original(self)
+
+    with patch.object(FlushJob, "run", run):
+        yield
+
+
+@contextmanager
+def duplicates_are_stored_again() -> Iterator[None]:
+    """A batch that was stored already is not recognised."""
+    with (
+        patch.object(ProducerStates, "find_duplicate", lambda *args: None),
+        patch.object(ProducerStates, "check", lambda *args, **kwargs: None),
+    ):
+        yield
+
+
+@contextmanager
+def a_gap_between_segments_is_not_seen() -> Iterator[None]:
+    """What was lost at the end of a segment is not missed when there is a next one."""
+    original = recovery.load
+
+    def load(*args: Any, **kwargs: Any) -> recovery.Loaded:
+        kwargs["has_gaps"] = True
+        return original(*args, **kwargs)
+
+    with patch.object(recovery, "load", load):
+        yield
+
+
+# How many seeds each needs at most; the first three are the ones that every change must face.
+MUTANTS: dict[str, tuple[Mutant, int]] = {
+    "no checksum in recovery": (no_checksum_in_recovery, 40),
+    "index trusted after a crash": (index_trusted_after_a_crash, 40),
+    "acknowledgement before the append": (acknowledgement_before_the_append, 5),
+    "acknowledgement before the sync": (acknowledgement_before_the_sync, 20),
+    "names are not synced": (names_are_not_synced, 40),
+    "duplicates are stored again": (duplicates_are_stored_again, 10),
+    "a gap between segments is not seen": (a_gap_between_segments_is_not_seen, 40),
+}

@@ -1,0 +1,20 @@
+"""The simulation sees bugs: each planted one breaks a promise within a few seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.testing.sim.runner import run_seed
+from tests.simulation.mutants import MUTANTS
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    mutant, seeds_max = MUTANTS[name]
+    with mutant():
+        for seed in range(seeds_max):
+            result = run_seed(seed)
+            if result.failure is not None:
+                print(f"{name}: caught by seed {seed}: {result.failure.splitlines()[0]}")
+                return
+    pytest.fail(f"{name} was not caught by {seeds_max} seeds")
