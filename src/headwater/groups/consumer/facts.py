@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.groups.consumer.assignment import Partitions
-from headwater.groups.consumer.member import Held, Member
+from headwater.groups.consumer.member import ClassicProtocols, Held, Member
 from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (
     ClassicMemberMetadata,
@@ -36,13 +36,6 @@ def group_epoch(group: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def member_metadata(group: str, member: Member) -> Record:
-    classic = member.classic and ClassicMemberMetadata(
-        session_timeout_ms=member.classic.session_timeout_ms,
-        supported_protocols=[
-            ClassicProtocol(name=name, metadata=metadata)
-            for name, metadata in member.classic.protocols
-        ],
-    )
     return Record(
         ConsumerGroupMemberMetadataKey(group_id=group, member_id=member.id),
         ConsumerGroupMemberMetadataValue(
@@ -54,8 +47,19 @@ def member_metadata(group: str, member: Member) -> Record:
             subscribed_topic_regex=member.topic_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
-            classic_member_metadata=classic,
+            classic_member_metadata=_classic(member.classic),
         ),
+    )
+
+
+def _classic(spoken: ClassicProtocols | None) -> ClassicMemberMetadata | None:
+    if spoken is None:
+        return None
+    return ClassicMemberMetadata(
+        session_timeout_ms=spoken.session_timeout_ms,
+        supported_protocols=[
+            ClassicProtocol(name=name, metadata=metadata) for name, metadata in spoken.protocols
+        ],
     )
 
 

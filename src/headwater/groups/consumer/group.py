@@ -1,0 +1,607 @@
+"""A consumer group (KIP-848): the coordinator assigns, and members follow by their heartbeats.
+
+The group's epoch goes up when who is in it or what they want has changed. From that follows a new
+target, whose epoch is the group's; and towards it each member goes at its own pace (`reconcile`).
+`GroupState` is what the log says; this is what is decided, and what time does to members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from random import Random
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.groups.consumer import answers, facts
+from headwater.groups.consumer.assignment import Assignor, Partitions
+from headwater.groups.consumer.deadlines import Deadlines
+from headwater.groups.consumer.member import LEFT, LEFT_FOR_A_WHILE, Member, MemberState
+from headwater.groups.consumer.range_assignor import assign_ranges
+from headwater.groups.consumer.reconcile import Goal, reconciled
+from headwater.groups.consumer.regexes import Regexes
+from headwater.groups.consumer.state import GroupState, is_homogeneous
+from headwater.groups.consumer.targets import new_target, voted_assignor
+from headwater.groups.consumer.topics import Topics
+from headwater.groups.consumer.uniform_assignor import assign_uniformly
+from headwater.groups.decision import (
+    NOTHING,
+    ClientInfo,
+    Decision,
+    Record,
+    Token,
+    TopicsView,
+    reply,
+)
+from headwater.groups.settings import GroupSettings
+from headwater.model import id_text
+from headwater.protocol.messages.consumer_group_describe import DescribedGroup
+from headwater.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headwater.protocol.schema import Message
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+
+# The topics are looked at again after this even if nobody said that they changed; Kafka's number.
+_METADATA_AGE_MAX = 2_147_483.647
+
+
+class ConsumerGroup:
+    """One group; the shape that a shard asks for is `headwater.groups.modern.ModernGroup`."""
+
+    def __init__(
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        random: Random,
+        topics: Topics,
+    ) -> None:
+        self.state = GroupState(group_id)
+        self.settings = settings
+        self.topics = topics
+        self._random = random
+        self.deadlines = Deadlines()
+        self._regexes = Regexes(self.state, topics)
+        self._look_again = -inf  # when the topics must be looked at again
+        self._session_timeout = settings.consumer_session_timeout_ms / 1000
+        self._heartbeat_interval_ms = settings.consumer_heartbeat_interval_ms
+        self._assignment_interval_ms = settings.consumer_assignment_interval_ms
+
+    # What others ask about it
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.members
+
+    @property
+    def is_gone(self) -> bool:
+        return self.state.is_gone
+
+    @property
+    def state_name(self) -> str:
+        return self.state.name
+
+    def is_subscribed(self, topic: str) -> bool:
+        return topic in self.state.topics
+
+    def durable_state(self) -> object:
+        return self.state.durable()
+
+    def describe(self) -> DescribedGroup:
+        assignor = voted_assignor(self.state.assignors, self.settings.consumer_assignors)
+        return answers.describe(self.state, self.topics, assignor)
+
+    def tombstones(self) -> list[Record]:
+        return facts.group_gone(self.id, self.state.members, self.state.resolved)
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        *,
+        version: int,
+        transactional: bool,
+        partitions: Iterable[tuple[bytes, str, int]],
+    ) -> ErrorCode:
+        """Whether this member may commit offsets of these partitions (topic id, name, index).
+
+        An older epoch is good for a partition that the member has held since then (KIP-1251): a
+        commit may well be under way while a heartbeat brings the next epoch.
+        """
+        if epoch < 0 and self.is_empty:
+            return ErrorCode.NONE  # an administrator, or a consumer that assigns itself
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return ErrorCode.NONE  # a producer that does not know of members
+        member = self.state.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and member.classic is None and version < 9:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        stale = _stale(member)
+        if epoch > member.epoch:
+            return stale
+        for topic, _, partition in partitions:
+            since = member.assigned.get(topic, {}).get(partition)
+            if since is None:
+                since = member.revoking.get(topic, {}).get(partition)
+            if since is None or epoch < since:
+                return stale
+        return ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = self.state.members.get(member_id) if member_id is not None else None
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else _stale(member)
+
+    # ConsumerGroupHeartbeat
+
+    def heartbeat(
+        self,
+        token: Token,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        client: ClientInfo,
+        version: int,
+        now: float,
+        now_ms: int,
+        describable: Callable[[frozenset[str]], Iterable[str]] | None = None,
+    ) -> Decision:
+        """`describable` keeps, of the topics a pattern matches, those the client may know of."""
+        member = self.state.members.get(request.member_id)
+        if (
+            member is not None
+            and request.subscribed_topic_names is None
+            and request.topic_partitions is None
+            and member.epoch == request.member_epoch
+            and self._says_nothing_new(member, request, client, now)
+        ):
+            if self.state.regexes:
+                self._regexes.ask(self.state.regexes, self.settings, now_ms, describable)
+            self.deadlines.renew_session(member.id, now + self._session_timeout)
+            return reply(
+                token,
+                ConsumerGroupHeartbeatResponse(
+                    member_id=member.id,
+                    member_epoch=member.epoch,
+                    heartbeat_interval_ms=self._heartbeat_interval_ms,
+                ),
+            )
+        try:
+            answers.check_heartbeat(request, self.settings.consumer_assignors, version=version)
+            if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
+                return self._leave(token, request)
+            return self._join_or_stay(token, request, client, now, now_ms, describable)
+        except ApiError as refusal:
+            return reply(token, answers.heartbeat_refused(refusal))
+
+    def _says_nothing_new(
+        self,
+        member: Member,
+        request: ConsumerGroupHeartbeatRequest,
+        client: ClientInfo,
+        now: float,
+    ) -> bool:
+        """Nearly all heartbeats of a group's life: the member is where it should be and stays."""
+        state = self.state
+        return (
+            member.epoch == state.target_epoch == state.epoch
+            and member.state is MemberState.STABLE
+            and now < self._look_again
+            and request.subscribed_topic_regex is None
+            and request.rebalance_timeout_ms in (-1, member.rebalance_timeout_ms)
+            and (request.instance_id is None or request.instance_id == member.instance_id)
+            and request.rack_id is None
+            and request.server_assignor is None
+            and client.client_id == member.client_id
+            and client.host == member.client_host
+            and member.classic is None
+        )
+
+    def _join_or_stay(
+        self,
+        token: Token,
+        request: ConsumerGroupHeartbeatRequest,
+        client: ClientInfo,
+        now: float,
+        now_ms: int,
+        describable: Callable[[frozenset[str]], Iterable[str]] | None,
+    ) -> Decision:
+        records: list[Record] = []
+        owned = answers.owned_partitions(request.topic_partitions)
+        self.check_size(request.member_id)
+        member_id = request.member_id or self.new_member_id()
+        joins = request.member_epoch == 0
+        if request.instance_id is None:
+            member = self.known_member(member_id, create=joins)
+            _check_epoch(member, request.member_epoch, owned)
+        else:
+            member = self.static_member(
+                member_id, request.instance_id, records, create=joins, speaks_classic=False
+            )
+            if not joins:
+                _check_epoch(member, request.member_epoch, owned)
+        updated = _updated(member, request, client)
+        changed = self.note_member(member, updated, records)
+        regex = self._regexes.changed(member, updated, records)
+        self._regexes.ask(
+            self.state.regexes_after(member, updated),
+            self.settings,
+            now_ms,
+            describable,
+            must=regex.must_resolve,
+        )
+        epoch, homogeneous = self.note_topics(
+            member, updated, records, now, changed=changed or regex.is_resolved
+        )
+        target_epoch, target = self.target_for(
+            member, updated, records, now_ms, epoch=epoch, homogeneous=homogeneous
+        )
+        moved = self.reconcile(
+            updated,
+            records,
+            now,
+            target_epoch=target_epoch,
+            target=target,
+            owned=owned,
+            subscription_changed=changed or regex.is_changed,
+        )
+        self.deadlines.renew_session(member_id, now + self._session_timeout)
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (
+                request.subscribed_topic_names is not None
+                or request.subscribed_topic_regex is not None
+            )
+            and owned is not None
+        )
+        shows = joins or is_full or moved.assigned != member.assigned
+        answer = ConsumerGroupHeartbeatResponse(
+            member_id=moved.id,
+            member_epoch=moved.epoch,
+            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            assignment=answers.assignment(moved.assigned) if shows else None,
+        )
+        return Decision(records, ((token, answer),))
+
+    def _leave(self, token: Token, request: ConsumerGroupHeartbeatRequest) -> Decision:
+        if request.instance_id is None:
+            member = self.known_member(request.member_id, create=False)
+        else:
+            member = self._holder(request.member_id, request.instance_id)
+            if request.member_epoch == LEFT_FOR_A_WHILE:
+                return self._leave_for_a_while(token, member)
+        answer = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
+        return self.remove([member], ((token, answer),))
+
+    def _leave_for_a_while(self, token: Token, member: Member) -> Decision:
+        """A static member goes and means to be back: its partitions wait for its session to end."""
+        gone = replace(
+            member,
+            epoch=LEFT_FOR_A_WHILE,
+            revoking={},
+            # Epochs of before mean nothing to whoever comes back.
+            assigned={topic: dict.fromkeys(held, 0) for topic, held in member.assigned.items()},
+        )
+        answer = ConsumerGroupHeartbeatResponse(member_id=member.id, member_epoch=LEFT_FOR_A_WHILE)
+        return Decision((facts.progress(self.id, gone),), ((token, answer),))
+
+    # Steps that heartbeats and classic requests share
+
+    def new_member_id(self) -> str:
+        while True:
+            raw = bytearray(self._random.randbytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            text = id_text(bytes(raw))
+            if not text.startswith("-"):  # it would look like an option on a command line
+                return text
+
+    def check_size(self, member_id: str) -> None:
+        size_max = self.settings.consumer_group_size_max
+        if len(self.state.members) >= size_max and member_id not in self.state.members:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {size_max} members.",
+            )
+
+    def known_member(self, member_id: str, *, create: bool) -> Member:
+        member = self.state.members.get(member_id)
+        if member is None:
+            if not create:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"Member {member_id} is not a member of group {self.id}.",
+                )
+            member = Member(member_id)
+        return member
+
+    def static_member(
+        self,
+        member_id: str,
+        instance_id: str,
+        records: list[Record],
+        *,
+        create: bool,
+        speaks_classic: bool,
+    ) -> Member:
+        """The holder of an instance id. One that joins takes the place of one that went."""
+        holder = self.state.static_member(instance_id)
+        if not create:
+            return self._holder(member_id, instance_id)
+        if holder is None:
+            return self.known_member(member_id, create=True)
+        if not speaks_classic and holder.classic is None and holder.epoch != LEFT_FOR_A_WHILE:
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by {holder.id} member.",
+            )
+        successor = replace(holder, id=member_id, epoch=0, previous_epoch=0)
+        records += facts.member_gone(self.id, holder.id)
+        records.append(facts.member_metadata(self.id, successor))
+        records.append(facts.target(self.id, member_id, self.state.target.get(holder.id, {})))
+        records.append(facts.progress(self.id, successor))
+        self.deadlines.forget(holder.id)
+        return successor
+
+    def _holder(self, member_id: str, instance_id: str) -> Member:
+        holder = self.state.static_member(instance_id)
+        if holder is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        check_fenced(holder, member_id, instance_id)
+        return holder
+
+    def note_member(self, member: Member, updated: Member, records: list[Record]) -> bool:
+        """Write what a member says of itself if it is new; whether it wants other topics."""
+        if updated == member:
+            return False
+        records.append(facts.member_metadata(self.id, updated))
+        return updated.topic_names != member.topic_names
+
+    def note_topics(
+        self, member: Member, updated: Member, records: list[Record], now: float, *, changed: bool
+    ) -> tuple[int, bool]:
+        """The group's epoch, one higher if its topics or its subscriptions have changed; and
+        whether all members want the same."""
+        state = self.state
+        if not changed and now < self._look_again:
+            return state.epoch, is_homogeneous(state.topics, state.regexes, len(state.members))
+        topics = state.topics_after(member, updated)
+        is_new = updated.id not in state.members and updated.instance_id not in state.instances
+        homogeneous = is_homogeneous(
+            topics, state.regexes_after(member, updated), len(state.members) + is_new
+        )
+        epoch, hashed = state.epoch, self.topics.hash(topics)
+        if changed or hashed != state.metadata_hash:
+            epoch += 1
+            records.append(facts.group_epoch(self.id, epoch, hashed))
+        self._look_again = now + _METADATA_AGE_MAX
+        if state.has_partition_metadata:
+            records.append(facts.partition_metadata_gone(self.id))
+        return epoch, homogeneous
+
+    def target_for(
+        self,
+        member: Member,
+        updated: Member,
+        records: list[Record],
+        now_ms: int,
+        *,
+        epoch: int,
+        homogeneous: bool,
+    ) -> tuple[int, Partitions]:
+        """The target and its epoch, worked out anew if the group has moved on.
+
+        Not more often than the assignment interval (KIP-1263): members that come one after the
+        other would each move the partitions of all who came before.
+        """
+        state = self.state
+        is_early = (
+            state.target_timestamp_ms != 0
+            and self._assignment_interval_ms != 0
+            and now_ms < state.target_timestamp_ms + self._assignment_interval_ms
+        )
+        if state.target_epoch >= epoch or is_early:
+            return state.target_epoch, self.last_target(updated)
+        votes = state.assignors_after(member, updated)
+        assignor = ASSIGNORS[voted_assignor(votes, self.settings.consumer_assignors)]
+        target = new_target(state, self.topics, updated, assignor, homogeneous=homogeneous)
+        for member_id, partitions in target.items():
+            if partitions != state.target.get(member_id):
+                records.append(facts.target(self.id, member_id, partitions))
+        records.append(facts.target_epoch(self.id, epoch, now_ms))
+        return epoch, target[updated.id]
+
+    def last_target(self, member: Member) -> Partitions:
+        if member.instance_id is None:
+            return self.state.target.get(member.id, {})
+        holder = self.state.instances.get(member.instance_id)
+        return {} if holder is None else self.state.target.get(holder, {})
+
+    def reconcile(
+        self,
+        member: Member,
+        records: list[Record],
+        now: float,
+        *,
+        target_epoch: int,
+        target: Partitions,
+        owned: Partitions | None,
+        subscription_changed: bool,
+    ) -> Member:
+        if not subscription_changed and member.is_reconciled_to(target_epoch):
+            return member
+        goal = Goal(
+            epoch=target_epoch,
+            partitions=target,
+            topics=self.topics.ids(self.state.subscribed(member)),
+            owned=owned,
+            subscription_changed=subscription_changed,
+            is_held=self.state.is_held,
+        )
+        moved = reconciled(member, goal)
+        if moved != member:
+            records.append(facts.progress(self.id, moved))
+            if moved.classic is None:
+                if moved.state is MemberState.UNREVOKED:
+                    deadline = now + moved.rebalance_timeout_ms / 1000
+                    self.deadlines.await_revocation(moved.id, moved.epoch, deadline)
+                else:
+                    self.deadlines.end_revocation(moved.id)
+        return moved
+
+    def remove(
+        self, members: Iterable[Member], replies: tuple[tuple[Token, Message], ...] = ()
+    ) -> Decision:
+        """Members are out, by their own will or not; the group goes on without them."""
+        gone = {member.id: member for member in members}.values()
+        if not gone:
+            return Decision((), replies)
+        records: list[Record] = []
+        for member in gone:
+            records += facts.member_gone(self.id, member.id)
+            self.deadlines.forget(member.id)
+        patterns = self._regexes.forgotten(gone, records)
+        hashed = self.topics.hash(self.state.topics_without(gone, patterns))
+        records.append(facts.group_epoch(self.id, self.state.epoch + 1, hashed))
+        return Decision(records, replies)
+
+    # Life
+
+    def apply(self, record: Record) -> None:
+        self.state.apply(record)
+
+    def on_loaded(self, now: float) -> Decision:
+        """Sessions start anew: nobody could send a heartbeat while the group was loading."""
+        self.deadlines = Deadlines()
+        self._look_again = -inf
+        for member in self.state.members.values():
+            self.deadlines.renew_session(member.id, now + self._session_timeout)
+            if member.state is MemberState.UNREVOKED:
+                deadline = now + member.rebalance_timeout_ms / 1000
+                self.deadlines.await_revocation(member.id, member.epoch, deadline)
+        return NOTHING
+
+    def on_unloaded(self) -> Decision:
+        self.deadlines = Deadlines()
+        return NOTHING
+
+    def next_deadline(self) -> float:
+        return -inf if self._regexes.is_asked else self.deadlines.next_deadline()
+
+    def on_tick(self, now: float, now_ms: int) -> Decision:
+        overdue = [
+            member
+            for member_id, epoch in self.deadlines.overdue(now)
+            if (member := self.state.members.get(member_id)) is not None
+            and epoch in (None, member.epoch)
+        ]
+        if overdue:
+            return self.remove(overdue)
+        if self._regexes.is_asked:
+            return Decision(self._regexes.resolve(now_ms))
+        return NOTHING
+
+    def on_metadata(self, topics: TopicsView, now: float) -> Decision:
+        """The next heartbeat of any member finds out whether the group must move."""
+        self.topics.update(topics, now)
+        self._look_again = -inf
+        return NOTHING
+
+    def on_config(self, overrides: Mapping[str, str]) -> None:
+        """The settings of this group, over those of the node and within its bounds."""
+        settings = self.settings
+
+        def bounded(name: str, default: int, least: int, most: int) -> int:
+            given = overrides.get(name)
+            return default if given is None else min(max(int(given), least), most)
+
+        session_timeout_ms = bounded(
+            "consumer.session.timeout.ms",
+            settings.consumer_session_timeout_ms,
+            settings.consumer_session_timeout_ms_min,
+            settings.consumer_session_timeout_ms_max,
+        )
+        self._session_timeout = session_timeout_ms / 1000
+        self._heartbeat_interval_ms = bounded(
+            "consumer.heartbeat.interval.ms",
+            settings.consumer_heartbeat_interval_ms,
+            settings.consumer_heartbeat_interval_ms_min,
+            settings.consumer_heartbeat_interval_ms_max,
+        )
+        self._assignment_interval_ms = bounded(
+            "consumer.assignment.interval.ms",
+            settings.consumer_assignment_interval_ms,
+            settings.consumer_assignment_interval_ms_min,
+            settings.consumer_assignment_interval_ms_max,
+        )
+
+
+def _stale(member: Member) -> ErrorCode:
+    if member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
+
+
+def check_fenced(holder: Member, member_id: str, instance_id: str) -> None:
+    if holder.id != member_id:
+        raise ApiError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{holder.id}.",
+        )
+
+
+def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
+    """The member's own epoch; or the one before, if the answer that raised it may be lost."""
+    if epoch in (0, member.epoch):
+        return
+    if (
+        epoch == member.previous_epoch
+        and epoch < member.epoch
+        and owned is not None
+        and all(
+            partitions <= member.assigned.get(topic, {}).keys()
+            for topic, partitions in owned.items()
+        )
+    ):
+        return
+    word = "greater" if epoch > member.epoch else "smaller"
+    raise ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the "
+        f"group coordinator ({member.epoch}). The member must abandon all its partitions and "
+        "rejoin.",
+    )
+
+
+def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Member:
+    """What is null in a request has not changed."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=request.server_assignor or member.server_assignor,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        topic_regex=member.topic_regex if regex is None else regex,
+        client_id=client.client_id,
+        client_host=client.host,
+        classic=None,
+    )

@@ -1,0 +1,143 @@
+"""The patterns that members subscribe to, and when the topics they match are looked up.
+
+Looking up is never part of a heartbeat: it is asked for there and done in a turn of its own, for
+it may take long. Whoever asks meanwhile waits for the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.groups.consumer import facts
+from headwater.groups.consumer.member import Member
+from headwater.groups.consumer.pattern import Pattern
+from headwater.groups.consumer.pattern_syntax import PatternError
+from headwater.groups.consumer.state import GroupState, count_regex
+from headwater.groups.consumer.topics import Topics
+from headwater.groups.decision import Record
+from headwater.groups.settings import GroupSettings
+
+# However much happens, patterns are not looked up more often than this; Kafka's number.
+_REFRESH_INTERVAL_MS_MIN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegexChange:
+    """What a heartbeat did to a member's pattern."""
+
+    is_changed: bool = False
+    # The topics are known already, and so the group can move at once.
+    is_resolved: bool = False
+    must_resolve: bool = False
+
+
+class Regexes:
+    """The patterns of a group."""
+
+    def __init__(self, state: GroupState, topics: Topics) -> None:
+        self._state = state
+        self._topics = topics
+        self._asked: frozenset[str] | None = None
+        self._describable: Callable[[frozenset[str]], Iterable[str]] | None = None
+        # Of which topics the last lookup was; None before the first in this life.
+        self._version: int | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asked is not None
+
+    def changed(self, member: Member, updated: Member, records: list[Record]) -> RegexChange:
+        """A member may have come to another pattern; the last to leave one takes it with them."""
+        old, new = member.topic_regex, updated.topic_regex
+        if old == new:
+            return RegexChange()
+        state = self._state
+        if new and new not in state.regexes:
+            _check(new)
+        if old and state.regexes.get(old) == 1:
+            records.append(facts.regex_gone(state.id, old))
+        if not new:
+            return RegexChange(is_changed=True, is_resolved=bool(old))
+        if new not in state.regexes:
+            return RegexChange(is_changed=True, must_resolve=True)
+        return RegexChange(is_changed=True, is_resolved=new in state.resolved)
+
+    def forgotten(self, members: Iterable[Member], records: list[Record]) -> list[str]:
+        """The patterns that nobody has when these members are gone."""
+        counts: dict[str, int] = {}
+        for member in members:
+            if member.topic_regex:
+                counts[member.topic_regex] = counts.get(member.topic_regex, 0) + 1
+        gone = [name for name, count in counts.items() if self._state.regexes[name] == count]
+        records.extend(facts.regex_gone(self._state.id, name) for name in gone)
+        return gone
+
+    def ask(
+        self,
+        regexes: Mapping[str, int],
+        settings: GroupSettings,
+        now_ms: int,
+        describable: Callable[[frozenset[str]], Iterable[str]] | None,
+        *,
+        must: bool = False,
+    ) -> None:
+        """Ask for a lookup, if one is due."""
+        if not regexes or self._asked is not None:
+            return
+        resolved = self._state.resolved
+        last_ms = next(iter(resolved.values())).timestamp_ms if resolved else -inf
+        if now_ms <= last_ms + _REFRESH_INTERVAL_MS_MIN:
+            return
+        if (
+            must
+            or len(regexes) != len(resolved)
+            or self._version != self._topics.version
+            or now_ms > last_ms + settings.consumer_regex_refresh_interval_ms
+        ):
+            self._asked = frozenset(regexes)
+            self._describable = describable
+
+    def resolve(self, now_ms: int) -> list[Record]:
+        """Look up what was asked for. If there is anything new in it the group's epoch goes up."""
+        assert self._asked is not None
+        state, topics = self._state, self._topics
+        counts = dict(state.topics)
+        records: list[Record] = []
+        changed = False
+        for name in sorted(self._asked):
+            if name not in state.regexes:
+                continue  # its last member has left meanwhile
+            found = _matching(name, topics.names)
+            if self._describable is not None:
+                found = frozenset(self._describable(found))
+            before = state.resolved[name].topics if name in state.resolved else frozenset()
+            if before != found:
+                changed = True
+                count_regex(counts, before, -1)
+                count_regex(counts, found, 1)
+            records.append(facts.regex(state.id, name, found, topics.version, now_ms))
+        hashed = topics.hash(counts)
+        if changed or hashed != state.metadata_hash:
+            records.append(facts.group_epoch(state.id, state.epoch + 1, hashed))
+        self._asked, self._describable, self._version = None, None, topics.version
+        return records
+
+
+def _check(name: str) -> None:
+    try:
+        Pattern(name)
+    except PatternError as error:
+        raise ApiError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{name}` is not a valid regular expression: {error}.",
+        ) from None
+
+
+def _matching(name: str, topics: Iterable[str]) -> frozenset[str]:
+    try:
+        return Pattern(name).matching(topics)
+    except PatternError:
+        return frozenset()  # another coordinator thought it good

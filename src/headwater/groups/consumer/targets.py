@@ -1,0 +1,40 @@
+"""Working out who should have which partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from headwater.groups.consumer.assignment import Assignment, Assignor, Partitions, Subscriber
+from headwater.groups.consumer.member import Member
+from headwater.groups.consumer.state import GroupState
+from headwater.groups.consumer.topics import Topics
+
+
+def voted_assignor(votes: Mapping[str, int], assignors: Sequence[str]) -> str:
+    """The one most members ask for; the first of the configured ones if none or equally many."""
+    return max(assignors, key=lambda name: votes.get(name, 0))
+
+
+def new_target(
+    state: GroupState, topics: Topics, updated: Member, assignor: Assignor, *, homogeneous: bool
+) -> Mapping[str, Partitions]:
+    """The target of the group once `updated` has taken its place in it."""
+    ids: dict[frozenset[str], Set[bytes]] = {}  # most members want the same
+    members: dict[str, Subscriber] = {}
+    for member in (*state.members.values(), updated):
+        wanted = frozenset(state.subscribed(member))
+        if wanted not in ids:
+            ids[wanted] = topics.ids(wanted)
+        members[member.id] = Subscriber(
+            ids[wanted], state.target.get(member.id, {}), member.instance_id
+        )
+    before = state.instances.get(updated.instance_id) if updated.instance_id is not None else None
+    if before is not None and before != updated.id:
+        # A static member is back under another id: its place and its partitions are the same.
+        members[updated.id] = Subscriber(
+            members[updated.id].topics, state.target.get(before, {}), updated.instance_id
+        )
+        del members[before]
+    partitions = topics.partitions({name for wanted in ids for name in wanted})
+    answer = assignor(Assignment(members, partitions, homogeneous))
+    return {member_id: answer.get(member_id, {}) for member_id in members}
