@@ -219,6 +219,19 @@ def test_logs_are_found_again(clean: bool) -> None:
     assert not disk.exists("/a/.kafka_cleanshutdown")
 
 
+def test_logs_may_be_closed_side_by_side_before_the_rest() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk)
+    for tp in (TP, OTHER):
+        append(logs.create(tp, TOPIC_ID, settings()), batch(b"a"))
+    for job in logs.closing_jobs():
+        job()
+    logs.close(clean=True, broker_epoch=42)
+    logs = open_dirs(disk)
+    assert all(directory.was_clean for directory in logs.directories)
+    assert [(log.end, log.recovery_point) for log in logs.all()] == [(1, 1), (1, 1)]
+
+
 def test_the_marker_of_a_clean_stop_is_kafkas() -> None:
     disk = MemoryDisk()
     open_dirs(disk).close(clean=True, broker_epoch=42)

@@ -129,7 +129,8 @@ def test_a_time_index_has_kafkas_bytes(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"123", pack(">qiqi", NOW, 5, NOW - 1, 6), pack(">qiqi", NOW, 5, NOW + 1, 4)]
+    "content",
+    [b"123", pack(">qiqi", NOW, 5, NOW - 1, 6), pack(">qiqi", NOW, 5, NOW + 1, 4), bytes(24)],
 )
 def test_an_insane_time_index_is_noticed(disk: MemoryDisk, content: bytes) -> None:
     disk.write_atomically("/00.timeindex", content)

@@ -148,25 +148,31 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
     after the last good batch, and whether there was anything to cut."""
     size = segment.size
     segment.start_reindexing()
-    epochs, producers, interval = log.epochs, log.producers, log.index_interval_bytes
+    epochs, producers = log.epochs, log.producers
     latest_epoch = epochs.latest
-    base = end = segment.base
-    good = 0
+    offset_max = segment.base + _RELATIVE_MAX
+    end, good = segment.base, 0
     reason: str | None = None
     scan = segment.scan(check_crc=True)
-    for position, batch, chunk in scan:
-        last_offset = batch.last_offset
-        if batch.base_offset < end or not 0 <= last_offset - base <= _RELATIVE_MAX:
-            reason = f"offset {batch.base_offset} where {end} or more was expected"
+    for start, batches, chunk in scan.chunks():
+        in_order = 0
+        for batch in batches:
+            last_offset = batch.last_offset
+            if not end <= batch.base_offset <= last_offset <= offset_max:
+                reason = f"offset {batch.base_offset} where {end} or more was expected"
+                break
+            if batch.leader_epoch > latest_epoch:
+                latest_epoch = batch.leader_epoch
+                epochs.assign(latest_epoch, batch.base_offset)
+            if batch.producer_id >= 0:
+                note_batch(producers, batch, chunk, segment.txn_index)
+            end = last_offset + 1
+            in_order += 1
+        if in_order:
+            segment.found(start, batches[:in_order], log.index_interval_bytes)
+            good = segment.size
+        if reason is not None:
             break
-        batch_size = batch.size
-        segment.appended(position, batch_size, last_offset, batch.max_timestamp, interval)
-        if batch.leader_epoch > latest_epoch:
-            latest_epoch = batch.leader_epoch
-            epochs.assign(latest_epoch, batch.base_offset)
-        if batch.producer_id >= 0:
-            note_batch(producers, batch, chunk, segment.txn_index)
-        end, good = last_offset + 1, position + batch_size
     producers.end = end
     segment.size = good
     segment.dirty = True
@@ -184,12 +190,13 @@ def _reindex(log: Loaded, segment: Segment) -> None:
     once is not cut without anybody asking for it."""
     producers = ProducerStates(log.tp)
     _restore_producers(log, producers, segment.base)
-    size, interval = segment.size, log.index_interval_bytes
+    size = segment.size
     segment.start_reindexing()
-    for position, batch, chunk in segment.scan(check_crc=False):
-        segment.appended(position, batch.size, batch.last_offset, batch.max_timestamp, interval)
-        if batch.producer_id >= 0:
-            note_batch(producers, batch, chunk, segment.txn_index)
+    for start, batches, chunk in segment.scan(check_crc=False).chunks():
+        segment.found(start, batches, log.index_interval_bytes)
+        for batch in batches:
+            if batch.producer_id >= 0:
+                note_batch(producers, batch, chunk, segment.txn_index)
     segment.size = size
     segment.dirty = True
     segment.seal()

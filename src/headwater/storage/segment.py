@@ -193,6 +193,27 @@ class Segment:
         self.size = position + size
         self.dirty = True
 
+    def found(self, start: int, batches: Sequence[_core.Batch], interval_bytes: int) -> None:
+        """Takes note of batches that are in the file already: `appended` for many, since there may
+        be millions of them."""
+        newest, newest_offset = self.max_timestamp, self.offset_of_max_timestamp
+        since, first = self.bytes_since_index, batches[0]
+        if start + first.position == 0:
+            self._first_timestamp = first.max_timestamp
+        for batch in batches:
+            timestamp = batch.max_timestamp
+            if timestamp > newest:
+                newest, newest_offset = timestamp, batch.last_offset
+            if since > interval_bytes:
+                self.index.append(batch.last_offset, start + batch.position)
+                self.time_index.append(newest, newest_offset)
+                since = 0
+            since += batch.size
+        self.bytes_since_index = since
+        self._max_timestamp, self._offset_of_max_timestamp = newest, newest_offset
+        self.size = start + batches[-1].position + batches[-1].size
+        self.dirty = True
+
     def seal(self) -> None:
         """Writes the indexes, the last timestamp among them. Further appends stay possible."""
         if not self.dirty:
@@ -327,15 +348,20 @@ class Scan:
 
     def __iter__(self) -> Iterator[tuple[int, _core.Batch, bytes]]:
         """(position in the file, header, the chunk in which it lies at `batch.position`)."""
+        for start, batches, chunk in self.chunks():
+            for batch in batches:
+                yield start + batch.position, batch, chunk
+
+    def chunks(self) -> Iterator[tuple[int, list[_core.Batch], bytes]]:
+        """(position of the chunk in the file, the whole batches in it, its bytes)."""
         file, end = self._segment.file, self._end
         chunk_bytes = _SCAN_BYTES
         while self.position < end:
             start = self.position
             chunk = file.pread(min(chunk_bytes, end - start), start)
             batches, reached, reason = _core.scan(chunk, check_crc=self._check_crc)
-            for batch in batches:
-                yield start + batch.position, batch, chunk
-                self.position = start + batch.position + batch.size
+            if batches:
+                yield start, batches, chunk
             self.position = start + reached
             chunk_bytes = _SCAN_BYTES
             if reason is None:
