@@ -41,6 +41,8 @@ class Flavour(Protocol):
 
     def log_folder(self, node: Node) -> Path: ...
 
+    def is_ready(self, node: Node) -> bool: ...
+
 
 @dataclass(slots=True)
 class Node:
@@ -52,6 +54,7 @@ class Node:
     port: int = 0
     controller_port: int = 0
     process: subprocess.Popen[bytes] | None = None
+    printed_before: int = 0
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +83,7 @@ class Node:
         """Starts the process and comes back at once."""
         assert self.process is None or self.process.poll() is not None, "already running"
         self.flavour.prepare(self)
+        self.printed_before = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 self.flavour.command(self),
@@ -91,18 +95,15 @@ class Node:
         _running.append(self)
 
     def start(self) -> Node:
-        """Starts the process and waits until its port answers."""
+        """Starts the process and waits until it serves."""
         self.launch()
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:
             self.raise_if_ended()
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.02)
-            else:
+            if self.flavour.is_ready(self):
                 return self
-        raise NodeFailed(f"{self.flavour.name} did not open its port\n{self.last_output()}")
+            time.sleep(0.02)
+        raise NodeFailed(f"{self.flavour.name} did not get ready\n{self.last_output()}")
 
     def stop(self) -> None:
         """Asks it to stop and waits for that."""
@@ -169,6 +170,10 @@ class Headwater:
     def log_folder(self, node: Node) -> Path:
         return node.folder / "data"
 
+    def is_ready(self, node: Node) -> bool:
+        """It says so itself, once in each start."""
+        return b"\nready: " in b"\n" + node.output.read_bytes()[node.printed_before :]
+
 
 @dataclass(slots=True)
 class Kafka:
@@ -225,6 +230,14 @@ class Kafka:
 
     def log_folder(self, node: Node) -> Path:
         return node.folder / "data"
+
+    def is_ready(self, node: Node) -> bool:
+        """It says nothing that can be relied on; its port opens when it serves."""
+        try:
+            socket.create_connection(("127.0.0.1", node.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
 
 def run_java(
