@@ -65,6 +65,8 @@ class ConsumerGroup:
         self.deadlines = Deadlines()
         self._regexes = Regexes(self.state, topics)
         self._look_again = -inf  # when the topics must be looked at again
+        # Members were removed, and the records of it have not come back yet.
+        self._removing = False
         self._session_timeout = settings.consumer_session_timeout_ms / 1000
         self._heartbeat_interval_ms = settings.consumer_heartbeat_interval_ms
         self._assignment_interval_ms = settings.consumer_assignment_interval_ms
@@ -478,12 +480,14 @@ class ConsumerGroup:
         patterns = self._regexes.forgotten(gone, records)
         hashed = self.topics.hash(self.state.topics_without(gone, patterns))
         records.append(facts.group_epoch(self.id, self.state.epoch + 1, hashed))
+        self._removing = True
         return Decision(records, replies)
 
     # Life
 
     def apply(self, record: Record) -> None:
         self.state.apply(record)
+        self._removing = False
 
     def on_loaded(self, now: float) -> Decision:
         """Sessions start anew: nobody could send a heartbeat while the group was loading."""
@@ -501,7 +505,9 @@ class ConsumerGroup:
         return NOTHING
 
     def next_deadline(self) -> float:
-        return -inf if self._regexes.is_asked else self.deadlines.next_deadline()
+        # Two things that both raise the epoch cannot be decided in one turn.
+        is_ready = self._regexes.is_asked and not self._removing
+        return -inf if is_ready else self.deadlines.next_deadline()
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
         overdue = [
@@ -512,7 +518,7 @@ class ConsumerGroup:
         ]
         if overdue:
             return self.remove(overdue)
-        if self._regexes.is_asked:
+        if self._regexes.is_asked and not self._removing:
             return Decision(self._regexes.resolve(now_ms))
         return NOTHING
 
