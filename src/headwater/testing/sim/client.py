@@ -206,8 +206,7 @@ class SimClient:
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 wire = await self._connected()
-                if key not in wire.versions:
-                    raise Unknown(f"the node does not serve {APIS[key].name}")
+                assert key in wire.versions, f"the node does not serve {APIS[key].name}"
                 version = wire.versions[key]
                 futures = [wire.ask(build(version), version, self._client_id) for build in builds]
                 for future in futures:

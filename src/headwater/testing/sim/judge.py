@@ -94,15 +94,15 @@ class Judge:
 
     def _learn(self, partition: PartitionModel, offset: int, value: bytes, how: str) -> None:
         known = partition.known.get(offset)
-        self._expect(
-            known is None or known == value,
-            f"{partition.tp}: offset {offset} was {_short(known)}, now {how} as {_short(value)}",
-        )
+        if known is not None and known != value:
+            raise self.fail(
+                f"{partition.tp}: offset {offset} was {_short(known)}, now {how} as {_short(value)}"
+            )
         place = partition.place.get(value)
-        self._expect(
-            place is None or place == offset,
-            f"{partition.tp}: {_short(value)} is at {place} and, {how}, at {offset}",
-        )
+        if place is not None and place != offset:
+            raise self.fail(
+                f"{partition.tp}: {_short(value)} is at {place} and, {how}, at {offset}"
+            )
         partition.known[offset] = value
         partition.place[value] = offset
 
@@ -136,18 +136,12 @@ class Judge:
 
     def _check_sent(self, partition: PartitionModel, offset: int, value: bytes) -> None:
         sent = partition.sends.get(value)
-        self._expect(
-            sent is not None, f"{partition.tp}: {_short(value)} at {offset} was never sent"
-        )
-        assert sent is not None
-        self._expect(
-            sent.outcome is not Outcome.REFUSED,
-            f"{partition.tp}: {_short(value)} at {offset} was refused",
-        )
-        self._expect(
-            value not in partition.lost,
-            f"{partition.tp}: {_short(value)} at {offset} was lost and is back",
-        )
+        if sent is None:
+            raise self.fail(f"{partition.tp}: {_short(value)} at {offset} was never sent")
+        if sent.outcome is Outcome.REFUSED:
+            raise self.fail(f"{partition.tp}: {_short(value)} at {offset} was refused")
+        if value in partition.lost:
+            raise self.fail(f"{partition.tp}: {_short(value)} at {offset} was lost and is back")
 
     def log_start(self, partition: PartitionModel, start: int) -> None:
         """The start of the log moves only if somebody asked for it."""
@@ -178,11 +172,12 @@ class Judge:
             if offset < start:
                 continue
             if offset < end:
-                self._expect(
-                    records.get(offset) == value,
-                    f"{tp}: offset {offset} was {_short(value)}, after the start it is "
-                    f"{_short(records.get(offset))}",
-                )
+                found = records.get(offset)
+                if found != value:
+                    raise self.fail(
+                        f"{tp}: offset {offset} was {_short(value)}, after the start it is "
+                        f"{_short(found)}"
+                    )
             else:
                 self._lose(partition, offset, value, end)
         partition.known = dict(records)
