@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.context import Context
 from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.coordinators.groups import GroupCoordinator
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
@@ -50,6 +51,7 @@ class Broker:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     auto_topics: AutoTopics
+    groups: GroupCoordinator
 
     @property
     def image(self) -> Image:

@@ -15,7 +15,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.broker.context import Context
-from headwater.errors import ErrorCode
+from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, Later
 from headwater.net.connection import Refused
 from headwater.observability import printable
@@ -169,9 +169,11 @@ class Dispatcher:
         """A handler that broke: said once in the log, and to the peer as far as its API allows."""
         if isinstance(error, Refused):
             raise error
-        self._broker.log.failure(f"{route.api.name} v{route.version} failed", error)
+        code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._broker.log.failure(f"{route.api.name} v{route.version} failed", error)
         try:
-            message = route.response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
+            message = route.response(error_code=code)  # type: ignore[call-arg]
             return route.answer(correlation_id, message)
         except (TypeError, EncodeError):  # no such field, or not in this version
             raise Refused(f"{route.api.name} failed: {printable(str(error))}") from None

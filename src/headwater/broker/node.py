@@ -15,6 +15,7 @@ from headwater.broker.apis import served_versions
 from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.broker import Broker
 from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
 from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import format_directories
@@ -31,7 +32,11 @@ from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, Resource
 from headwater.net import NetLimits, Server
 from headwater.net.limits import RECEIVING_BYTES_MAX
 from headwater.observability import Log as Lines
-from headwater.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
@@ -147,6 +152,7 @@ class Node:
     def _build_broker(self) -> None:
         config, host = self.config, self._host
         self._partitions = Partitions(config, self._log_dirs, host.workers, self._lines)
+        self._groups = GroupCoordinator(config, host, self._partitions, self._lines)
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,
@@ -164,6 +170,7 @@ class Node:
             ),
             producer_ids=ProducerIds(self._allocate_producer_ids),
             auto_topics=AutoTopics(self._create_topics),
+            groups=self._groups,
         )
         self._lifecycle = Lifecycle(
             config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
@@ -202,6 +209,7 @@ class Node:
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
         self._partitions.follow(image, delta)
+        self._groups.follow(image, delta)
 
     def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
         try:
@@ -225,16 +233,29 @@ class Node:
 
     async def _create_topics(self, names: list[str]) -> None:
         request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-                for name in names
-            ],
+            topics=[self._topic_to_create(name) for name in names],
             timeout_ms=self.config.request_timeout_ms,
         )
         try:
             await self._controller.ask(lambda machine: machine.decide_create_topics(request))
         except ApiError as refusal:
             self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
+
+    def _topic_to_create(self, name: str) -> CreatableTopic:
+        if name != OFFSETS_TOPIC:
+            return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        config = self.config
+        configs = {
+            "compression.type": "producer",
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+        return CreatableTopic(
+            name=name,
+            num_partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
+        )
 
     async def _watch_metadata(self) -> None:
         assert self._metadata.failed is not None
@@ -295,6 +316,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._housekeeping.stop()
         self._broker.auto_topics.stop()
+        self._groups.stop()
         self._broker.log_moves.stop()
 
     async def _abandon(self) -> None:

@@ -92,7 +92,9 @@ def _join_new(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> N
             _replace(group, asked, group.roster[holder], new_id, turn)
     elif asked.version >= _ID_REQUIRED_SINCE:
         group.add_pending(new_id, asked.request.session_timeout_ms, turn.now)
-        turn.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+        turn.reply(
+            asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id, no_protocol=True)
+        )
     else:
         _add(group, asked, new_id, turn)
 

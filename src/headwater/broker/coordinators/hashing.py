@@ -1,0 +1,17 @@
+"""Which partition of a coordinator's topic an id belongs to: Java's hash of its string."""
+
+from __future__ import annotations
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`: over UTF-16 units, in signed 32 bits."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_of(text: str, partitions: int) -> int:
+    value = java_hash(text)
+    return (0 if value == -(2**31) else abs(value)) % partitions

@@ -1,0 +1,40 @@
+"""Records of the groups' topic as bytes: a number and a message, for key and value each."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from headwater.groups.decision import Record
+from headwater.groups.versions import value_version
+from headwater.protocol import DecodeError, Message, decode, encode
+from headwater.protocol.records.groups import group_record
+
+_NUMBER = Struct(">h")
+_KEY_VERSION = 0
+
+
+class GroupCodec:
+    """Keys are always version 0; a value says its version."""
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        number = type(record.key).API
+        assert number is not None, f"{type(record.key).__name__} is not a key"
+        key = _NUMBER.pack(number) + encode(record.key, _KEY_VERSION)
+        if record.value is None:
+            return key, None
+        version = value_version(record.value)
+        return key, _NUMBER.pack(version) + encode(record.value, version)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        found = group_record(_NUMBER.unpack_from(key)[0]) if len(key) >= _NUMBER.size else None
+        if found is None:
+            return None
+        key_class, value_class = found
+        plain: Message | None = None
+        if value is not None:
+            version = _NUMBER.unpack_from(value)[0]
+            try:
+                plain = decode(value_class, value, version, _NUMBER.size)
+            except DecodeError:
+                return None
+        return Record(decode(key_class, key, _KEY_VERSION, _NUMBER.size), plain)

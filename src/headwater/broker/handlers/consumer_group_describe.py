@@ -1,0 +1,39 @@
+"""ConsumerGroupDescribe: members of the newer groups, what they have and what they shall have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from headwater.security.operations import GROUP_OPERATIONS
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    response = ConsumerGroupDescribeResponse(groups=[])
+    for group_id in request.group_ids:
+        try:
+            shard = broker.groups.shard(group_id)
+        except ApiError as refusal:
+            response.groups.append(
+                DescribedGroup(
+                    group_id=group_id, error_code=refusal.code, error_message=refusal.message
+                )
+            )
+            continue
+        response.groups += shard.machine.consumer_describe([group_id])
+    if request.include_authorized_operations:
+        for group in response.groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return response

@@ -1,0 +1,35 @@
+"""JoinGroup: a member enters a classic group, and waits until all have."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.broker.coordinators.groups import client_of
+from headwater.errors import ApiError
+from headwater.groups.classic.answers import join_refused
+from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: JoinGroupRequest
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    try:
+        return broker.groups.ask(
+            request.group_id,
+            JoinGroupResponse,
+            lambda shard, token: shard.join(
+                token,
+                request,
+                client=client_of(context),
+                version=context.version,
+                now=broker.clock.monotonic(),
+                now_ms=broker.clock.wall_ms(),
+            ),
+        )
+    except ApiError as refusal:
+        return join_refused(refusal.code, member_id=request.member_id, version=context.version)

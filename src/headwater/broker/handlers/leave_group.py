@@ -1,0 +1,32 @@
+"""LeaveGroup: members go, by their ids or by their instance ids."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    try:
+        return broker.groups.ask(
+            request.group_id,
+            LeaveGroupResponse,
+            lambda shard, token: shard.leave(
+                token,
+                request,
+                version=context.version,
+                now=broker.clock.monotonic(),
+                now_ms=broker.clock.wall_ms(),
+            ),
+        )
+    except ApiError as refusal:
+        return LeaveGroupResponse(error_code=refusal.code)

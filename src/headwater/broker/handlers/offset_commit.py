@@ -1,0 +1,108 @@
+"""OffsetCommit: how far a group has read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError, ErrorCode
+from headwater.groups.committing import commit_refused
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    missing = _take_out_missing(broker, context, request)
+    if missing and not request.topics:
+        return OffsetCommitResponse(topics=missing)
+    try:
+        answer = broker.groups.ask(
+            request.group_id,
+            OffsetCommitResponse,
+            lambda shard, token: shard.commit(
+                token,
+                request,
+                version=context.version,
+                now=broker.clock.monotonic(),
+                now_ms=broker.clock.wall_ms(),
+            ),
+        )
+    except ApiError as refusal:
+        answer = commit_refused(request, refusal.code)
+    if isinstance(answer, OffsetCommitResponse):
+        return _joined(answer, missing)
+    return _later(answer, missing)
+
+
+def _joined(
+    response: OffsetCommitResponse, missing: list[OffsetCommitResponseTopic]
+) -> OffsetCommitResponse:
+    """One answer for what exists and what does not."""
+    by_topic = {(topic.name, topic.topic_id): topic for topic in response.topics}
+    for topic in missing:
+        known = by_topic.get((topic.name, topic.topic_id))
+        if known is not None:
+            known.partitions += topic.partitions
+        else:
+            response.topics.append(topic)
+    return response
+
+
+async def _later(
+    answer: Awaitable[OffsetCommitResponse], missing: list[OffsetCommitResponseTopic]
+) -> OffsetCommitResponse:
+    return _joined(await answer, missing)
+
+
+def _take_out_missing(
+    broker: Broker, context: Context, request: OffsetCommitRequest
+) -> list[OffsetCommitResponseTopic]:
+    """Leaves in the request what exists, with names, and answers for the rest."""
+    by_id = context.version >= 10
+    image = broker.image
+    missing: list[OffsetCommitResponseTopic] = []
+    known: list[OffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        found = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        here: list[OffsetCommitRequestPartition] = []
+        gone: list[OffsetCommitRequestPartition] = []
+        for partition in topic.partitions:
+            exists = found is not None and partition.partition_index in found.partitions
+            (here if exists else gone).append(partition)
+        if found is not None:
+            topic.name, topic.topic_id = found.name, found.id
+        if gone:
+            code = (
+                ErrorCode.UNKNOWN_TOPIC_ID
+                if by_id and found is None
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            missing.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=partition.partition_index, error_code=code
+                        )
+                        for partition in gone
+                    ],
+                )
+            )
+        if here:
+            topic.partitions = here
+            known.append(topic)
+    request.topics = known
+    return missing

@@ -1,0 +1,79 @@
+"""OffsetDelete: forgets how far a group has read topics that it no longer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError, ErrorCode
+from headwater.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    missing = _take_out_missing(broker, request)
+    try:
+        answer = broker.groups.ask(
+            request.group_id,
+            OffsetDeleteResponse,
+            lambda shard, token: shard.delete_offsets(token, request, now=broker.clock.monotonic()),
+        )
+    except ApiError as refusal:
+        return OffsetDeleteResponse(error_code=refusal.code)
+    if isinstance(answer, OffsetDeleteResponse):
+        return _joined(answer, missing)
+    return _later(answer, missing)
+
+
+def _joined(
+    response: OffsetDeleteResponse, missing: list[OffsetDeleteResponseTopic]
+) -> OffsetDeleteResponse:
+    if not response.error_code:
+        response.topics += missing
+    return response
+
+
+async def _later(
+    answer: Awaitable[OffsetDeleteResponse], missing: list[OffsetDeleteResponseTopic]
+) -> OffsetDeleteResponse:
+    response = await answer
+    return _joined(response, missing)
+
+
+def _take_out_missing(
+    broker: Broker, request: OffsetDeleteRequest
+) -> list[OffsetDeleteResponseTopic]:
+    missing: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        found = broker.image.topics.get(topic.name)
+        gone = [
+            partition.partition_index
+            for partition in topic.partitions
+            if found is None or partition.partition_index not in found.partitions
+        ]
+        if gone:
+            topic.partitions = [p for p in topic.partitions if p.partition_index not in gone]
+            missing.append(
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(
+                            partition_index=index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        )
+                        for index in gone
+                    ],
+                )
+            )
+    request.topics = [topic for topic in request.topics if topic.partitions]
+    return missing

@@ -1,0 +1,33 @@
+"""SyncGroup: the leader hands in the assignment, every member gets its part."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.groups.classic.answers import sync_refused
+from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    try:
+        return broker.groups.ask(
+            request.group_id,
+            SyncGroupResponse,
+            lambda shard, token: shard.sync(
+                token,
+                request,
+                version=context.version,
+                now=broker.clock.monotonic(),
+                now_ms=broker.clock.wall_ms(),
+            ),
+        )
+    except ApiError as refusal:
+        return sync_refused(refusal.code)
