@@ -62,6 +62,7 @@ Dispatch = Callable[["Connection", memoryview], "Answer | Later"]
 class Connection(Receiver):
     __slots__ = (
         "_buffer",
+        "_choked",
         "_dispatch",
         "_ended",
         "_gathered",
@@ -100,6 +101,7 @@ class Connection(Receiver):
         self._large_filled = 0
         self._waiting: deque[Later] = deque()
         self._ended = False
+        self._choked = False  # the peer does not take its answers: nothing starts until it does
         self._gathering = False
         self._gathered = bytearray()
 
@@ -130,6 +132,8 @@ class Connection(Receiver):
 
     def _may_start(self) -> bool:
         """Whether the next request may be looked at now."""
+        if self._choked:
+            return False
         waiting = self._waiting
         if not waiting:
             return True
@@ -140,7 +144,7 @@ class Connection(Receiver):
         assert frame is not None
         self._large = None
         self._server.release(len(frame))
-        if self._serve(frame):
+        if self._serve(frame) and not self._choked:
             self.stream.resume()
             self._serve_buffered()
 
@@ -166,7 +170,7 @@ class Connection(Receiver):
             ready = self._read_end - start
             if ready < 4:
                 break
-            if self._waiting and not self._may_start():
+            if self._choked or (self._waiting and not self._may_start()):
                 break
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self._limits.frame_bytes_max:
@@ -207,6 +211,9 @@ class Connection(Receiver):
             self._serve_buffered()
 
     def is_mid_frame(self) -> bool:
+        """Whether the peer owes us the rest of a frame."""
+        if self._choked:
+            return False
         return self._large is not None or (self._read_end > self._read_start and not self._waiting)
 
     # Answers out
@@ -250,6 +257,7 @@ class Connection(Receiver):
         stream = self.stream
         stream.send(answer)
         if stream.queued_bytes() > self._limits.unsent_bytes_max:
+            self._choked = True
             stream.pause()
 
     def on_answered(self) -> None:
@@ -265,18 +273,28 @@ class Connection(Receiver):
             if parts:
                 self._send(parts)
         self.active_at = self._server.now()
-        if self._large is not None:
-            if self._large_filled == len(self._large):
-                self._serve_large()
-        elif self._read_end:
-            self.stream.resume()
-            self._serve_buffered()
+        if not self._choked:
+            self._go_on()
         if self._ended:
             self._close_when_served()
 
-    def drained(self) -> None:
-        if not self._ended and self._large is None:
+    def _go_on(self) -> None:
+        """Serves what came while nothing could start, and reads again."""
+        if self._large is not None and self._large_filled == len(self._large):
+            self._serve_large()
+        elif self._large is None and self._read_end:
             self.stream.resume()
+            self._serve_buffered()
+        elif not self._ended:
+            self.stream.resume()
+
+    def drained(self) -> None:
+        if self._choked:
+            self._choked = False
+            if self._may_start():
+                self._go_on()
+        if self._ended:
+            self._close_when_served()
 
     # Ending
 
@@ -285,7 +303,7 @@ class Connection(Receiver):
         self._close_when_served()
 
     def _close_when_served(self) -> None:
-        if not self._waiting and not self.gone:
+        if not self._waiting and not self._choked and not self.gone:
             self.stream.close()
 
     def close_if_quiet(self) -> bool:

@@ -1,0 +1,137 @@
+"""A peer that asks and does not read: what waits for it is bounded, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from headwater.io import Address
+from headwater.net.connection import Answer, Connection, Later
+from headwater.net.limits import NetLimits
+
+ANSWER_BYTES = 10_000
+UNSENT_BYTES_MAX = 200_000
+
+
+class Server:
+    def __init__(self) -> None:
+        self.limits = NetLimits(unsent_bytes_max=UNSENT_BYTES_MAX)
+
+    def now(self) -> float:
+        return 0.0
+
+    def reserve(self, size: int, connection: Connection) -> bool:
+        return True
+
+    def release(self, size: int) -> None: ...
+
+    def forget(self, connection: Connection) -> None: ...
+
+
+class FullPipe:
+    """A stream whose other end takes nothing until it is told to."""
+
+    local = Address("127.0.0.1", 9092)
+    peer = Address("127.0.0.1", 50000)
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.paused = False
+        self.ended = False
+
+    def send(self, parts: Sequence[Any]) -> None:
+        self.queued += sum(map(len, parts))
+
+    def queued_bytes(self) -> int:
+        return self.queued
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        self.ended = True
+
+
+class Asking:
+    """Requests that are numbered, and answered at once or later."""
+
+    def __init__(self, *, later: bool = False) -> None:
+        self.pipe = FullPipe()
+        self.served: list[int] = []
+        self.waiting: list[Later] = []
+        self.later = later
+        self.most_queued = 0
+        self._unread = b""
+        self.connection = Connection(self.pipe, "PLAINTEXT", Server(), self._serve)  # type: ignore[arg-type]
+
+    def _serve(self, connection: Connection, frame: memoryview) -> Answer | Later:
+        (number,) = struct.unpack_from(">i", frame)
+        self.served.append(number)
+        if not self.later:
+            return (bytes(ANSWER_BYTES),)
+        self.waiting.append(Later())
+        return self.waiting[-1]
+
+    def ask(self, count: int, size: int = 4) -> None:
+        for number in range(count):
+            self._unread += struct.pack(">ii", size, number) + bytes(size - 4)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """What the kernel has goes in, as long as it is read."""
+        while self._unread and not self.pipe.paused:
+            space = self.connection.buffer()
+            chunk = self._unread[: len(space)]
+            space[: len(chunk)] = chunk
+            self._unread = self._unread[len(chunk) :]
+            self.connection.received(len(chunk))
+        self.most_queued = max(self.most_queued, self.pipe.queued)
+
+    def read_all(self) -> None:
+        """The peer takes what is queued; the stream says so, as the real one does."""
+        self.pipe.queued = 0
+        self.connection.drained()
+        self.deliver()
+
+
+@pytest.mark.parametrize(("size", "count"), [(4, 1000), (100, 1000), (70_000, 40)])
+def test_requests_wait_while_answers_are_not_taken(size: int, count: int) -> None:
+    peer = Asking()
+    peer.ask(count, size)
+    for _ in range(count):
+        if len(peer.served) == count:
+            break
+        peer.read_all()
+    assert peer.served == list(range(count))
+    assert peer.most_queued < 2 * UNSENT_BYTES_MAX
+    assert not peer.pipe.paused
+
+
+def test_a_late_answer_does_not_open_the_way_again() -> None:
+    peer = Asking(later=True)
+    peer.ask(1000)
+    while peer.waiting:
+        peer.waiting.pop(0).answer((bytes(ANSWER_BYTES),))
+        peer.deliver()
+    assert len(peer.served) < 1000
+    assert peer.most_queued < 2 * UNSENT_BYTES_MAX
+    peer.read_all()
+    assert peer.waiting
+
+
+def test_a_peer_that_reads_late_is_not_mid_frame_and_is_let_go_when_it_has_all() -> None:
+    peer = Asking()
+    peer.ask(100)
+    assert peer.pipe.paused
+    assert not peer.connection.is_mid_frame()
+    assert not peer.connection.close_if_quiet()
+    while not peer.pipe.ended:
+        assert peer.pipe.queued, "neither ended nor anything to read"
+        peer.read_all()
+    assert peer.served == list(range(100))
