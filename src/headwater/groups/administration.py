@@ -133,12 +133,17 @@ def expire(groups: Groups, offsets: Offsets, turn: Turn, *, retention_ms: int) -
             group_id,
             now_ms=turn.now_ms,
             retention_ms=retention_ms,
-            base_ms=group.expires_from_ms,
+            base_ms=group.expires_from_ms if isinstance(group, ClassicGroup) else _since_commit,
             is_subscribed=group.is_subscribed,
         )
         turn.records.extend(expired)
         if nothing_left and group.is_empty:
             _bury(group_id, group, turn)
+
+
+def _since_commit(commit_ms: int) -> int:
+    """Offsets of a consumer group count from their commit, if nobody subscribes to the topic."""
+    return commit_ms
 
 
 def _bury(group_id: str, group: ClassicGroup | ModernGroup, turn: Turn) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headwater.errors import ErrorCode
+from headwater.groups.classic.group import ClassicGroup
+from headwater.groups.modern import ModernGroup
 from headwater.groups.offsets import NEVER, Offsets
 from headwater.groups.turn import Turn
 from headwater.protocol.messages.offset_commit import (
@@ -28,9 +30,64 @@ from headwater.protocol.messages.txn_offset_commit import (
 from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
 
 _RETENTION_OF_BROKER = -1
+# From this version on a commit to a group that is not there says so.
+_GROUP_NOT_FOUND_SINCE = 9
 
 
-def partitions_of(
+def check(
+    group: ClassicGroup | ModernGroup | None,
+    request: OffsetCommitRequest,
+    *,
+    version: int,
+    now: float,
+) -> ErrorCode:
+    """Whether whoever asks may commit for the group. In a classic group it shows that they live."""
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            return ErrorCode.NONE  # the commit itself makes a group that has only offsets
+        is_old = version < _GROUP_NOT_FOUND_SINCE
+        return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if not isinstance(group, ClassicGroup):
+        return group.check_commit(
+            member_id,
+            instance_id,
+            generation,
+            version=version,
+            transactional=False,
+            partitions=_partitions_of(request),
+        )
+    code = group.check_commit(member_id, instance_id, generation, transactional=False)
+    if code is ErrorCode.NONE:
+        group.on_commit(member_id, now)
+    return code
+
+
+def check_in_transaction(
+    group: ClassicGroup | ModernGroup | None, request: TxnOffsetCommitRequest, *, version: int
+) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if isinstance(group, ClassicGroup):
+        return group.check_commit(member_id, instance_id, generation, transactional=True)
+    code = group.check_commit(
+        member_id,
+        instance_id,
+        generation,
+        version=version,
+        transactional=True,
+        partitions=_partitions_of(request),
+    )
+    is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.ILLEGAL_GENERATION if is_stale else code
+
+
+def _partitions_of(
     request: OffsetCommitRequest | TxnOffsetCommitRequest,
 ) -> Iterator[tuple[bytes, str, int]]:
     """What it commits: topic id, topic and partition of each offset."""

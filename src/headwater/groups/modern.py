@@ -5,8 +5,8 @@ The shard keeps groups by id and knows two kinds: `ClassicGroup`, and what fits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeAlias
 
 from headwater.errors import ErrorCode
 from headwater.groups.decision import ClientInfo, Decision, Record, Token, TopicsView
@@ -16,6 +16,8 @@ from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest
 from headwater.protocol.messages.leave_group import LeaveGroupRequest
 from headwater.protocol.messages.sync_group import SyncGroupRequest
+
+Describable: TypeAlias = Callable[[frozenset[str]], Iterable[str]]
 
 
 class ModernGroup(Protocol):
@@ -38,7 +40,9 @@ class ModernGroup(Protocol):
         version: int,
         now: float,
         now_ms: int,
-    ) -> Decision: ...
+        describable: Describable | None = None,
+    ) -> Decision:
+        """`describable` keeps, of the topics a pattern matches, those the client may know of."""
 
     # A classic member of a group that has been upgraded.
     def classic_join(
@@ -78,10 +82,6 @@ class ModernGroup(Protocol):
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode: ...
 
     def is_subscribed(self, topic: str) -> bool: ...
-
-    def expires_from_ms(self, commit_ms: int) -> int | None:
-        """When the retention of an offset committed then began. For topics that are not subscribed
-        that is its commit."""
 
     # Life.
     def apply(self, record: Record) -> None: ...

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from math import inf, nextafter
 from random import Random
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from headwater.errors import ErrorCode
+from headwater.errors import ApiError, ErrorCode
 from headwater.groups import administration, committing
 from headwater.groups.classic import membership
 from headwater.groups.classic.answers import join_refused, sync_refused
 from headwater.groups.classic.group import ClassicGroup
 from headwater.groups.classic.joining import Join, join
+from headwater.groups.consumer.answers import check_heartbeat, heartbeat_refused
+from headwater.groups.consumer.group import ConsumerGroup
+from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import (
     NOTHING,
     ClientInfo,
@@ -28,7 +32,7 @@ from headwater.groups.decision import (
     TopicsView,
     reply,
 )
-from headwater.groups.modern import ModernGroup
+from headwater.groups.modern import Describable, ModernGroup
 from headwater.groups.offsets import NO_PRODUCER, Offsets
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
@@ -36,10 +40,7 @@ from headwater.groups.turn import Turn
 from headwater.protocol.messages.consumer_group_describe import (
     DescribedGroup as DescribedConsumerGroup,
 )
-from headwater.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.describe_groups import DescribedGroup
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headwater.protocol.messages.join_group import JoinGroupRequest
@@ -57,6 +58,7 @@ from headwater.protocol.messages.offset_fetch import (
 )
 from headwater.protocol.messages.sync_group import SyncGroupRequest
 from headwater.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headwater.protocol.records.group_consumer import ConsumerGroupMetadataKey
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -70,8 +72,9 @@ Group: TypeAlias = ClassicGroup | ModernGroup
 _SYNC_NAMES_PROTOCOL_SINCE = 5
 # From this version on LeaveGroup names many members and is answered for each.
 _LEAVE_MANY_SINCE = 3
-# From this version on a commit to a group that is not there says so.
-_COMMIT_GROUP_NOT_FOUND_SINCE = 9
+
+# The numbers of a consumer group's keys; all of them say the group's id.
+_CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 
 
 class GroupShard:
@@ -85,7 +88,8 @@ class GroupShard:
         self._timers = Timers()
         self._expiry = Timer(self._expire_offsets)
         self._group_timers: dict[str, Timer] = {}
-        self._topics: TopicsView | None = None
+        self._topics = Topics()
+        self._overrides: dict[str, Mapping[str, str]] = {}
         self._is_loaded = False
 
     # Classic groups
@@ -191,21 +195,65 @@ class GroupShard:
         version: int,
         now: float,
         now_ms: int,
+        describable: Describable | None = None,
     ) -> Decision:
+        """The group exists from the first heartbeat on that joins it."""
         group_id = request.group_id
         group = self._groups.get(group_id)
+        turn = Turn(now, now_ms)
         if group is None or isinstance(group, ClassicGroup):
-            return reply(
-                token,
-                ConsumerGroupHeartbeatResponse(
-                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                    error_message=f"Consumer group {group_id} not found.",
-                ),
-            )
+            try:
+                group = self._consumer_in_place_of(group, request, turn, version=version)
+            except ApiError as refusal:
+                return reply(token, heartbeat_refused(refusal))
         decision = group.heartbeat(
-            token, request, client=client, version=version, now=now, now_ms=now_ms
+            token,
+            request,
+            client=client,
+            version=version,
+            now=now,
+            now_ms=now_ms,
+            describable=describable,
         )
-        return self._after(group_id, group, decision)
+        if group is not self._groups.get(group_id):
+            if not decision.records:
+                return decision  # it was refused, and no group came of it
+            self._put_consumer(group_id, group)
+        turn.add(decision)
+        return self._after(group_id, group, turn.decision())
+
+    def _consumer_in_place_of(
+        self,
+        before: ClassicGroup | None,
+        request: ConsumerGroupHeartbeatRequest,
+        turn: Turn,
+        *,
+        version: int,
+    ) -> ModernGroup:
+        """A new group for somebody who joins, not yet among the others."""
+        check_heartbeat(request, self._settings.consumer_assignors, version=version)
+        group_id, epoch = request.group_id, request.member_epoch
+        if before is None and epoch != 0:
+            kind = "Consumer group" if epoch > 0 else "Group"
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
+        if before is not None and (epoch != 0 or not before.is_empty):
+            raise ApiError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
+        if before is not None:
+            turn.write(GroupMetadataKey(group=group_id), None)
+        return self._new_consumer(group_id)
+
+    def _new_consumer(self, group_id: str) -> ModernGroup:
+        group = ConsumerGroup(group_id, self._settings, self._random, self._topics)
+        group.on_config(self._overrides.get(group_id, {}))
+        return cast(ModernGroup, group)
+
+    def _put_consumer(self, group_id: str, group: ModernGroup) -> None:
+        before = self._groups.get(group_id)
+        if isinstance(before, ClassicGroup):
+            before.close(None)
+        self._groups[group_id] = group
 
     def consumer_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
         return administration.consumer_describe(self._groups, group_ids)
@@ -217,7 +265,8 @@ class GroupShard:
     ) -> Decision:
         """Topics are known by name here: whoever hands in a request with ids puts names to them,
         and answers for topics that do not exist."""
-        code = self._check_commit(request, version=version, transactional=False, now=now)
+        group = self._groups.get(request.group_id)
+        code = committing.check(group, request, version=version, now=now)
         if code is not ErrorCode.NONE:
             return reply(token, committing.commit_refused(request, code))
         turn = Turn(now, now_ms)
@@ -235,53 +284,14 @@ class GroupShard:
         now_ms: int,
     ) -> Decision:
         """The records are part of the producer's transaction; `apply` must be told its id."""
-        if not request.group_id:
-            code = ErrorCode.INVALID_GROUP_ID
-        else:
-            code = self._check_commit(request, version=version, transactional=True, now=now)
+        group = self._groups.get(request.group_id)
+        code = committing.check_in_transaction(group, request, version=version)
         if code is not ErrorCode.NONE:
             return reply(token, committing.commit_in_transaction_refused(request, code))
         turn = Turn(now, now_ms)
         length_max = self._settings.offset_metadata_bytes_max
         turn.reply(token, committing.commit_in_transaction(request, turn, metadata_max=length_max))
         return turn.decision()
-
-    def _check_commit(
-        self,
-        request: OffsetCommitRequest | TxnOffsetCommitRequest,
-        *,
-        version: int,
-        transactional: bool,
-        now: float,
-    ) -> ErrorCode:
-        group = self._groups.get(request.group_id)
-        member_id = request.member_id
-        instance_id = request.group_instance_id
-        generation = request.generation_id_or_member_epoch
-        if group is None:
-            if generation < 0:
-                return ErrorCode.NONE  # the commit itself makes a group that has only offsets
-            if transactional or version < _COMMIT_GROUP_NOT_FOUND_SINCE:
-                return ErrorCode.ILLEGAL_GENERATION
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if isinstance(group, ClassicGroup):
-            code = group.check_commit(
-                member_id, instance_id, generation, transactional=transactional
-            )
-            if code is ErrorCode.NONE and not transactional:
-                group.on_commit(member_id, now)
-            return code
-        code = group.check_commit(
-            member_id,
-            instance_id,
-            generation,
-            version=version,
-            transactional=transactional,
-            partitions=committing.partitions_of(request),
-        )
-        if transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
-            return ErrorCode.ILLEGAL_GENERATION
-        return code
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
@@ -340,6 +350,8 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._apply_classic(key.group, value)
+        elif type(key).API in _CONSUMER_RECORDS:
+            self._apply_consumer(cast(ConsumerGroupMetadataKey, key).group_id, record)
 
     def apply_marker(self, producer_id: int, *, commits: bool) -> None:
         """A transaction's end in this partition."""
@@ -358,6 +370,19 @@ class GroupShard:
         group.apply(value)
         if self._is_loaded and not is_known:
             group.restore()
+
+    def _apply_consumer(self, group_id: str, record: Record) -> None:
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ClassicGroup):
+            if record.value is None:
+                return  # the group it buries has gone already
+            group = self._new_consumer(group_id)
+            self._put_consumer(group_id, group)
+        group.apply(record)
+        if group.is_gone:
+            del self._groups[group_id]
+        elif self._is_loaded:
+            self._after(group_id, group, NOTHING)
 
     def _add_classic(self, group_id: str) -> ClassicGroup:
         group = ClassicGroup(group_id, self._settings, self._timers)
@@ -407,7 +432,7 @@ class GroupShard:
 
     def on_metadata(self, topics: TopicsView, deleted: Collection[str], now: float) -> Decision:
         """Topics came, grew or went. Offsets of those that went are forgotten."""
-        self._topics = topics
+        self._topics.update(topics, now)
         if not self._is_loaded:
             return NOTHING
         turn = Turn(now, 0)
@@ -419,6 +444,8 @@ class GroupShard:
         return turn.decision()
 
     def on_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """The settings of one group, which need not exist yet."""
+        self._overrides[group_id] = overrides
         group = self._groups.get(group_id)
         if group is not None and not isinstance(group, ClassicGroup):
             group.on_config(overrides)
@@ -437,7 +464,10 @@ class GroupShard:
         if group is None or isinstance(group, ClassicGroup):
             self._group_timers.pop(group_id, None)
             return
-        turn.add(self._after(group_id, group, group.on_tick(turn.now, turn.now_ms)))
+        turn.add(group.on_tick(turn.now, turn.now_ms))
+        # Once a tick: what follows from the records must wait until they are applied.
+        next_deadline = max(group.next_deadline(), nextafter(turn.now, inf))
+        self._timers.set(self._group_timers[group_id], next_deadline)
 
     def _set_expiry(self, now: float) -> None:
         self._timers.set(
