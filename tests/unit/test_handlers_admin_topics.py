@@ -109,3 +109,21 @@ def test_an_election_of_an_unknown_kind_is_refused_as_a_whole() -> None:
     answer = bench.ask(elect_leaders, request, 2)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.replica_election_results == []
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_number_of_partitions_costs_no_more_than_a_number(validate_only: bool) -> None:
+    bench = HandlerBench()
+    bench.ask(create_topics, creation("t"), 7)
+    request = creation("u", "v", partitions=2**31 - 1)
+    request.validate_only = validate_only
+    results = bench.ask(create_topics, request, 7).topics
+    assert [r.error_code for r in results] == [ErrorCode.POLICY_VIOLATION] * 2
+    growth = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=2**31 - 1, assignments=None)],
+        timeout_ms=1000,
+        validate_only=validate_only,
+    )
+    (result,) = bench.ask(create_partitions, growth, 3).results
+    assert result.error_code == ErrorCode.POLICY_VIOLATION
+    assert len(bench.image.topics["t"].partitions) == 1

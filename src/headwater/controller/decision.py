@@ -14,6 +14,15 @@ RECORDS_MAX = 10_000
 R_co = TypeVar("R_co", covariant=True)
 
 
+def check_bound(count: int) -> None:
+    """Refuses that many records in one batch: before they are made, if a request asks for many."""
+    if count > RECORDS_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"this would write {count} records at once, at most {RECORDS_MAX} are allowed",
+        )
+
+
 class Decision(Generic[R_co]):
     """All records are one batch, and happen together or not at all. Where that is not needed (a
     broker with a hundred thousand partitions is fenced), `in_parts` lets it be several."""
@@ -24,12 +33,8 @@ class Decision(Generic[R_co]):
         self.records = records
         self.reply = reply
         self.in_parts = in_parts
-        if len(records) > RECORDS_MAX and not in_parts:
-            raise ApiError(
-                ErrorCode.POLICY_VIOLATION,
-                f"this would write {len(records)} records at once, "
-                f"at most {RECORDS_MAX} are allowed",
-            )
+        if not in_parts:
+            check_bound(len(records))
 
     def batches(self) -> list[Sequence[Message]]:
         """What to append, in order; each part is applied before the next is written."""

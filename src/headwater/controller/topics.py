@@ -12,7 +12,7 @@ from headwater.config.alter import Alteration, AlterOperation
 from headwater.config.describe import describe_topic
 from headwater.controller import placement
 from headwater.controller.configs import alter_resource
-from headwater.controller.decision import Decision
+from headwater.controller.decision import Decision, check_bound
 from headwater.controller.state import ControllerState
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import PartitionState, Resource, ResourceType, Topic, topic_names
@@ -63,7 +63,10 @@ def create_topics(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create {topic.name}"
                 )
             made, result = _create_topic(state, topic, describe=may_describe(topic.name))
+            check_bound(len(records) + len(made))
         except ApiError as refusal:
+            if refusal.code is ErrorCode.POLICY_VIOLATION:
+                raise  # the request as a whole is too large
             results.append(
                 CreatableTopicResult(
                     name=topic.name, error_code=refusal.code, error_message=refusal.message
@@ -174,6 +177,7 @@ def _placed(state: ControllerState, topic: CreatableTopic) -> list[PartitionStat
 
 
 def _place(state: ControllerState, *, partitions: int, replicas: int) -> list[PartitionState]:
+    check_bound(partitions)  # a number on the wire must not cost more than a number
     placed = placement.place(
         state.usable_brokers(), partitions=partitions, replicas=replicas, random=state.random
     )
