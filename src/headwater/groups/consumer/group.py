@@ -13,9 +13,10 @@ from math import inf
 from random import Random
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer import answers, facts
+from headwater.groups.consumer import answers, classic_members, facts
 from headwater.groups.consumer.assignment import Assignor, Partitions
 from headwater.groups.consumer.deadlines import Deadlines
+from headwater.groups.consumer.downgrade import Downgraded, downgrade_records, may_downgrade
 from headwater.groups.consumer.member import LEFT, LEFT_FOR_A_WHILE, Member, MemberState
 from headwater.groups.consumer.range_assignor import assign_ranges
 from headwater.groups.consumer.reconcile import Goal, reconciled
@@ -40,6 +41,10 @@ from headwater.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from headwater.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.protocol.messages.join_group import JoinGroupRequest
+from headwater.protocol.messages.leave_group import LeaveGroupRequest
+from headwater.protocol.messages.sync_group import SyncGroupRequest
 from headwater.protocol.schema import Message
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
@@ -63,8 +68,10 @@ class ConsumerGroup:
         self.topics = topics
         self._random = random
         self.deadlines = Deadlines()
-        self._regexes = Regexes(self.state, topics)
+        self.regexes = Regexes(self.state, topics)
         self._look_again = -inf  # when the topics must be looked at again
+        # Set when the group has decided to go on as a classic one.
+        self.downgraded: Downgraded | None = None
         # Members were removed, and the records of it have not come back yet.
         self._removing = False
         self._session_timeout = settings.consumer_session_timeout_ms / 1000
@@ -170,7 +177,7 @@ class ConsumerGroup:
             and self._says_nothing_new(member, request, client, now)
         ):
             if self.state.regexes:
-                self._regexes.ask(self.state.regexes, self.settings, now_ms, describable)
+                self.regexes.ask(self.state.regexes, self.settings, now_ms, describable)
             self.deadlines.renew_session(member.id, now + self._session_timeout)
             return reply(
                 token,
@@ -183,7 +190,7 @@ class ConsumerGroup:
         try:
             answers.check_heartbeat(request, self.settings.consumer_assignors, version=version)
             if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
-                return self._leave(token, request)
+                return self._leave(token, request, now_ms)
             return self._join_or_stay(token, request, client, now, now_ms, describable)
         except ApiError as refusal:
             return reply(token, answers.heartbeat_refused(refusal))
@@ -236,8 +243,8 @@ class ConsumerGroup:
                 _check_epoch(member, request.member_epoch, owned)
         updated = _updated(member, request, client)
         changed = self.note_member(member, updated, records)
-        regex = self._regexes.changed(member, updated, records)
-        self._regexes.ask(
+        regex = self.regexes.changed(member, updated, records)
+        self.regexes.ask(
             self.state.regexes_after(member, updated),
             self.settings,
             now_ms,
@@ -277,17 +284,17 @@ class ConsumerGroup:
         )
         return Decision(records, ((token, answer),))
 
-    def _leave(self, token: Token, request: ConsumerGroupHeartbeatRequest) -> Decision:
+    def _leave(self, token: Token, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
         if request.instance_id is None:
             member = self.known_member(request.member_id, create=False)
         else:
-            member = self._holder(request.member_id, request.instance_id)
+            member = self.holder(request.member_id, request.instance_id)
             if request.member_epoch == LEFT_FOR_A_WHILE:
                 return self._leave_for_a_while(token, member)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
-        return self.remove([member], ((token, answer),))
+        return self.remove([member], now_ms, ((token, answer),))
 
     def _leave_for_a_while(self, token: Token, member: Member) -> Decision:
         """A static member goes and means to be back: its partitions wait for its session to end."""
@@ -343,7 +350,7 @@ class ConsumerGroup:
         """The holder of an instance id. One that joins takes the place of one that went."""
         holder = self.state.static_member(instance_id)
         if not create:
-            return self._holder(member_id, instance_id)
+            return self.holder(member_id, instance_id)
         if holder is None:
             return self.known_member(member_id, create=True)
         if not speaks_classic and holder.classic is None and holder.epoch != LEFT_FOR_A_WHILE:
@@ -360,7 +367,7 @@ class ConsumerGroup:
         self.deadlines.forget(holder.id)
         return successor
 
-    def _holder(self, member_id: str, instance_id: str) -> Member:
+    def holder(self, member_id: str, instance_id: str) -> Member:
         holder = self.state.static_member(instance_id)
         if holder is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -467,21 +474,75 @@ class ConsumerGroup:
         return moved
 
     def remove(
-        self, members: Iterable[Member], replies: tuple[tuple[Token, Message], ...] = ()
+        self,
+        members: Iterable[Member],
+        now_ms: int,
+        replies: tuple[tuple[Token, Message], ...] = (),
     ) -> Decision:
         """Members are out, by their own will or not; the group goes on without them."""
         gone = {member.id: member for member in members}.values()
         if not gone:
             return Decision((), replies)
+        if may_downgrade(self.state, self.settings, leaving=gone):
+            gone_ids = [member.id for member in gone]
+            downgraded = self.downgrade(gone_ids, None, now_ms=now_ms, rebalances=True)
+            return Decision(downgraded, replies)
         records: list[Record] = []
         for member in gone:
             records += facts.member_gone(self.id, member.id)
             self.deadlines.forget(member.id)
-        patterns = self._regexes.forgotten(gone, records)
+        patterns = self.regexes.forgotten(gone, records)
         hashed = self.topics.hash(self.state.topics_without(gone, patterns))
         records.append(facts.group_epoch(self.id, self.state.epoch + 1, hashed))
         self._removing = True
         return Decision(records, replies)
+
+    # Members that speak the classic protocol, and the way back to it
+
+    def classic_join(
+        self,
+        token: Token,
+        request: JoinGroupRequest,
+        *,
+        client: ClientInfo,
+        version: int,
+        now: float,
+        now_ms: int,
+    ) -> Decision:
+        return classic_members.join(
+            self, token, request, client=client, version=version, now=now, now_ms=now_ms
+        )
+
+    def classic_sync(self, token: Token, request: SyncGroupRequest, *, now: float) -> Decision:
+        return classic_members.sync(self, token, request, now=now)
+
+    def classic_heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
+        return classic_members.heartbeat(self, token, request, now=now)
+
+    def classic_leave(
+        self, token: Token, request: LeaveGroupRequest, *, version: int, now: float, now_ms: int
+    ) -> Decision:
+        return classic_members.leave(self, token, request, version=version, now_ms=now_ms)
+
+    def downgrades_by_replacing(self, instance_id: str | None) -> bool:
+        """Would all members be classic if this static one was?"""
+        holder = self.state.static_member(instance_id)
+        return holder is not None and may_downgrade(self.state, self.settings, replaced=holder)
+
+    def downgrade(
+        self,
+        leaving: Iterable[str],
+        joining: Member | None,
+        *,
+        now_ms: int,
+        rebalances: bool,
+    ) -> list[Record]:
+        """The group ends, and goes on as a classic one with the same members."""
+        self.downgraded = Downgraded(rebalances)
+        self._removing = True
+        return downgrade_records(
+            self.state, self.topics, frozenset(leaving), joining, now_ms=now_ms
+        )
 
     # Life
 
@@ -506,7 +567,7 @@ class ConsumerGroup:
 
     def next_deadline(self) -> float:
         # Two things that both raise the epoch cannot be decided in one turn.
-        is_ready = self._regexes.is_asked and not self._removing
+        is_ready = self.regexes.is_asked and not self._removing
         return -inf if is_ready else self.deadlines.next_deadline()
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
@@ -517,9 +578,9 @@ class ConsumerGroup:
             and epoch in (None, member.epoch)
         ]
         if overdue:
-            return self.remove(overdue)
-        if self._regexes.is_asked and not self._removing:
-            return Decision(self._regexes.resolve(now_ms))
+            return self.remove(overdue, now_ms)
+        if self.regexes.is_asked and not self._removing:
+            return Decision(self.regexes.resolve(now_ms))
         return NOTHING
 
     def on_metadata(self, topics: TopicsView, now: float) -> Decision:

@@ -46,7 +46,7 @@ class Subscribers(NamedTuple):
 
 
 class GroupState:
-    """The durable part of a group. A new group has epoch 1, and no target yet."""
+    """The durable part of a group. A new group is at epoch 1, with nobody to assign to."""
 
     def __init__(self, group_id: str) -> None:
         self.id = group_id
@@ -54,7 +54,7 @@ class GroupState:
         self.metadata_hash = 0
         self.members: dict[str, Member] = {}
         self.target: dict[str, Partitions] = {}
-        self.target_epoch = 0
+        self.target_epoch = 1
         self.target_timestamp_ms = 0
         self.resolved: dict[str, Resolved] = {}
         # A record of before 4.1 is still in the log; it is deleted with the next epoch.
