@@ -35,6 +35,9 @@ from headwater.protocol.records.metadata_topics import RemoveTopicRecord, TopicR
 # Answers with a topic's name and id: None where the asker may not know them.
 Allowed = Callable[[str], bool]
 
+# The settings of topics of one request, by what was asked: most are made alike.
+_Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+
 
 def _all(_: str) -> bool:
     return True
@@ -50,6 +53,7 @@ def create_topics(
     records: list[Message] = []
     results: list[CreatableTopicResult] = []
     counts = Counter(topic.name for topic in request.topics)
+    described: _Described = {}
     for topic in request.topics:
         if counts[topic.name] != 1:
             continue
@@ -62,7 +66,8 @@ def create_topics(
                 raise ApiError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create {topic.name}"
                 )
-            made, result = _create_topic(state, topic, describe=may_describe(topic.name))
+            may_see = may_describe(topic.name)
+            made, result = _create_topic(state, topic, described if may_see else None)
             check_bound(len(records) + len(made))
         except ApiError as refusal:
             if refusal.code is ErrorCode.POLICY_VIOLATION:
@@ -88,7 +93,7 @@ def create_topics(
 
 
 def _create_topic(
-    state: ControllerState, topic: CreatableTopic, *, describe: bool
+    state: ControllerState, topic: CreatableTopic, described: _Described | None
 ) -> tuple[list[Message], CreatableTopicResult]:
     _check_new_name(state, topic.name)
     configs = {config.name: config.value for config in topic.configs}
@@ -106,11 +111,14 @@ def _create_topic(
     partitions = _assigned(state, topic) if topic.assignments else _placed(state, topic)
     topic_id = new_topic_id(state)
     result = CreatableTopicResult(name=topic.name, topic_id=topic_id, error_message=None)
-    if describe:
+    if described is not None:
         overrides = {name: value for name, value in configs.items() if value is not None}
         result.num_partitions = len(partitions)
         result.replication_factor = len(partitions[0].replicas)
-        result.configs = _described(state, overrides)
+        alike = tuple(overrides.items())
+        if alike not in described:
+            described[alike] = _described(state, overrides)
+        result.configs = described[alike]
     else:
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
