@@ -15,12 +15,13 @@ from random import Random
 from typing import TypeAlias, cast
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups import administration, committing
+from headwater.groups import administration, committing, conversion
 from headwater.groups.classic import membership
 from headwater.groups.classic.answers import join_refused, sync_refused
 from headwater.groups.classic.group import ClassicGroup
 from headwater.groups.classic.joining import Join, join
 from headwater.groups.consumer.answers import check_heartbeat, heartbeat_refused
+from headwater.groups.consumer.downgrade import Downgraded
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import (
@@ -90,6 +91,8 @@ class GroupShard:
         self._group_timers: dict[str, Timer] = {}
         self._topics = Topics()
         self._overrides: dict[str, Mapping[str, str]] = {}
+        # Consumer groups that have ended in this turn and go on as classic ones.
+        self._downgraded: dict[str, Downgraded] = {}
         self._is_loaded = False
 
     # Classic groups
@@ -218,6 +221,9 @@ class GroupShard:
         if group is not self._groups.get(group_id):
             if not decision.records:
                 return decision  # it was refused, and no group came of it
+            before = self._groups.get(group_id)
+            if isinstance(before, ClassicGroup):
+                conversion.replaced(before, turn)
             self._put_consumer(group_id, group)
         turn.add(decision)
         return self._after(group_id, group, turn.decision())
@@ -236,18 +242,21 @@ class GroupShard:
         if before is None and epoch != 0:
             kind = "Consumer group" if epoch > 0 else "Group"
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
-        if before is not None and (epoch != 0 or not before.is_empty):
+        if before is not None and epoch != 0:
             raise ApiError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
             )
-        if before is not None:
+        group = self._new_consumer(group_id)
+        if before is not None and before.is_empty:
             turn.write(GroupMetadataKey(group=group_id), None)
-        return self._new_consumer(group_id)
+        elif before is not None:
+            conversion.upgrade(before, group, turn)
+        return group
 
-    def _new_consumer(self, group_id: str) -> ModernGroup:
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
         group = ConsumerGroup(group_id, self._settings, self._random, self._topics)
         group.on_config(self._overrides.get(group_id, {}))
-        return cast(ModernGroup, group)
+        return group
 
     def _put_consumer(self, group_id: str, group: ModernGroup) -> None:
         before = self._groups.get(group_id)
@@ -370,6 +379,9 @@ class GroupShard:
         group.apply(value)
         if self._is_loaded and not is_known:
             group.restore()
+            downgraded = self._downgraded.pop(group_id, None)
+            if downgraded is not None:
+                conversion.start(group, self._timers, rebalances=downgraded.rebalances)
 
     def _apply_consumer(self, group_id: str, record: Record) -> None:
         group = self._groups.get(group_id)
@@ -381,6 +393,8 @@ class GroupShard:
         group.apply(record)
         if group.is_gone:
             del self._groups[group_id]
+            if isinstance(group, ConsumerGroup) and group.downgraded is not None:
+                self._downgraded[group_id] = group.downgraded
         elif self._is_loaded:
             self._after(group_id, group, NOTHING)
 
