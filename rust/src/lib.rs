@@ -10,8 +10,11 @@ mod encode;
 mod fault;
 mod hash;
 mod header;
+mod keymap;
 mod murmur2;
 mod record;
+mod retain;
+mod transactions;
 mod validate;
 mod varint;
 
@@ -31,6 +34,12 @@ mod _core {
     use super::hash::{crc32c, murmur2};
     #[pymodule_export]
     use super::header::{restamp, scan, validate, Batch};
+    #[pymodule_export]
+    use super::keymap::KeyMap;
+    #[pymodule_export]
+    use super::retain::Retainer;
+    #[pymodule_export]
+    use super::transactions::Transactions;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -178,3 +178,75 @@ def decompress(codec: int, data: Buffer, output_bytes_max: int) -> bytes:
 def crc32c(data: Buffer, value: int = 0) -> int: ...
 def murmur2(data: Buffer) -> int:
     """Signed 32-bit, as Java's partitioner computes it."""
+
+# Compaction. (producer id, first offset, offset of the abort marker, last stable offset) of each
+# aborted transaction, as a transaction index has it:
+_Aborted = tuple[int, int, int, int]
+
+@final
+class Transactions:
+    """Follows the transactions of a log while it is read from one end to the other, for one pass
+    of `KeyMap.learn` or of `Retainer.retain`."""
+
+    def __init__(self, aborted: Sequence[_Aborted], /) -> None: ...
+    def take_needed(self) -> list[_Aborted]:
+        """The aborted transactions whose marker was passed since the last call and of which
+        batches are still there: what the new transaction index must have."""
+
+@final
+class KeyMap:
+    """The last offset of each key of a stretch of a log, in at most so much memory (24 bytes for a
+    key; while it grows, half as much again)."""
+
+    latest_offset: int  # all keys up to here are in it; -1 at first
+    keys_max: int
+
+    def __init__(self, memory_bytes: int, *, load_factor: float = 0.9) -> None:
+        """ValueError if that does not hold a key."""
+
+    def learn(
+        self, data: Buffer, transactions: Transactions, from_offset: int
+    ) -> tuple[int, bool]:
+        """Takes in the keys of whole batches at or after `from_offset`, but those of aborted
+        transactions. Gives how many bytes were read and whether it is full: then the batch after
+        those bytes is not in it. Raises CorruptBatch."""
+
+    def reach(self, offset: int) -> None:
+        """Nothing more comes up to this offset, inclusive."""
+
+    def get(self, key: Buffer) -> int:
+        """The last offset of a key, -1 if it is not there."""
+
+    def __len__(self) -> int: ...
+
+@final
+class Retainer:
+    """Writes what compaction leaves of a log, as Kafka's cleaner does (KIP-534)."""
+
+    max_timestamp: int  # of what was written since `begin`; -1 if nothing was
+    offset_of_max_timestamp: int
+    records_read: int
+    records_kept: int
+    keyless: int  # records that were dropped because they have no key
+
+    def __init__(
+        self,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        upper_bound: int,
+        producers: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """`upper_bound` is where the round ends: the batch that ends there stays, even if it is
+        empty, and so does the last one of each of `producers` (producer id, last offset of its
+        data or -1, epoch)."""
+
+    def begin(self, base_offset: int, index_interval_bytes: int) -> None:
+        """What is written from here on goes to a new segment."""
+
+    def retain(
+        self, data: Buffer, keys: KeyMap, transactions: Transactions
+    ) -> tuple[int, bytes, list[tuple[int, int, int, int]]]:
+        """Goes through the whole batches of `data`. Gives how many bytes were read, what is left
+        of them, and the index entries that are due: (position in the segment, last offset of the
+        batch there, largest timestamp so far, its offset). Raises CorruptBatch."""

@@ -100,7 +100,7 @@ class Reader:
         return None if length == -1 else self.take(length)
 
 
-def _write_optional(data: bytes | None) -> bytes:
+def write_optional(data: bytes | None) -> bytes:
     return write_varint(-1) if data is None else write_varint(len(data)) + data
 
 
@@ -123,10 +123,10 @@ def encode(
     payload = b""
     for delta, (key, value, headers, timestamp) in zip(deltas, records, strict=True):
         body = b"\x00" + write_varint(wrapped(timestamp - base_timestamp, bits=64))
-        body += write_varint(delta) + _write_optional(key) + _write_optional(value)
+        body += write_varint(delta) + write_optional(key) + write_optional(value)
         body += write_varint(len(headers))
         for name, content in headers:
-            body += _write_optional(name.encode()) + _write_optional(content)
+            body += write_optional(name.encode()) + write_optional(content)
         payload += write_varint(len(body)) + body
     attributes = codec
     attributes |= TRANSACTIONAL if transactional else 0
