@@ -129,7 +129,7 @@ class ShardDesk:
 
     def replayed(self) -> GroupShard:
         """A shard that has read the log and nothing else."""
-        shard = GroupShard(self.settings, Random(1))
+        shard = GroupShard(self.settings, self.random)
         for offset, entry in enumerate(self.log):
             if isinstance(entry, Record):
                 shard.apply(entry, offset=offset, producer_id=self.producers[offset])
