@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import Any
 
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.topics import Topics
@@ -98,7 +99,7 @@ class Harness:
             self.take(self.group.on_tick(self.now, self.now_ms))
 
     def ask(
-        self, member_id: str = "m", epoch: int = 0, *, version: int = 1, **fields: object
+        self, member_id: str = "m", epoch: int = 0, *, version: int = 1, **fields: Any
     ) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=member_id, member_epoch=epoch, **fields
@@ -132,9 +133,9 @@ class Consumer:
             for topic, mine in self.owned.items()
         ]
 
-    def beat(self, **changes: object) -> ConsumerGroupHeartbeatResponse:
+    def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
         """A full heartbeat when joining; else only what is owned."""
-        fields: dict[str, object] = {"instance_id": self.instance_id}
+        fields: dict[str, Any] = {"instance_id": self.instance_id}
         if self.epoch == 0:
             self.owned = {}
             fields |= {

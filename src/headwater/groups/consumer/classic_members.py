@@ -212,12 +212,23 @@ def heartbeat(
             member.epoch < group.state.target_epoch
             or member.state is MemberState.UNREVOKED
             or (member.state is MemberState.UNRELEASED and not _waits(group, member))
+            or _nobody_assigns(group)
         ):
             _await_join(group, member, now)
             code = ErrorCode.REBALANCE_IN_PROGRESS
     except ApiError as refusal:
         code = refusal.code
     return reply(token, HeartbeatResponse(error_code=code))
+
+
+def _nobody_assigns(group: ConsumerGroup) -> bool:
+    """The group has moved on, and nobody is left whose heartbeat would bring a new target.
+
+    Kafka lets such a group stand still, which can be if the policy forbids to downgrade it. The
+    JoinGroup that follows from this works the target out.
+    """
+    state = group.state
+    return state.epoch > state.target_epoch and state.classic_members == len(state.members)
 
 
 def _waits(group: ConsumerGroup, member: Member) -> bool:
