@@ -46,6 +46,7 @@ class Lifecycle:
         self._clock = clock
         self._lines = lines
         self.broker_epoch = -1
+        self._leaving = False
 
     async def register(
         self, addresses: dict[str, Address], *, cluster_id: str, incarnation_id: bytes
@@ -113,11 +114,12 @@ class Lifecycle:
             except ApiError as refusal:
                 self._lines.warn(f"the controller refused a heartbeat: {refusal}")
                 continue
-            if reply.is_fenced:
+            if reply.is_fenced and not self._leaving:
                 self._lines.warn("the controller has fenced this broker")
 
     async def shut_down(self) -> None:
         """Asks to leave: leadership goes elsewhere first, as far as there is an elsewhere."""
+        self._leaving = True
         for _ in range(_SHUTDOWN_ATTEMPTS):
             if (await self._heartbeat(want_shut_down=True)).should_shut_down:
                 return
