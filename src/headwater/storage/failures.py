@@ -16,6 +16,10 @@ from headwater.errors import ApiError, ErrorCode
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+def is_full(error: OSError) -> bool:
+    return error.errno in _FULL
+
+
 class StorageFailed(ApiError):
     """A log directory is no longer usable."""
 
@@ -42,7 +46,7 @@ class Health:
 
     def refusal(self, error: OSError) -> ApiError:
         """The error to raise for what the system said; takes the directory offline if it must."""
-        if error.errno in _FULL:
+        if is_full(error):
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
         if self.failure is None:
             self.failure = str(error)

@@ -13,6 +13,7 @@ from headwater.io import Disk
 from headwater.model import TopicPartition
 from headwater.storage import leftovers, names
 from headwater.storage.epochs import EpochCache, read_epochs
+from headwater.storage.failures import is_full
 from headwater.storage.producers import ProducerStates
 from headwater.storage.replay import Snapshots, note_batch
 from headwater.storage.segment import Segment, segment_at
@@ -121,7 +122,7 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
             break
         segments[place].seal()
     if first_unflushed < len(segments):
-        log.snapshots.save(log.producers)
+        _save_producers(log)
     if log.reports:
         # What was cut must be gone for good before anything is appended: a second crash could
         # bring it back behind batches that fit before it.
@@ -130,6 +131,15 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
     for segment in segments:
         segment.release()
     return end
+
+
+def _save_producers(log: Loaded) -> None:
+    """Spares the next start some work; a full disk must not keep this one from coming up."""
+    try:
+        log.snapshots.save(log.producers)
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 def _restore_producers(log: Loaded, producers: ProducerStates, end: int) -> None:
