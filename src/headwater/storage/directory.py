@@ -95,6 +95,7 @@ class LogDirectory:
         "_disk",
         "_lock",
         "broker_epoch_at_stop",
+        "cleaned_to",
         "health",
         "high_watermarks",
         "id",
@@ -116,6 +117,7 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}  # as found when it was opened
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.cleaned_to: dict[TopicPartition, int] = {}
         self.notes: list[str] = []  # what an operator should know of the opening
 
     def take(self, owner: str) -> None:
@@ -166,6 +168,7 @@ class LogDirectory:
         self.recovery_points = self._read(names.RECOVERY_POINTS)
         self.log_starts = self._read(names.LOG_STARTS)
         self.high_watermarks = self._read(names.HIGH_WATERMARKS)
+        self.cleaned_to = self._read(names.CLEANER_OFFSETS)
         marker = f"{self.path}/{names.CLEAN_SHUTDOWN}"
         if not self._disk.exists(marker):
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headwater import _core
 from headwater.io import Disk
 from headwater.storage import names
 from headwater.storage.segment import Segment
@@ -41,6 +40,7 @@ def _swap(disk: Disk, path: str, swaps: list[tuple[int, str]]) -> None:
         offset = names.offset_of(name)
         if offset is not None and not name.endswith(names.SWAP) and first <= offset < end:
             disk.remove(f"{path}/{name}")
+    disk.sync_dir(path)  # or one of the old could come back beside the new one that has its offsets
     for _, file in swaps:
         disk.rename(file, file.removesuffix(names.SWAP))
 
@@ -50,9 +50,11 @@ def _range_of(disk: Disk, swaps: list[tuple[int, str]]) -> tuple[int, int]:
     first, end = 2**63, -1
     for offset, file in swaps:
         if file.endswith(names.LOG + names.SWAP):
-            batches, _, _ = _core.scan(disk.read(file), check_crc=False)
-            first = min(first, offset)
-            end = max(end, batches[-1].last_offset + 1 if batches else offset)
+            segment = Segment.find(disk, file.rpartition("/")[0], offset, suffix=names.SWAP)
+            first, end = min(first, offset), max(end, offset)
+            for _, _, _, last, _ in segment.places(0):
+                end = max(end, last + 1)
+            segment.close()
     return first, end
 
 

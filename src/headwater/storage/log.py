@@ -7,7 +7,7 @@ as a job. A failed append leaves it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater import _core
@@ -55,9 +55,10 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
-        "_truncations",
+        "_swap",
         "_unsynced",
         "_upto",
+        "cleaned_to",
         "end",
         "epochs",
         "health",
@@ -70,6 +71,7 @@ class Log:
         "start",
         "topic_id",
         "tp",
+        "truncations",
     )
 
     def __init__(
@@ -85,6 +87,7 @@ class Log:
         now_ms: int,
         producer_expiration_ms: int,
         on_truncated: Callable[[], None] | None,
+        cleaned_to: int | None,
     ) -> None:
         self._disk = disk
         self.path = path
@@ -103,7 +106,9 @@ class Log:
         self._snapshots = loaded.snapshots
         self._producer_expiration_ms = producer_expiration_ms
         self._on_truncated = on_truncated
-        self._truncations = 0
+        self.truncations = 0
+        self.cleaned_to = cleaned_to  # compaction has been here; None if never
+        self._swap: tuple[Segment, list[Segment]] | None = None  # the new one, those it is made of
         self._unsynced = Unsynced(disk)
         self._recent = RecentPlaces()
         self._upto = (-1, 0, 0)  # the last bound asked for: offset, its segment's base, position
@@ -125,6 +130,7 @@ class Log:
         clean: bool = False,
         producer_expiration_ms: int = 86_400_000,
         on_truncated: Callable[[], None] | None = None,
+        cleaned_to: int | None = None,
     ) -> Log:
         """Reads, and after an unclean stop repairs, what is in a partition's directory, making it
         if there is none. Blocks on the device; `reports` says what was cut."""
@@ -139,7 +145,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
-            has_gaps=config.compact,
+            has_gaps=config.compact or cleaned_to is not None,
             now_ms=now_ms,
             producer_expiration_ms=producer_expiration_ms,
         )
@@ -154,6 +160,7 @@ class Log:
             now_ms=now_ms,
             producer_expiration_ms=producer_expiration_ms,
             on_truncated=on_truncated,
+            cleaned_to=cleaned_to,
         )
         if is_new:
             log.health.names += 1
@@ -558,6 +565,7 @@ class Log:
             )
             if not chosen:
                 return []
+            self._abandon_swap()
             if len(chosen) == len(self._segments):
                 self._roll(self.end, now_ms)
                 # A crash that kept the removals but lost the new name would leave no segment to
@@ -577,6 +585,7 @@ class Log:
         if offset < self._segments[0].base:
             return self.truncate_and_start_at(offset)
         with self.health.errors():
+            self._abandon_swap()
             retired = []
             while self._segments[-1].base > offset:
                 retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
@@ -592,6 +601,7 @@ class Log:
     ) -> list[RetiredSegment]:
         """Drops everything and begins anew at an offset."""
         with self.health.errors():
+            self._abandon_swap()
             retired = []
             while self._segments:
                 retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
@@ -619,7 +629,9 @@ class Log:
         self.start, self.end = start, end
         self.size = sum(segment.size for segment in self._segments)
         self.recovery_point = min(self.recovery_point, end)
-        self._truncations += 1
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, end)
+        self.truncations += 1
         self._recent.clear()
         self._upto = (-1, 0, 0)
 
@@ -635,8 +647,62 @@ class Log:
             expiration_ms=self._producer_expiration_ms,
         )
 
-    def _retire(self, segment: Segment, reason: Reason) -> RetiredSegment:
-        paths = segment.rename(names.DELETED) + self._snapshots.rename(segment.base, names.DELETED)
+    # Compaction: a new segment takes the place of some that follow each other. It is made and
+    # synced as `.cleaned`. After each of the three steps the folder is synced in a worker, so that
+    # at every moment a start finds either all of the old (and drops what is new) or all of the new.
+
+    def begin_swap(self, cleaned: Segment, bases: Sequence[int], *, truncations: int) -> bool:
+        """`.cleaned` becomes `.swap`: from now on a start would finish the swap. False if the
+        segments that it was made of are not there any more as they were."""
+        place = segment_at(self._segments, bases[0])
+        sources = self._segments[place : place + len(bases)]
+        if (
+            truncations != self.truncations
+            or [segment.base for segment in sources] != list(bases)
+            or sources[-1] is self._segments[-1]
+        ):
+            return False
+        assert self._swap is None, f"{self.tp} has a swap under way"
+        with self.health.errors():
+            cleaned.resuffix(names.SWAP)
+        self._swap = cleaned, sources
+        return True
+
+    def commit_swap(self) -> list[RetiredSegment] | None:
+        """Readers get the new segment, and the old leave, the oldest first: a deletion mark must
+        not go before what it deletes. None if the swap was abandoned meanwhile."""
+        if self._swap is None:
+            return None
+        cleaned, sources = self._swap
+        self._swap = None
+        place = segment_at(self._segments, cleaned.base)
+        self._segments[place : place + len(sources)] = [cleaned]
+        self.size = sum(segment.size for segment in self._segments)
+        self._upto = (-1, 0, 0)
+        with self.health.errors():
+            return [
+                self._retire(source, Reason.COMPACTION, snapshot=source.base != cleaned.base)
+                for source in sources
+            ]
+
+    def end_swap(self, cleaned: Segment) -> None:
+        """The new segment gets its name, once the old ones are gone for good."""
+        if cleaned in self._segments:
+            with self.health.errors():
+                cleaned.resuffix("")
+                self._unsynced.add_folder(self.path)
+
+    def _abandon_swap(self) -> None:
+        """What is about to be cut must not come back with a swap that a start finishes."""
+        if self._swap is not None:
+            self._swap[0].remove()
+            self._swap = None
+            self._unsynced.add_folder(self.path)
+
+    def _retire(self, segment: Segment, reason: Reason, *, snapshot: bool = True) -> RetiredSegment:
+        paths = segment.rename(names.DELETED)
+        if snapshot:
+            paths += self._snapshots.rename(segment.base, names.DELETED)
         return RetiredSegment(
             self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
         )
@@ -661,7 +727,7 @@ class Log:
             disk=self._disk,
             health=self.health,
             upto=upto,
-            truncations=self._truncations,
+            truncations=self.truncations,
             files=tuple(files),
             paths=paths,
             epochs=None if epochs is None else (self._epochs_path, epochs),
@@ -677,7 +743,7 @@ class Log:
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
         """The job has run: what it covers need not be checked after a crash."""
-        if job.truncations == self._truncations:
+        if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.upto)
         if now_ms is not None:
             self.last_flush_ms = now_ms

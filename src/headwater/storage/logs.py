@@ -57,6 +57,7 @@ class LoadJob:
                 clean=directory.was_clean,
                 producer_expiration_ms=self.producer_expiration_ms,
                 on_truncated=self.on_truncated,
+                cleaned_to=directory.cleaned_to.get(self.tp),
             )
 
 
@@ -293,6 +294,15 @@ class LogDirs:
     ) -> Log:
         path = f"{directory.path}/{name}"
         with directory.health.errors():
+            # A directory that is there already could not be loaded at the start, as on a full
+            # disk: what the checkpoints say holds for it, if it is of this topic.
+            is_there = self._disk.exists(path)
+            if is_there and (read_topic_id(self._disk, path) or topic_id) != topic_id:
+                away = names.marked_dir_name(tp, self._new_id(), names.DELETE_DIR)
+                self._disk.rename(path, f"{directory.path}/{away}")
+                job = DeleteJob(self._disk, directory.health, tp, f"{directory.path}/{away}")
+                self.deletions.append(job)
+                is_there = False
             log = Log.open(
                 self._disk,
                 path,
@@ -301,6 +311,8 @@ class LogDirs:
                 config=config,
                 now_ms=self._clock.wall_ms(),
                 health=directory.health,
+                start=directory.log_starts.get(tp, 0) if is_there else 0,
+                recovery_point=directory.recovery_points.get(tp, 0) if is_there else 0,
                 producer_expiration_ms=self._producer_expiration_ms,
                 on_truncated=lambda: self._write_ends(directory),
             )
@@ -367,6 +379,7 @@ class LogDirs:
         """The other log has all that this one has: it takes its place."""
         log, future = self._logs[tp], self._futures.pop(tp)
         assert future.end == log.end, f"{tp} is at {future.end} of {log.end}"
+        future.cleaned_to = log.cleaned_to
         self._rename_away(log, names.DELETE_DIR)
         self._put_in_place(tp, future)
         return future
@@ -394,6 +407,13 @@ class LogDirs:
                 }
                 writes.append((directory, names.HIGH_WATERMARKS, here))
         return CheckpointJob(tuple(writes))
+
+    def cleaned_job(self, log: Log) -> CheckpointJob:
+        """Says how far the logs of a directory are compacted; run it when one was."""
+        directory = self.directory_of(log)
+        return CheckpointJob(
+            ((directory, names.CLEANER_OFFSETS, _cleaned(self.logs_in(directory))),)
+        )
 
     def _write_ends(self, directory: LogDirectory) -> None:
         """After a truncation: a recovery point above the new end would leave later appends
@@ -487,6 +507,10 @@ def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
 def _starts(logs: Iterable[Log]) -> dict[TopicPartition, int]:
     """Those that the first segment does not say."""
     return {log.tp: log.start for log in logs if log.start > log.segments[0].base}
+
+
+def _cleaned(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    return {log.tp: log.cleaned_to for log in logs if log.cleaned_to is not None}
 
 
 def _normal(path: str) -> str:

@@ -18,6 +18,7 @@ class Reason(Enum):
     SIZE = "retention.bytes"
     TIME = "retention.ms"
     TRUNCATION = "truncation"
+    COMPACTION = "compaction"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,14 +52,18 @@ class Segment:
         "folder",
         "index",
         "size",
+        "suffix",
         "time_index",
         "txn_index",
     )
 
-    def __init__(self, disk: Disk, folder: str, base: int, *, size: int, created_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, base: int, *, size: int, created_ms: int, suffix: str = ""
+    ) -> None:
         self._disk = disk
         self.folder = folder
         self.base = base
+        self.suffix = suffix  # of all its files, while it is on its way into the log
         self.size = size
         self.created_ms = created_ms
         self.bytes_since_index = 0
@@ -74,10 +78,17 @@ class Segment:
 
     @classmethod
     def create(
-        cls, disk: Disk, folder: str, base: int, *, now_ms: int, preallocate_bytes: int = 0
+        cls,
+        disk: Disk,
+        folder: str,
+        base: int,
+        *,
+        now_ms: int,
+        preallocate_bytes: int = 0,
+        suffix: str = "",
     ) -> Segment:
         """Makes the files of an empty segment. Whatever had these names goes."""
-        segment = cls(disk, folder, base, size=0, created_ms=now_ms)
+        segment = cls(disk, folder, base, size=0, created_ms=now_ms, suffix=suffix)
         for suffix in names.SEGMENT_SUFFIXES:
             if disk.exists(segment.path(suffix)):
                 disk.remove(segment.path(suffix))
@@ -98,13 +109,14 @@ class Segment:
         return segment
 
     @classmethod
-    def find(cls, disk: Disk, folder: str, base: int) -> Segment:
+    def find(cls, disk: Disk, folder: str, base: int, *, suffix: str = "") -> Segment:
         """A segment that is there."""
-        path = f"{folder}/{names.offset_name(base, names.LOG)}"
-        return cls(disk, folder, base, size=disk.size(path), created_ms=disk.modified_ms(path))
+        path = f"{folder}/{names.offset_name(base, names.LOG)}{suffix}"
+        size, created_ms = disk.size(path), disk.modified_ms(path)
+        return cls(disk, folder, base, size=size, created_ms=created_ms, suffix=suffix)
 
     def path(self, suffix: str) -> str:
-        return f"{self.folder}/{names.offset_name(self.base, suffix)}"
+        return f"{self.folder}/{names.offset_name(self.base, suffix)}{self.suffix}"
 
     @property
     def file(self) -> File:
@@ -214,6 +226,13 @@ class Segment:
         self.size = start + batches[-1].position + batches[-1].size
         self.dirty = True
 
+    def filled(self, size: int, *, max_timestamp: int, offset_of_max_timestamp: int) -> None:
+        """Takes note of all that was written to it, whose index entries it was given."""
+        self.size = size
+        self._max_timestamp = max_timestamp
+        self._offset_of_max_timestamp = offset_of_max_timestamp
+        self.dirty = True
+
     def seal(self) -> None:
         """Writes the indexes, the last timestamp among them. Further appends stay possible."""
         if not self.dirty:
@@ -270,6 +289,33 @@ class Segment:
                 renamed.append(path + suffix)
         return renamed
 
+    def resuffix(self, suffix: str) -> None:
+        """Gives all files this suffix in place of the one they have."""
+        old = [self.path(kind) for kind in names.SEGMENT_SUFFIXES]
+        self.suffix = suffix
+        for kind, path in zip(names.SEGMENT_SUFFIXES, old, strict=True):
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path(kind))
+        self.move_to(self.folder)
+
+    def remove(self) -> None:
+        """Takes all files away."""
+        self.close()
+        for kind in names.SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(self.path(kind))
+
+    def sync(self) -> None:
+        """Makes all files durable, but not their names. Blocks on the device."""
+        self.file.sync()
+        for kind in names.SEGMENT_SUFFIXES[1:]:
+            if self._disk.exists(self.path(kind)):
+                file = self._disk.open(self.path(kind))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+
     def move_to(self, folder: str) -> None:
         """The directory of the segment has another name now."""
         self.folder = folder
@@ -318,7 +364,7 @@ class Segment:
         return None
 
     def batch_size(self, position: int) -> int:
-        return _whole_size(self.file.pread(HEADER_BYTES, position), 0)
+        return whole_size(self.file.pread(HEADER_BYTES, position), 0)
 
     def next_offset(self) -> int:
         """The offset after the last batch, which must be known to be good."""
@@ -366,14 +412,14 @@ class Scan:
             chunk_bytes = _SCAN_BYTES
             if reason is None:
                 continue
-            size = _whole_size(chunk, reached)
+            size = whole_size(chunk, reached)
             if reason != "truncated" or self.position + size > end:
                 self.reason = reason
                 return
             chunk_bytes = max(size, _SCAN_BYTES)  # a batch that does not fit the chunk
 
 
-def _whole_size(chunk: bytes, position: int) -> int:
+def whole_size(chunk: bytes, position: int) -> int:
     """The size that a header claims; that of a header if not even this is there."""
     if len(chunk) - position < HEADER_BYTES:
         return HEADER_BYTES
