@@ -228,6 +228,7 @@ def test_new_metadata_while_others_sync_sends_them_back(desk: ShardDesk) -> None
     desk.join(first, speaks=protocols("range", metadata=subscription("other")))
     assert desk.synced(waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert desk.state() == "PreparingRebalance"
+    assert [one.member_assignment for one in desk.describe().members] == [b"", b""]
 
 
 # Syncing
@@ -312,6 +313,17 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout(desk: Shard
     assert desk.heartbeat(first, 1) == ErrorCode.UNKNOWN_MEMBER_ID
     token = desk.join(second)
     assert desk.joined(token).leader == second
+
+
+def test_who_falls_silent_before_it_syncs_is_out_after_its_session(desk: ShardDesk) -> None:
+    silent, second = desk.new_id(), desk.new_id()
+    desk.join(silent, session_ms=6000)
+    desk.join(second, session_ms=30_000)
+    desk.settle()
+    waiting = desk.sync(second, 1)
+    desk.advance(6.0)
+    assert desk.synced(waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert [one.member_id for one in desk.describe().members] == [second]
 
 
 # Staying and leaving
@@ -401,6 +413,16 @@ def test_leaving_ends_what_the_member_waits_for(desk: ShardDesk) -> None:
     desk.join(second)
     syncing = desk.sync(second, 2, {second: b"x"})
     assert desk.synced(syncing).error_code == ErrorCode.NONE
+
+
+def test_leaving_ends_a_sync_too(desk: ShardDesk) -> None:
+    first, second = desk.new_id(), desk.new_id()
+    desk.join(first)
+    desk.join(second)
+    desk.settle()
+    waiting = desk.sync(second, 1)
+    desk.leave((second, None))
+    assert desk.synced(waiting).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_pending_member_can_leave(desk: ShardDesk) -> None:

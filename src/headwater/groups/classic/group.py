@@ -14,17 +14,14 @@ from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
 from headwater.groups.classic.roster import Member, Roster
 from headwater.groups.classic.subscription import subscribed_topics
+from headwater.groups.classic.written import read_member, write_member
 from headwater.groups.decision import ClientInfo, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
 from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.protocol.messages.sync_group import SyncGroupResponse
-from headwater.protocol.records.group_offsets import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    MemberMetadata,
-)
+from headwater.protocol.records.group_offsets import GroupMetadataKey, GroupMetadataValue
 
 CONSUMER_PROTOCOL = "consumer"
 UNKNOWN_TIME = -1
@@ -84,21 +81,8 @@ class ClassicGroup:
                 protocol=self.protocol,
                 leader=self.roster.leader,
                 current_state_timestamp=self.state_since_ms,
-                members=[self._member_record(member) for member in self.roster],
+                members=[write_member(member, self.protocol) for member in self.roster],
             ),
-        )
-
-    def _member_record(self, member: Member) -> MemberMetadata:
-        assert self.protocol is not None, "members are written with the protocol they agreed on"
-        return MemberMetadata(
-            member_id=member.id,
-            group_instance_id=member.instance_id,
-            client_id=member.client.client_id,
-            client_host=member.client.host,
-            rebalance_timeout=member.rebalance_timeout_ms,
-            session_timeout=member.session_timeout_ms,
-            subscription=member.metadata(self.protocol),
-            assignment=member.assignment,
         )
 
     def apply(self, value: GroupMetadataValue) -> None:
@@ -116,18 +100,12 @@ class ClassicGroup:
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
         for written in value.members:
-            timeout_ms = written.rebalance_timeout
             member = self.new_member(
                 written.member_id,
                 written.group_instance_id,
                 ClientInfo(written.client_id, written.client_host),
             )
-            member.session_timeout_ms = written.session_timeout
-            member.rebalance_timeout_ms = (
-                written.session_timeout if timeout_ms == -1 else timeout_ms
-            )
-            member.protocols = ((value.protocol or "", written.subscription),)
-            member.assignment = written.assignment
+            read_member(member, written, value.protocol)
             self.roster.add(member)
         if value.leader is not None and value.leader in self.roster:
             self.roster.leader = value.leader
