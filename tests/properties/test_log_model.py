@@ -212,8 +212,16 @@ class LogModel(RuleBasedStateMachine):
         assert self.log.end >= min(self.durable_end, self.last()), self.dirs.reports
         self.came_back()
 
+    @rule(seed=st.integers(0, 2**32), size=st.integers(0, 200))
+    def flush_and_cut_power(self, seed: int, size: int) -> None:
+        """What a producer that waits for a flush sees; by chance it would come too seldom."""
+        self.append(1, size, 0)
+        self.flush()
+        self.cut_power(seed)
+
     def came_back(self) -> None:
         """The log ends where its last batch does; what was not durable may be gone."""
+        assert self.log.start <= self.start, "what survives is a prefix, never a suffix"
         end = self.log.end
         self.batches = [entry for entry in self.batches if entry[1] <= end]
         self.start = max(min(self.start, end), self.log.start)
