@@ -71,8 +71,9 @@ class NodeProcess:
         self.launch()
         assert self.process is not None
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE_SECONDS)
-        line = self.process.stdout.readline().decode() if readable else ""
+        said = select.poll()  # select() has no place for the descriptors of a large process
+        said.register(self.process.stdout, select.POLLIN)
+        line = self.process.stdout.readline().decode() if said.poll(PATIENCE_SECONDS * 1000) else ""
         assert line.startswith("ready: "), f"said {line!r}\n{self.errors}"
         self.ready_line = line
         self.address = line.split()[1]
