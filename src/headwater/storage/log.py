@@ -565,7 +565,7 @@ class Log:
             )
             if not chosen:
                 return []
-            self._abandon_swap()
+            self.abandon_swap()
             if len(chosen) == len(self._segments):
                 self._roll(self.end, now_ms)
                 # A crash that kept the removals but lost the new name would leave no segment to
@@ -585,7 +585,7 @@ class Log:
         if offset < self._segments[0].base:
             return self.truncate_and_start_at(offset)
         with self.health.errors():
-            self._abandon_swap()
+            self.abandon_swap()
             retired = []
             while self._segments[-1].base > offset:
                 retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
@@ -601,7 +601,7 @@ class Log:
     ) -> list[RetiredSegment]:
         """Drops everything and begins anew at an offset."""
         with self.health.errors():
-            self._abandon_swap()
+            self.abandon_swap()
             retired = []
             while self._segments:
                 retired.append(self._retire(self._segments.pop(), Reason.TRUNCATION))
@@ -685,14 +685,15 @@ class Log:
                 for source in sources
             ]
 
-    def end_swap(self, cleaned: Segment) -> None:
+    def end_swap(self) -> None:
         """The new segment gets its name, once the old ones are gone for good."""
-        if cleaned in self._segments:
-            with self.health.errors():
-                cleaned.resuffix("")
-                self._unsynced.add_folder(self.path)
+        with self.health.errors():
+            for segment in self._segments:
+                if segment.suffix:
+                    segment.resuffix("")
+                    self._unsynced.add_folder(self.path)
 
-    def _abandon_swap(self) -> None:
+    def abandon_swap(self) -> None:
         """What is about to be cut must not come back with a swap that a start finishes."""
         if self._swap is not None:
             self._swap[0].remove()
