@@ -15,7 +15,14 @@ from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
 from benchmarks.wire import NotReady
 from tools import kafka_jars
-from tools.nodes import ROOT, Flavour, Headwater, Kafka, NodeFailed
+from tools.nodes import (
+    ROOT,
+    Flavour,
+    Headwater,
+    Kafka,
+    NodeFailed,
+    end_nodes_when_terminated,
+)
 
 # The rows of a family share a node, so --only picks families by the rows they yield.
 _FAMILIES: dict[Family, tuple[str, ...]] = {
@@ -29,6 +36,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
 
 def main() -> int:
     options = _options()
+    end_nodes_when_terminated()
     version = kafka_jars.newest_version()
     jars = kafka_jars.jars(version)
     kafka = Kafka(jars)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.kafka_jars import newest_version
-from tools.nodes import ROOT
+from tools.nodes import ROOT, end_nodes_when_terminated
 
 _DOCUMENT = ROOT / "docs" / "conformance.md"
 _BEGIN, _END = "<!-- table begins -->", "<!-- table ends -->"
@@ -32,6 +32,7 @@ class Results:
 
 def main() -> int:
     options = _options()
+    end_nodes_when_terminated()
     arguments = [str(ROOT / "conformance"), "--timeout", "300", "-p", "no:cacheprovider"]
     arguments += ["--subject", options.subject, "-o", "addopts=", "-v", "--tb=short"]
     if options.bootstrap:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -81,7 +82,7 @@ def read_all(bootstrap: str, topic: str) -> list[Seen]:
         seen: list[Seen] = []
         for partition in sorted(consumer.list_topics(topic, _PATIENCE).topics[topic].partitions):
             where = TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(where, _PATIENCE)
+            low, high = _watermarks(consumer, where)
             consumer.assign([TopicPartition(topic, partition, low)])
             position = low
             while position < high:
@@ -95,6 +96,20 @@ def read_all(bootstrap: str, topic: str) -> list[Seen]:
         return seen
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, where: TopicPartition) -> tuple[int, int]:
+    """Asks again while a broker that has just started has not opened the partition yet."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(where, _PATIENCE)
+        except KafkaException as refused:
+            not_yet = refused.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not not_yet or time.monotonic() > deadline:
+                raise
+        else:
+            return low, high
 
 
 def values_of(bootstrap: str, topic: str) -> list[bytes]:

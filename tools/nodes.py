@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,3 +285,8 @@ _running: list[Node] = []
 def _kill_what_was_left() -> None:
     for node in _running:
         node.kill()
+
+
+def end_nodes_when_terminated() -> None:
+    """SIGTERM ends a program without its exit handlers, and the nodes would live on."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
