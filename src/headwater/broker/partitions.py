@@ -14,7 +14,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Workers
 from headwater.metadata import Delta, Image, PartitionState, Resource, ResourceType
 from headwater.metadata.model import CLUSTER_DEFAULT
-from headwater.model import TopicPartition
+from headwater.model import ZERO_ID, TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, StorageFailed
 
@@ -118,7 +118,9 @@ class Partitions:
     def _open(self, tp: TopicPartition, topic_id: bytes) -> Partition:
         config = self.topic_config(tp.topic)
         log = self._log_dirs.get(tp)
-        if log is not None and log.topic_id != topic_id:
+        if log is not None and log.topic_id == ZERO_ID:
+            self._log_dirs.assign_topic_id(tp, topic_id)
+        elif log is not None and log.topic_id != topic_id:
             # A topic of the same name was deleted while we were away.
             self._log_dirs.delete(tp)
             log = None

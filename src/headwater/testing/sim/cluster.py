@@ -63,7 +63,7 @@ class _Lines(Log):
 
 
 class NoRoom(Exception):
-    """The disk is full, and the node says so instead of starting."""
+    """The disk is full, and the node waits for room or says so instead of starting."""
 
 
 def _is_no_room(error: Exception) -> bool:
@@ -124,6 +124,8 @@ class Cluster:
             async with asyncio.timeout(_START_SECONDS_MAX):
                 await asyncio.shield(self._serving)
         except TimeoutError:
+            if self.machine.disk.is_tight:
+                raise NoRoom from None
             raise self.judge.fail("the node did not start in time") from None
         except Exception as error:
             if self.machine.disk.is_tight and _is_no_room(error):
