@@ -205,7 +205,8 @@ class _Writer:
         here = self._source.name("n")
         self._fixed("b", 1, here)
         self._flush()
-        with self._source.block(f"if {here} < 0:"):
+        is_null = f"{here} < 0" if field.tag is None else f"{here} <= 0"
+        with self._source.block(f"if {is_null}:"):
             self._source.line(f"{target} = None")
         with self._source.block("else:"):
             self._struct(field.struct, part)

@@ -199,8 +199,10 @@ class _Writer:
             self._struct(field.struct, part)
             return
         run, self._run = self._run, []
+        # Java has two ways to write a null struct: -1 among the fields, and 0 in a tag.
+        null = "255" if field.tag is None else "0"
         with source.block(f"if {part} is None:"):
-            self._packed([*run, ("B", "255")])
+            self._packed([*run, ("B", null)])
         with source.block("else:"):
             self._run = [*run, ("B", "1")]
             self._struct(field.struct, part)
