@@ -13,7 +13,7 @@ from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import ClientInfo, Decision, Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
-from headwater.protocol import encode
+from headwater.protocol import decode, encode
 from headwater.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -31,6 +31,7 @@ from headwater.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from headwater.protocol.records.group_consumer import ConsumerGroupMemberMetadataValue
 from headwater.protocol.records.membership import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
@@ -428,3 +429,12 @@ def test_a_classic_member_that_does_not_rejoin_in_time_is_out() -> None:
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     modern.beat()
     assert modern.partitions == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rest", [b"\1\0\1\0", b"\1\0\7\1\0\0\0\5\1\0"])
+def test_what_kafka_wrote_of_a_member_is_read_and_written_alike(rest: bytes) -> None:
+    """With and without a classic part, which is a tagged struct that may be null."""
+    written = b"\0\0\4cmp\13/127.0.0.1\2\3ta\1\0\0'\20\0" + rest
+    value = decode(ConsumerGroupMemberMetadataValue, written, 0)
+    assert (value.classic_member_metadata is None) == (len(rest) == 4)
+    assert bytes(encode(value, 0)) == written

@@ -69,11 +69,12 @@ def downgrade_records(
     for member in state.members.values():
         if replaced is not None and joining is not None and member.id == replaced.id:
             ids.append(joining.id)
-            members.append((joining, replaced.id))
             continue
         ids.append(member.id)
         if member.id not in leaving:
             members.append((member, member.id))
+    if replaced is not None and joining is not None:
+        members.append((joining, replaced.id))  # the last, so that it does not lead
     protocol = _protocol([member for member, _ in members])
     written = [
         _classic_member(member, protocol, _assignment(state, topics, member, target_id, protocol))
