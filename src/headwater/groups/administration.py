@@ -20,6 +20,7 @@ from headwater.protocol.records.group_offsets import GroupMetadataKey
 
 Groups = Mapping[str, ClassicGroup | ModernGroup]
 
+_EXPIRED_MAX = 1000
 # From this version on a group that is not there is an error, and not only dead (KIP-1043).
 _NOT_FOUND_SINCE = 6
 
@@ -126,8 +127,10 @@ def delete_groups(
     return DeleteGroupsResponse(results=results)
 
 
-def expire(groups: Groups, offsets: Offsets, turn: Turn, *, retention_ms: int) -> None:
-    """Forgets offsets that nobody has used for too long, and groups of which nothing is left."""
+def expire(groups: Groups, offsets: Offsets, turn: Turn, *, retention_ms: int) -> bool:
+    """Forgets offsets that nobody has used for too long, and groups of which nothing is left.
+
+    One turn is one batch, and forgets only so many; whether more may be left to forget."""
     for group_id, group in groups.items():
         expired, nothing_left = offsets.expired(
             group_id,
@@ -135,10 +138,14 @@ def expire(groups: Groups, offsets: Offsets, turn: Turn, *, retention_ms: int) -
             retention_ms=retention_ms,
             base_ms=group.expires_from_ms if isinstance(group, ClassicGroup) else _since_commit,
             is_subscribed=group.is_subscribed,
+            count_max=_EXPIRED_MAX - len(turn.records),
         )
         turn.records.extend(expired)
+        if len(turn.records) >= _EXPIRED_MAX:
+            return True
         if nothing_left and group.is_empty:
             _bury(group_id, group, turn)
+    return False
 
 
 def _since_commit(commit_ms: int) -> int:

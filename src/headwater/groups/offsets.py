@@ -55,6 +55,9 @@ class OffsetTable:
     def topics(self, group: str) -> Topics:
         return self._groups.get(group, {})
 
+    def groups(self) -> Iterable[tuple[str, Topics]]:
+        return self._groups.items()
+
     def put(self, group: str, topic: str, partition: int, committed: Committed) -> None:
         topics = self._groups.get(group)
         if topics is None:
@@ -230,11 +233,11 @@ class Offsets:
         gone = {name: living(name) for name in names}
         found: dict[tuple[str, str, int], None] = {}
         for table in (self.committed, *self._pending.values()):
-            for group, topic, partition, committed in table:
-                if topic in gone and (
-                    committed.topic_id == ZERO_UUID or committed.topic_id != gone[topic]
-                ):
-                    found[group, topic, partition] = None
+            for group, topics in table.groups():
+                for topic in gone.keys() & topics.keys():
+                    for partition, committed in topics[topic].items():
+                        if committed.topic_id == ZERO_UUID or committed.topic_id != gone[topic]:
+                            found[group, topic, partition] = None
         return [_tombstone(*where) for where in found]
 
     def expired(
@@ -245,17 +248,19 @@ class Offsets:
         retention_ms: int,
         base_ms: Callable[[int], int | None],
         is_subscribed: Callable[[str], bool],
+        count_max: int,
     ) -> tuple[list[Record], bool]:
         """Tombstones for what has outlived its retention, and whether nothing is left after them.
 
         `base_ms` says from when on an offset with a commit time is kept for its retention."""
-        expired = []
+        expired: list[Record] = []
         nothing_left = not self.has_open_transactions(group)
         for topic, partitions in self.committed.topics(group).items():
             subscribed = is_subscribed(topic)
             for partition, committed in partitions.items():
                 is_over = _is_over(committed, now_ms, retention_ms, base_ms)
-                if is_over and not subscribed and not self.is_unstable(group, topic, partition):
+                is_stable = not self.is_unstable(group, topic, partition)
+                if is_over and is_stable and not subscribed and len(expired) < count_max:
                     expired.append(_tombstone(group, topic, partition))
                 else:
                     nothing_left = False
