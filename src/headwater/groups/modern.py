@@ -6,7 +6,7 @@ The shard keeps groups by id and knows two kinds: `ClassicGroup`, and what fits 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from headwater.errors import ErrorCode
 from headwater.groups.decision import ClientInfo, Decision, Record, Token, TopicsView
@@ -18,6 +18,14 @@ from headwater.protocol.messages.leave_group import LeaveGroupRequest
 from headwater.protocol.messages.sync_group import SyncGroupRequest
 
 Describable: TypeAlias = Callable[[frozenset[str]], Iterable[str]]
+
+
+class Session(NamedTuple):
+    """A member's session, which every heartbeat puts off."""
+
+    deadline: float
+    timeout_ms: int
+    is_awaited: bool  # it has not come up to the target yet
 
 
 class ModernGroup(Protocol):
@@ -96,6 +104,9 @@ class ModernGroup(Protocol):
         """What deletes the group, when it is empty."""
 
     def describe(self) -> DescribedGroup: ...
+
+    def sessions(self) -> Mapping[str, Session]:
+        """By member id."""
 
     def on_loaded(self, now: float) -> Decision: ...
 

@@ -36,6 +36,7 @@ from headwater.groups.decision import (
 from headwater.groups.modern import Describable, ModernGroup
 from headwater.groups.offsets import NO_PRODUCER, Offsets
 from headwater.groups.settings import GroupSettings
+from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
 from headwater.protocol.messages.consumer_group_describe import (
@@ -63,9 +64,13 @@ from headwater.protocol.records.group_consumer import ConsumerGroupMetadataKey
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from headwater.protocol.schema import ZERO_UUID, Message
+from headwater.protocol.signs import Signs
 
 Group: TypeAlias = ClassicGroup | ModernGroup
 
@@ -293,6 +298,9 @@ class GroupShard:
         now_ms: int,
     ) -> Decision:
         """The records are part of the producer's transaction; `apply` must be told its id."""
+        for topic in request.topics:
+            if topic.topic_id == ZERO_UUID:
+                topic.topic_id = self._topics.id(topic.name) or ZERO_UUID
         group = self._groups.get(request.group_id)
         code = committing.check_in_transaction(group, request, version=version)
         if code is not ErrorCode.NONE:
@@ -338,6 +346,11 @@ class GroupShard:
     def describe(self, group_ids: Iterable[str], *, version: int) -> list[DescribedGroup]:
         return administration.describe(self._groups, group_ids, version=version)
 
+    def signs(self, group_id: str, now: float) -> dict[str, Signs]:
+        """Which members the group waits for, and how long each has been silent."""
+        group = self._groups.get(group_id)
+        return {} if group is None else signs(group, now)
+
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         return administration.list_groups(self._groups, states, types)
 
@@ -359,6 +372,8 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._apply_classic(key.group, value)
+        elif isinstance(key, LegacyOffsetCommitKey):
+            self.apply(_modernized(key, value), offset=offset, producer_id=producer_id)
         elif type(key).API in _CONSUMER_RECORDS:
             self._apply_consumer(cast(ConsumerGroupMetadataKey, key).group_id, record)
 
@@ -489,7 +504,28 @@ class GroupShard:
         )
 
     def _expire_offsets(self, turn: Turn) -> None:
-        administration.expire(
-            self._groups, self._offsets, turn, retention_ms=self._settings.offsets_retention_ms
+        mine = Turn(turn.now, turn.now_ms)
+        retention_ms = self._settings.offsets_retention_ms
+        is_more = administration.expire(
+            self._groups, self._offsets, mine, retention_ms=retention_ms
         )
-        self._set_expiry(turn.now)
+        turn.add(mine.decision())
+        if is_more:
+            self._timers.set(self._expiry, nextafter(turn.now, inf))
+        else:
+            self._set_expiry(turn.now)
+
+
+def _modernized(key: LegacyOffsetCommitKey, value: Message | None) -> Record:
+    """An offset as brokers of before Kafka 0.9 wrote it."""
+    assert value is None or isinstance(value, LegacyOffsetCommitValue)
+    return Record(
+        OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition),
+        None
+        if value is None
+        else OffsetCommitValue(
+            offset=value.offset,
+            metadata=value.metadata,
+            commit_timestamp=value.commit_timestamp,
+        ),
+    )

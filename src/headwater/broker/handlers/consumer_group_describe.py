@@ -11,6 +11,7 @@ from headwater.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from headwater.protocol.signs import SIGNS_TAG, add_signs
 from headwater.security.operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def handle(
     broker: Broker, context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     response = ConsumerGroupDescribeResponse(groups=[])
+    asked_for_signs = request.unknown_tags is not None and SIGNS_TAG in request.unknown_tags
     for group_id in request.group_ids:
         try:
             shard = broker.groups.shard(group_id)
@@ -31,7 +33,10 @@ def handle(
                 )
             )
             continue
-        response.groups += shard.machine.consumer_describe([group_id])
+        (described,) = shard.machine.consumer_describe([group_id])
+        if asked_for_signs:
+            add_signs(described.members, shard.machine.signs(group_id, broker.clock.monotonic()))
+        response.groups.append(described)
     if request.include_authorized_operations:
         for group in response.groups:
             if not group.error_code:

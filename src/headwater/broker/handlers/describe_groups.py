@@ -11,6 +11,7 @@ from headwater.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from headwater.protocol.signs import SIGNS_TAG, add_signs
 from headwater.security.operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
@@ -21,13 +22,17 @@ def handle(
     broker: Broker, context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     response = DescribeGroupsResponse(groups=[])
+    asked_for_signs = request.unknown_tags is not None and SIGNS_TAG in request.unknown_tags
     for group_id in request.groups:
         try:
             shard = broker.groups.shard(group_id)
         except ApiError as refusal:
             response.groups.append(DescribedGroup(group_id=group_id, error_code=refusal.code))
             continue
-        response.groups += shard.machine.describe([group_id], version=context.version)
+        (described,) = shard.machine.describe([group_id], version=context.version)
+        if asked_for_signs:
+            add_signs(described.members, shard.machine.signs(group_id, broker.clock.monotonic()))
+        response.groups.append(described)
     if request.include_authorized_operations:
         for group in response.groups:
             if not group.error_code:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
 
@@ -44,6 +46,10 @@ class Deadlines:
             self._set(self._sessions, member_id, deadline)
         else:
             self._timers.set(timer, deadline)
+
+    def session(self, member_id: str) -> float:
+        timer = self._sessions.get(member_id)
+        return inf if timer is None else timer.deadline
 
     def await_revocation(self, member_id: str, epoch: int, deadline: float) -> None:
         """Counts only as long as the member stays in this epoch."""

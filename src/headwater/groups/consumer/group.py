@@ -7,17 +7,17 @@ target, whose epoch is the group's; and towards it each member goes at its own p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from random import Random
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer import answers, classic_members, facts
+from headwater.groups.consumer import answers, classic_members, facts, heartbeats
 from headwater.groups.consumer.assignment import Assignor, Partitions
 from headwater.groups.consumer.deadlines import Deadlines
 from headwater.groups.consumer.downgrade import Downgraded, downgrade_records, may_downgrade
-from headwater.groups.consumer.member import LEFT, LEFT_FOR_A_WHILE, Member, MemberState
+from headwater.groups.consumer.member import LEFT_FOR_A_WHILE, Member, MemberState
 from headwater.groups.consumer.range_assignor import assign_ranges
 from headwater.groups.consumer.reconcile import Goal, reconciled
 from headwater.groups.consumer.regexes import Regexes
@@ -32,15 +32,12 @@ from headwater.groups.decision import (
     Record,
     Token,
     TopicsView,
-    reply,
 )
+from headwater.groups.modern import Describable, Session
 from headwater.groups.settings import GroupSettings
 from headwater.model import id_text
 from headwater.protocol.messages.consumer_group_describe import DescribedGroup
-from headwater.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest
 from headwater.protocol.messages.leave_group import LeaveGroupRequest
@@ -69,13 +66,13 @@ class ConsumerGroup:
         self._random = random
         self.deadlines = Deadlines()
         self.regexes = Regexes(self.state, topics)
-        self._look_again = -inf  # when the topics must be looked at again
+        self.look_again = -inf  # when the topics must be looked at again
         # Set when the group has decided to go on as a classic one.
         self.downgraded: Downgraded | None = None
         # Members were removed, and the records of it have not come back yet.
         self._removing = False
-        self._session_timeout = settings.consumer_session_timeout_ms / 1000
-        self._heartbeat_interval_ms = settings.consumer_heartbeat_interval_ms
+        self.session_timeout = settings.consumer_session_timeout_ms / 1000
+        self.heartbeat_interval_ms = settings.consumer_heartbeat_interval_ms
         self._assignment_interval_ms = settings.consumer_assignment_interval_ms
 
     # What others ask about it
@@ -105,6 +102,18 @@ class ConsumerGroup:
     def describe(self) -> DescribedGroup:
         assignor = voted_assignor(self.state.assignors, self.settings.consumer_assignors)
         return answers.describe(self.state, self.topics, assignor)
+
+    def sessions(self) -> dict[str, Session]:
+        return {
+            member.id: Session(
+                self.deadlines.session(member.id),
+                round(self.session_timeout * 1000)
+                if member.classic is None
+                else member.classic.session_timeout_ms,
+                member.epoch < self.state.target_epoch or member.state is MemberState.UNREVOKED,
+            )
+            for member in self.state.members.values()
+        }
 
     def tombstones(self) -> list[Record]:
         return facts.group_gone(self.id, self.state.members, self.state.resolved)
@@ -154,7 +163,7 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if epoch == member.epoch else _stale(member)
 
-    # ConsumerGroupHeartbeat
+    # Requests
 
     def heartbeat(
         self,
@@ -165,150 +174,36 @@ class ConsumerGroup:
         version: int,
         now: float,
         now_ms: int,
-        describable: Callable[[frozenset[str]], Iterable[str]] | None = None,
+        describable: Describable | None = None,
     ) -> Decision:
-        """`describable` keeps, of the topics a pattern matches, those the client may know of."""
-        member = self.state.members.get(request.member_id)
-        if (
-            member is not None
-            and request.subscribed_topic_names is None
-            and request.topic_partitions is None
-            and member.epoch == request.member_epoch
-            and self._says_nothing_new(member, request, client, now)
-        ):
-            if self.state.regexes:
-                self.regexes.ask(self.state.regexes, self.settings, now_ms, describable)
-            self.deadlines.renew_session(member.id, now + self._session_timeout)
-            return reply(
-                token,
-                ConsumerGroupHeartbeatResponse(
-                    member_id=member.id,
-                    member_epoch=member.epoch,
-                    heartbeat_interval_ms=self._heartbeat_interval_ms,
-                ),
-            )
-        try:
-            answers.check_heartbeat(request, self.settings.consumer_assignors, version=version)
-            if request.member_epoch in (LEFT, LEFT_FOR_A_WHILE):
-                return self._leave(token, request, now_ms)
-            return self._join_or_stay(token, request, client, now, now_ms, describable)
-        except ApiError as refusal:
-            return reply(token, answers.heartbeat_refused(refusal))
+        return heartbeats.heartbeat(self, token, request, client, version, now, now_ms, describable)
 
-    def _says_nothing_new(
-        self,
-        member: Member,
-        request: ConsumerGroupHeartbeatRequest,
-        client: ClientInfo,
-        now: float,
-    ) -> bool:
-        """Nearly all heartbeats of a group's life: the member is where it should be and stays."""
-        state = self.state
-        return (
-            member.epoch == state.target_epoch == state.epoch
-            and member.state is MemberState.STABLE
-            and now < self._look_again
-            and request.subscribed_topic_regex is None
-            and request.rebalance_timeout_ms in (-1, member.rebalance_timeout_ms)
-            and (request.instance_id is None or request.instance_id == member.instance_id)
-            and request.rack_id is None
-            and request.server_assignor is None
-            and client.client_id == member.client_id
-            and client.host == member.client_host
-            and member.classic is None
-        )
-
-    def _join_or_stay(
+    def classic_join(
         self,
         token: Token,
-        request: ConsumerGroupHeartbeatRequest,
+        request: JoinGroupRequest,
+        *,
         client: ClientInfo,
+        version: int,
         now: float,
         now_ms: int,
-        describable: Callable[[frozenset[str]], Iterable[str]] | None,
     ) -> Decision:
-        records: list[Record] = []
-        owned = answers.owned_partitions(request.topic_partitions)
-        self.check_size(request.member_id)
-        member_id = request.member_id or self.new_member_id()
-        joins = request.member_epoch == 0
-        if request.instance_id is None:
-            member = self.known_member(member_id, create=joins)
-            _check_epoch(member, request.member_epoch, owned)
-        else:
-            member = self.static_member(
-                member_id, request.instance_id, records, create=joins, speaks_classic=False
-            )
-            if not joins:
-                _check_epoch(member, request.member_epoch, owned)
-        updated = _updated(member, request, client)
-        changed = self.note_member(member, updated, records)
-        regex = self.regexes.changed(member, updated, records)
-        self.regexes.ask(
-            self.state.regexes_after(member, updated),
-            self.settings,
-            now_ms,
-            describable,
-            must=regex.must_resolve,
+        return classic_members.join(
+            self, token, request, client=client, version=version, now=now, now_ms=now_ms
         )
-        epoch, homogeneous = self.note_topics(
-            member, updated, records, now, changed=changed or regex.is_resolved
-        )
-        target_epoch, target = self.target_for(
-            member, updated, records, now_ms, epoch=epoch, homogeneous=homogeneous
-        )
-        moved = self.reconcile(
-            updated,
-            records,
-            now,
-            target_epoch=target_epoch,
-            target=target,
-            owned=owned,
-            subscription_changed=changed or regex.is_changed,
-        )
-        self.deadlines.renew_session(member_id, now + self._session_timeout)
-        is_full = (
-            request.rebalance_timeout_ms != -1
-            and (
-                request.subscribed_topic_names is not None
-                or request.subscribed_topic_regex is not None
-            )
-            and owned is not None
-        )
-        shows = joins or is_full or moved.assigned != member.assigned
-        answer = ConsumerGroupHeartbeatResponse(
-            member_id=moved.id,
-            member_epoch=moved.epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
-            assignment=answers.assignment(moved.assigned) if shows else None,
-        )
-        return Decision(records, ((token, answer),))
 
-    def _leave(self, token: Token, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
-        if request.instance_id is None:
-            member = self.known_member(request.member_id, create=False)
-        else:
-            member = self.holder(request.member_id, request.instance_id)
-            if request.member_epoch == LEFT_FOR_A_WHILE:
-                return self._leave_for_a_while(token, member)
-        answer = ConsumerGroupHeartbeatResponse(
-            member_id=request.member_id, member_epoch=request.member_epoch
-        )
-        return self.remove([member], now_ms, ((token, answer),))
+    def classic_sync(self, token: Token, request: SyncGroupRequest, *, now: float) -> Decision:
+        return classic_members.sync(self, token, request, now=now)
 
-    def _leave_for_a_while(self, token: Token, member: Member) -> Decision:
-        """A static member goes and means to be back: its partitions wait for its session to end."""
-        gone = replace(
-            member,
-            epoch=LEFT_FOR_A_WHILE,
-            revoking={},
-            # Epochs of before mean nothing to whoever comes back.
-            assigned={topic: dict.fromkeys(held, 0) for topic, held in member.assigned.items()},
-        )
-        answer = ConsumerGroupHeartbeatResponse(member_id=member.id, member_epoch=LEFT_FOR_A_WHILE)
-        return Decision((facts.progress(self.id, gone),), ((token, answer),))
+    def classic_heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
+        return classic_members.heartbeat(self, token, request, now=now)
 
-    # Steps that heartbeats and classic requests share
+    def classic_leave(
+        self, token: Token, request: LeaveGroupRequest, *, version: int, now: float, now_ms: int
+    ) -> Decision:
+        return classic_members.leave(self, token, request, version=version, now_ms=now_ms)
+
+    # The steps of which requests are made
 
     def new_member_id(self) -> str:
         while True:
@@ -387,7 +282,7 @@ class ConsumerGroup:
         """The group's epoch, one higher if its topics or its subscriptions have changed; and
         whether all members want the same."""
         state = self.state
-        if not changed and now < self._look_again:
+        if not changed and now < self.look_again:
             return state.epoch, is_homogeneous(state.topics, state.regexes, len(state.members))
         topics = state.topics_after(member, updated)
         is_new = updated.id not in state.members and updated.instance_id not in state.instances
@@ -398,7 +293,7 @@ class ConsumerGroup:
         if changed or hashed != state.metadata_hash:
             epoch += 1
             records.append(facts.group_epoch(self.id, epoch, hashed))
-        self._look_again = now + _METADATA_AGE_MAX
+        self.look_again = now + _METADATA_AGE_MAX
         if state.has_partition_metadata:
             records.append(facts.partition_metadata_gone(self.id))
         return epoch, homogeneous
@@ -497,32 +392,7 @@ class ConsumerGroup:
         self._removing = True
         return Decision(records, replies)
 
-    # Members that speak the classic protocol, and the way back to it
-
-    def classic_join(
-        self,
-        token: Token,
-        request: JoinGroupRequest,
-        *,
-        client: ClientInfo,
-        version: int,
-        now: float,
-        now_ms: int,
-    ) -> Decision:
-        return classic_members.join(
-            self, token, request, client=client, version=version, now=now, now_ms=now_ms
-        )
-
-    def classic_sync(self, token: Token, request: SyncGroupRequest, *, now: float) -> Decision:
-        return classic_members.sync(self, token, request, now=now)
-
-    def classic_heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
-        return classic_members.heartbeat(self, token, request, now=now)
-
-    def classic_leave(
-        self, token: Token, request: LeaveGroupRequest, *, version: int, now: float, now_ms: int
-    ) -> Decision:
-        return classic_members.leave(self, token, request, version=version, now_ms=now_ms)
+    # The way back to the classic protocol
 
     def downgrades_by_replacing(self, instance_id: str | None) -> bool:
         """Would all members be classic if this static one was?"""
@@ -553,9 +423,9 @@ class ConsumerGroup:
     def on_loaded(self, now: float) -> Decision:
         """Sessions start anew: nobody could send a heartbeat while the group was loading."""
         self.deadlines = Deadlines()
-        self._look_again = -inf
+        self.look_again = -inf
         for member in self.state.members.values():
-            self.deadlines.renew_session(member.id, now + self._session_timeout)
+            self.deadlines.renew_session(member.id, now + self.session_timeout)
             if member.state is MemberState.UNREVOKED:
                 deadline = now + member.rebalance_timeout_ms / 1000
                 self.deadlines.await_revocation(member.id, member.epoch, deadline)
@@ -571,12 +441,13 @@ class ConsumerGroup:
         return -inf if is_ready else self.deadlines.next_deadline()
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
-        overdue = [
-            member
-            for member_id, epoch in self.deadlines.overdue(now)
-            if (member := self.state.members.get(member_id)) is not None
-            and epoch in (None, member.epoch)
-        ]
+        overdue = []
+        for member_id, epoch in self.deadlines.overdue(now):
+            member = self.state.members.get(member_id)
+            if member is None:
+                self.deadlines.forget(member_id)
+            elif epoch in (None, member.epoch):
+                overdue.append(member)
         if overdue:
             return self.remove(overdue, now_ms)
         if self.regexes.is_asked and not self._removing:
@@ -586,7 +457,7 @@ class ConsumerGroup:
     def on_metadata(self, topics: TopicsView, now: float) -> Decision:
         """The next heartbeat of any member finds out whether the group must move."""
         self.topics.update(topics, now)
-        self._look_again = -inf
+        self.look_again = -inf
         return NOTHING
 
     def on_config(self, overrides: Mapping[str, str]) -> None:
@@ -603,8 +474,8 @@ class ConsumerGroup:
             settings.consumer_session_timeout_ms_min,
             settings.consumer_session_timeout_ms_max,
         )
-        self._session_timeout = session_timeout_ms / 1000
-        self._heartbeat_interval_ms = bounded(
+        self.session_timeout = session_timeout_ms / 1000
+        self.heartbeat_interval_ms = bounded(
             "consumer.heartbeat.interval.ms",
             settings.consumer_heartbeat_interval_ms,
             settings.consumer_heartbeat_interval_ms_min,
@@ -631,44 +502,3 @@ def check_fenced(holder: Member, member_id: str, instance_id: str) -> None:
             f"Static member {member_id} with instance id {instance_id} was fenced by member "
             f"{holder.id}.",
         )
-
-
-def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
-    """The member's own epoch; or the one before, if the answer that raised it may be lost."""
-    if epoch in (0, member.epoch):
-        return
-    if (
-        epoch == member.previous_epoch
-        and epoch < member.epoch
-        and owned is not None
-        and all(
-            partitions <= member.assigned.get(topic, {}).keys()
-            for topic, partitions in owned.items()
-        )
-    ):
-        return
-    word = "greater" if epoch > member.epoch else "smaller"
-    raise ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the "
-        f"group coordinator ({member.epoch}). The member must abandon all its partitions and "
-        "rejoin.",
-    )
-
-
-def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Member:
-    """What is null in a request has not changed."""
-    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        server_assignor=request.server_assignor or member.server_assignor,
-        topic_names=member.topic_names if names is None else frozenset(names),
-        topic_regex=member.topic_regex if regex is None else regex,
-        client_id=client.client_id,
-        client_host=client.host,
-        classic=None,
-    )
