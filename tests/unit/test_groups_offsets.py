@@ -13,7 +13,12 @@ from headwater.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
+from headwater.protocol.records.group_offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from tests.group_shards import GROUP, SETTINGS, FakeTopics, ShardDesk, protocols, subscription
 
 ORDERS = ("orders", 0)
@@ -367,3 +372,24 @@ def test_open_transactions_are_the_same_after_loading(desk: ShardDesk) -> None:
     desk.end_transaction(PRODUCER, commits=True)
     assert desk.committed() == {ORDERS: 5}
     assert desk.replayed().durable_state() == desk.shard.durable_state()
+
+
+def test_many_offsets_expire_a_batch_at_a_time(desk: ShardDesk) -> None:
+    desk.commit({("orders", partition): 1 for partition in range(2500)})
+    desk.advance(WEEK - 600)
+    sizes = []
+    while desk.committed():
+        desk.move_to(max(desk.shard.next_deadline(), desk.now))
+        decision = desk.shard.on_tick(desk.now, desk.now_ms)
+        sizes.append(len(decision.records))
+        desk.carry_out(decision)
+    assert sizes[-3:] == [1000, 1000, 501], "the last tombstone is the group's"
+
+
+def test_offsets_of_very_old_brokers_are_read(desk: ShardDesk) -> None:
+    key = LegacyOffsetCommitKey(group=GROUP, topic="orders", partition=0)
+    value = LegacyOffsetCommitValue(offset=5, metadata="m", commit_timestamp=desk.now_ms)
+    desk.shard.apply(Record(key, value), offset=0)
+    assert desk.committed() == {ORDERS: 5}
+    desk.shard.apply(Record(key, None), offset=1)
+    assert desk.committed() == {}
