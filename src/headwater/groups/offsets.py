@@ -17,8 +17,13 @@ from headwater.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
-from headwater.protocol.schema import ZERO_UUID
+from headwater.protocol.records.group_offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from headwater.protocol.schema import ZERO_UUID, Message
 
 NO_PRODUCER = -1
 NO_OFFSET = -1
@@ -265,6 +270,23 @@ class Offsets:
                 else:
                     nothing_left = False
         return expired, nothing_left
+
+
+def modernized(
+    key: LegacyOffsetCommitKey, value: Message | None
+) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
+    """An offset as brokers of before Kafka 0.9 wrote it."""
+    assert value is None or isinstance(value, LegacyOffsetCommitValue)
+    return (
+        OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition),
+        None
+        if value is None
+        else OffsetCommitValue(
+            offset=value.offset,
+            metadata=value.metadata,
+            commit_timestamp=value.commit_timestamp,
+        ),
+    )
 
 
 def _is_over(

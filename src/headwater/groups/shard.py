@@ -34,7 +34,7 @@ from headwater.groups.decision import (
     reply,
 )
 from headwater.groups.modern import Describable, ModernGroup
-from headwater.groups.offsets import NO_PRODUCER, Offsets
+from headwater.groups.offsets import NO_PRODUCER, Offsets, modernized
 from headwater.groups.settings import GroupSettings
 from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
@@ -65,11 +65,10 @@ from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headwater.protocol.schema import ZERO_UUID, Message
+from headwater.protocol.schema import ZERO_UUID
 from headwater.protocol.signs import Signs
 
 Group: TypeAlias = ClassicGroup | ModernGroup
@@ -364,6 +363,8 @@ class GroupShard:
 
     def apply(self, record: Record, *, offset: int, producer_id: int = NO_PRODUCER) -> None:
         key, value = record.key, record.value
+        if isinstance(key, LegacyOffsetCommitKey):
+            key, value = modernized(key, value)
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self._offsets.apply(key, value, offset=offset, producer_id=producer_id)
@@ -372,8 +373,6 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._apply_classic(key.group, value)
-        elif isinstance(key, LegacyOffsetCommitKey):
-            self.apply(_modernized(key, value), offset=offset, producer_id=producer_id)
         elif type(key).API in _CONSUMER_RECORDS:
             self._apply_consumer(cast(ConsumerGroupMetadataKey, key).group_id, record)
 
@@ -514,18 +513,3 @@ class GroupShard:
             self._timers.set(self._expiry, nextafter(turn.now, inf))
         else:
             self._set_expiry(turn.now)
-
-
-def _modernized(key: LegacyOffsetCommitKey, value: Message | None) -> Record:
-    """An offset as brokers of before Kafka 0.9 wrote it."""
-    assert value is None or isinstance(value, LegacyOffsetCommitValue)
-    return Record(
-        OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition),
-        None
-        if value is None
-        else OffsetCommitValue(
-            offset=value.offset,
-            metadata=value.metadata,
-            commit_timestamp=value.commit_timestamp,
-        ),
-    )
