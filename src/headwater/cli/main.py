@@ -18,6 +18,7 @@ from headwater.cli.errors import USAGE, CommandError
 COMMANDS = {
     "start": "run a node",
     "format": "prepare the directories of a node before its first start",
+    "group": "consumer groups: list, describe, reset, delete",
     "log": "look into the files of a node: dump, verify",
     "version": "what is installed here",
 }
@@ -26,6 +27,7 @@ _EXAMPLES = """\
 examples:
   headwater start                              a node on 127.0.0.1:9092
   headwater start --memory                     the same, without files
+  headwater group describe billing             who reads what, and how far behind
   headwater log dump headwater-data/orders-0   what is in the files of a partition
   headwater COMMAND --help                     more of each
 

@@ -1,0 +1,364 @@
+"""`headwater group reset`: shows where each offset would go, and moves them when told to."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from headwater.cli.connection import Cluster, code_name
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.group_lag import (
+    EARLIEST,
+    LATEST,
+    committed_offsets,
+    offsets_at,
+    topic_partitions,
+)
+from headwater.cli.group_view import Group, find_group
+from headwater.cli.output import print_json, print_table
+from headwater.errors import ErrorCode
+from headwater.model import TopicPartition
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+_BY_NAME_UNTIL = 9  # the newest OffsetCommit that speaks of topics by name
+_DURATION = re.compile(
+    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+
+
+class Move(NamedTuple):
+    """One partition: from where to where."""
+
+    partition: TopicPartition
+    current: int | None
+    new: int
+
+    @property
+    def difference(self) -> int | None:
+        return None if self.current is None else self.new - self.current
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    which = parser.add_argument_group("which partitions")
+    which.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[:P,...]",
+        help="a topic, or some of its partitions; may be given many times",
+    )
+    which.add_argument(
+        "--all-topics", action="store_true", help="every partition that the group has committed"
+    )
+    where = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="the oldest record")
+    where.add_argument("--to-latest", action="store_true", help="the end: only what comes next")
+    where.add_argument("--to-offset", type=_offset, metavar="N", help="this offset")
+    where.add_argument(
+        "--to-time",
+        type=_time_ms,
+        metavar="ISO",
+        help="the first record of this time or later: 2026-03-01T08:00, local unless it has a zone",
+    )
+    where.add_argument("--shift", type=int, metavar="N", help="so many records on, or back if < 0")
+    where.add_argument(
+        "--by-duration",
+        type=_duration,
+        metavar="ISO",
+        help="the first record that is not older than this: P1D, PT90M",
+    )
+    where.add_argument(
+        "--from-file",
+        metavar="FILE",
+        help="lines of TOPIC,PARTITION,OFFSET, as kafka-consumer-groups --export writes them",
+    )
+    parser.add_argument(
+        "--execute",
+        "--yes",
+        action="store_true",
+        help="do it; without this only what would change is shown",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: Namespace) -> int:
+    chosen = [_chosen(text) for text in options.topic]
+    if options.from_file is not None:
+        if chosen or options.all_topics:
+            raise CommandError("--from-file names its partitions itself", code=USAGE)
+    elif bool(chosen) == options.all_topics:
+        raise CommandError("say which: --topic TOPIC[:P,...] or --all-topics", code=USAGE)
+    with Cluster(options.bootstrap) as cluster:
+        group = find_group(cluster, options.group)
+        committed = committed_offsets(cluster, options.group)
+        if options.from_file is not None:
+            wanted = _from_file(options.from_file, options.group)
+            leaders = _existing(cluster, {(each.topic, each.partition) for each in wanted})
+        else:
+            wanted = {}
+            leaders = _existing(cluster, _partitions(chosen, committed, options.group))
+        moves = _moves(cluster, options, leaders, committed, wanted)
+        if options.execute:
+            _refuse_if_in_use(group)
+            _commit(cluster, options.group, moves)
+    _show(options, group, moves)
+    return 0
+
+
+# Which partitions
+
+
+def _chosen(text: str) -> tuple[str, tuple[int, ...] | None]:
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        return topic, tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise CommandError(f"--topic {text}: expected TOPIC or TOPIC:0,1,2", code=USAGE) from None
+
+
+Wish = set[tuple[str, int | None]]  # None: every partition of the topic
+
+
+def _partitions(
+    chosen: list[tuple[str, tuple[int, ...] | None]],
+    committed: Mapping[TopicPartition, int],
+    group_id: str,
+) -> Wish:
+    if chosen:
+        return {
+            (topic, number)
+            for topic, numbers in chosen
+            for number in (numbers if numbers is not None else (None,))
+        }
+    if not committed:
+        raise CommandError(
+            f"group {group_id} has committed no offsets", then="name topics with --topic"
+        )
+    return {(each.topic, each.partition) for each in committed}
+
+
+def _existing(cluster: Cluster, wished: Wish) -> dict[TopicPartition, int]:
+    """The partitions with their leaders; one that is not there ends the command."""
+    leaders = topic_partitions(cluster, {topic for topic, _ in wished})
+    found: dict[TopicPartition, int] = {}
+    for topic, number in sorted(wished, key=lambda each: (each[0], each[1] or 0)):
+        matching = {
+            each: leader
+            for each, leader in leaders.items()
+            if each.topic == topic and number in (None, each.partition)
+        }
+        if not matching:
+            what = f"topic {topic}" if number is None else f"partition {topic}:{number}"
+            raise CommandError(f"there is no {what}")
+        found |= matching
+    return dict(sorted(found.items()))
+
+
+# Where to
+
+
+def _moves(
+    cluster: Cluster,
+    options: Namespace,
+    leaders: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
+    wanted: Mapping[TopicPartition, int],
+) -> list[Move]:
+    """Every new offset lies within the log, whatever was asked for, as Kafka's tool does it."""
+    starts = offsets_at(cluster, leaders, EARLIEST)
+    ends = offsets_at(cluster, leaders, LATEST)
+    for each in leaders:
+        if each not in starts or each not in ends:
+            raise CommandError(f"{each} cannot be asked for its offsets: it has no leader now")
+    if options.to_earliest:
+        new = starts
+    elif options.to_latest:
+        new = ends
+    elif options.to_offset is not None:
+        new = dict.fromkeys(leaders, options.to_offset)
+    elif options.shift is not None:
+        new = {each: _known(each, committed) + options.shift for each in leaders}
+    elif options.from_file is not None:
+        new = dict(wanted)
+    else:
+        new = offsets_at(cluster, leaders, _asked_time_ms(options))
+        new = {each: ends[each] if new.get(each, -1) < 0 else new[each] for each in leaders}
+    return [
+        Move(each, committed.get(each), min(max(new[each], starts[each]), ends[each]))
+        for each in leaders
+    ]
+
+
+def _known(partition: TopicPartition, committed: Mapping[TopicPartition, int]) -> int:
+    if partition not in committed:
+        raise CommandError(
+            f"{partition} has no committed offset to shift",
+            then="leave it out, or say where it shall be with --to-offset",
+        )
+    return committed[partition]
+
+
+def _asked_time_ms(options: Namespace) -> int:
+    if options.to_time is not None:
+        return int(options.to_time)
+    from time import time
+
+    return int((time() - options.by_duration.total_seconds()) * 1000)
+
+
+def _offset(text: str) -> int:
+    if not text.isdigit():
+        raise ArgumentTypeError(f"{text}: an offset is a number from 0 on")
+    return int(text)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text}: expected a time such as 2026-03-01T08:00") from None
+    return int(moment.timestamp() * 1000)
+
+
+def _duration(text: str) -> timedelta:
+    found = _DURATION.fullmatch(text)
+    parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
+    if not parts:
+        raise ArgumentTypeError(f"{text}: expected a duration such as P1D, PT90M or P1DT12H")
+    return timedelta(**parts)
+
+
+def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:
+    """TOPIC,PARTITION,OFFSET a line, or GROUP before them, where other groups are passed over."""
+    import csv
+
+    wanted = {}
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            for number, row in enumerate(csv.reader(file), start=1):
+                cells = [cell.strip() for cell in row]
+                if len(cells) == 4 and cells.pop(0) != group_id:
+                    continue
+                if not cells:
+                    continue
+                try:
+                    topic, partition, offset = cells
+                    wanted[TopicPartition(topic, int(partition))] = int(offset)
+                except ValueError:
+                    raise CommandError(
+                        f"--from-file {path}, line {number}: expected TOPIC,PARTITION,OFFSET",
+                        code=USAGE,
+                    ) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"--from-file {path}: {reason}", code=USAGE) from None
+    if not wanted:
+        raise CommandError(f"--from-file {path}: nothing in it for group {group_id}", code=USAGE)
+    return wanted
+
+
+# Doing it
+
+
+def _refuse_if_in_use(group: Group | None) -> None:
+    if group is not None and not group.is_empty:
+        from headwater.cli.group import who_is_in
+
+        raise CommandError(
+            f"nothing was changed: {group.id} is {group.state}, {who_is_in(group)}",
+            then="stop its members, wait until it is Empty, and do it again",
+        )
+
+
+def _commit(cluster: Cluster, group_id: str, moves: list[Move]) -> None:
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for move in moves:
+        topic = topics.setdefault(
+            move.partition.topic,
+            OffsetCommitRequestTopic(name=move.partition.topic, partitions=[]),
+        )
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=move.partition.partition,
+                committed_offset=move.new,
+                committed_metadata="",
+            )
+        )
+    request = OffsetCommitRequest(group_id=group_id, member_id="", topics=list(topics.values()))
+    answer = cluster.ask_coordinator(
+        group_id,
+        request,
+        lambda got: int(got.topics[0].partitions[0].error_code),
+        at_most=_BY_NAME_UNTIL,
+    )
+    refused = {
+        f"{TopicPartition(topic.name, each.partition_index)}: {_refusal(each.error_code)}"
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.error_code
+    }
+    if refused:
+        raise CommandError(f"not all offsets were moved: {'; '.join(sorted(refused))}")
+
+
+def _refusal(code: int) -> str:
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        return "a member has joined the group meanwhile"
+    return code_name(code)
+
+
+def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:
+    if options.output == "json":
+        print_json(
+            {
+                "group": options.group,
+                "executed": options.execute,
+                "partitions": [
+                    {
+                        "topic": move.partition.topic,
+                        "partition": move.partition.partition,
+                        "current": move.current,
+                        "new": move.new,
+                        "difference": move.difference,
+                    }
+                    for move in moves
+                ],
+            }
+        )
+        return
+    columns = ("topic", "partition", "current", "new", "difference")
+    rows = [
+        (
+            move.partition.topic,
+            move.partition.partition,
+            "-" if move.current is None else move.current,
+            move.new,
+            "-" if move.difference is None else _signed(move.difference),
+        )
+        for move in moves
+    ]
+    print_table(columns, rows, output="text")
+    print()
+    if options.execute:
+        print(f"done: {len(moves)} offsets of {options.group} are moved")
+        return
+    print("nothing has changed yet: --execute does it")
+    if group is not None and not group.is_empty:
+        from headwater.cli.group import who_is_in
+
+        print(f"stop its members first: {who_is_in(group)}")
+
+
+def _signed(number: int) -> str:
+    return f"{number:+d}" if number else "0"
