@@ -134,6 +134,7 @@ class History:
         state = self.harness.group.state
         assert set(state.members) == {consumer.id for consumer in self.consumers}
         assert state.name == ("Stable" if self.consumers else "Empty")
+        assert state.metadata_hash == self.harness.group.topics.hash(state.topics)
         world = self.harness.world
         wanted: set[tuple[bytes, int]] = set()
         for consumer in self.consumers:

@@ -6,7 +6,7 @@ it may take long. Whoever asks meanwhile waits for the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -18,6 +18,7 @@ from headwater.groups.consumer.pattern_syntax import PatternError
 from headwater.groups.consumer.state import GroupState, count_regex
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import Record
+from headwater.groups.modern import Describable
 from headwater.groups.settings import GroupSettings
 
 # However much happens, patterns are not looked up more often than this; Kafka's number.
@@ -41,7 +42,7 @@ class Regexes:
         self._state = state
         self._topics = topics
         self._asked: frozenset[str] | None = None
-        self._describable: Callable[[frozenset[str]], Iterable[str]] | None = None
+        self._describable: Describable | None = None
         # Of which topics the last lookup was; None before the first in this life.
         self._version: int | None = None
 
@@ -80,7 +81,7 @@ class Regexes:
         regexes: Mapping[str, int],
         settings: GroupSettings,
         now_ms: int,
-        describable: Callable[[frozenset[str]], Iterable[str]] | None,
+        describable: Describable | None,
         *,
         must: bool = False,
     ) -> None:
