@@ -7,8 +7,9 @@ so a set of characters is kept as a mask of the 128 ASCII codes, and what lies b
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 REPEAT_MAX = 1000
@@ -106,6 +107,22 @@ _SCRIPT_NAMES = (
     "Warang_Citi Yi Zanabazar_Square"
 )
 _CATEGORIES = frozenset(_CATEGORY_NAMES.split())
+# All of ASCII by Unicode's categories, as pairs of first and last.
+_ASCII_CATEGORIES = {
+    "Cc": mask_of("\0\x1f", "\x7f\x7f"),
+    "Ll": mask_of("az"),
+    "Lu": mask_of("AZ"),
+    "Nd": mask_of("09"),
+    "Pc": mask_of("__"),
+    "Pd": mask_of("--"),
+    "Pe": mask_of("))", "]]", "}}"),
+    "Po": mask_of("!#", "%'", "**", ",,", "./", ":;", "?@", "\\\\"),
+    "Ps": mask_of("((", "[[", "{{"),
+    "Sc": mask_of("$$"),
+    "Sk": mask_of("^^", "``"),
+    "Sm": mask_of("++", "<>", "||", "~~"),
+    "Zs": mask_of("  "),
+}
 _SCRIPTS = frozenset(_SCRIPT_NAMES.split())
 _ESCAPED = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _INVALID_ESCAPE = "invalid escape sequence"
@@ -118,9 +135,8 @@ def _unicode_mask(name: str) -> int:
     if name == "Any":
         return _ALL
     if name in _CATEGORIES:
-        return sum(
-            1 << code for code in range(128) if unicodedata.category(chr(code)).startswith(name)
-        )
+        parts = (mask for part, mask in _ASCII_CATEGORIES.items() if part.startswith(name))
+        return reduce(or_, parts, 0)
     if name == "Latin":
         return _LETTERS
     if name == "Common":
