@@ -47,7 +47,7 @@ async def _pair(world: World) -> tuple[Peer, Peer, Host]:
     server, client = world.machine("server"), world.machine("client")
     there, here = Peer(), Peer()
     host = server.boot()
-    host.network.listen("0.0.0.0", 80, there.accept)
+    host.network.listen("0.0.0.0", 80, there.accept).start()
     await client.boot().network.connect(server.ip, 80, here.accept)
     return there, here, host
 

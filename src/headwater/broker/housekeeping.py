@@ -17,7 +17,7 @@ from headwater.errors import ApiError
 from headwater.io import Clock, Workers
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import LogDirs
+from headwater.storage import LogDirs, Reserve
 
 _NEVER = 2**63 - 1
 
@@ -37,6 +37,7 @@ class Housekeeping:
         clock: Clock,
         workers: Workers,
         lines: Lines,
+        reserve: Reserve,
     ) -> None:
         self._config = config
         self._partitions = partitions
@@ -44,6 +45,7 @@ class Housekeeping:
         self._clock = clock
         self._workers = workers
         self._lines = lines
+        self._reserve = reserve
         self._deleting: set[asyncio.TimerHandle] = set()
         self._written_marks: dict[TopicPartition, int] = {}
 
@@ -67,6 +69,7 @@ class Housekeeping:
                 self.expire_producers,
             ),
             _Chore("flush", 1.0, self.flush_due),
+            _Chore("the reserve", 1.0, self.keep_reserve),
             _Chore("deleted logs", 1.0, self.delete_logs),
         ]
         now = self._clock.monotonic()
@@ -146,6 +149,17 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    async def keep_reserve(self) -> None:
+        if not self._reserve.is_held and self._reserve.hold():
+            self._lines.info("there is room on the disk again: clients' records are taken")
+
+    def on_full(self) -> bool:
+        """The metadata log found no room; whether the reserve could be given."""
+        if not self._reserve.give():
+            return False
+        self._lines.error("the disk is full: clients' records are refused until there is room")
+        return True
 
     async def flush_due(self) -> None:
         """`flush.ms`: what has been unflushed for that long."""

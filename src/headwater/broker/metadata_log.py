@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone_voters
@@ -65,8 +66,17 @@ class _Batch(NamedTuple):
 class MetadataLog:
     """One node's copy of the metadata log."""
 
-    def __init__(self, host: Host, config: NodeConfig, *, directory_id: bytes) -> None:
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        *,
+        directory_id: bytes,
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`make_room` is asked when the disk is full, and says whether it is worth a try now."""
         self._host = host
+        self._make_room = make_room
         self._config = config
         self._me = ReplicaKey(config.node_id, directory_id)
         self._path = f"{config.metadata_log_dir}/{METADATA_LOG}"
@@ -258,7 +268,21 @@ class MetadataLog:
     def _append(self, data: bytes, now_ms: int, records: Sequence[Message]) -> int:
         if self._failure is not None:
             raise self._failure
-        self._log.append_as_leader(data, epoch=self.raft.epoch, now_ms=now_ms, origin=Origin.RAFT)
+        append = partial(
+            self._log.append_as_leader,
+            data,
+            epoch=self.raft.epoch,
+            now_ms=now_ms,
+            origin=Origin.RAFT,
+        )
+        try:
+            append()
+        except StorageFailed:
+            raise
+        except ApiError:
+            if not self._make_room():
+                raise
+            append()
         end = OffsetAndEpoch(self._log.end, self.raft.epoch)
         self.raft.on_appended(log_end=end.offset, epoch=end.epoch)
         self._uncommitted.append(_Batch(end, now_ms, len(data), records))
@@ -288,7 +312,8 @@ class MetadataLog:
                     self._log.not_flushed(job)
                     if self._closing:
                         return
-                    await asyncio.sleep(_FULL_DISK_SECONDS)
+                    if not self._make_room():
+                        await asyncio.sleep(_FULL_DISK_SECONDS)
                     continue
                 self._log.flushed(job)
                 self._do(self.raft.on_flushed(job.upto))

@@ -37,7 +37,7 @@ from headwater.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headwater.storage import LogDirs
+from headwater.storage import LogDirs, Reserve
 
 if TYPE_CHECKING:
     from headwater.storage import LoadJob
@@ -56,6 +56,7 @@ class Node:
         self._host = host
         self._lines = log
         self._tasks: list[asyncio.Task[None]] = []
+        self._reserve = Reserve(host.disk, config.metadata_log_dir)
         self._server = Server(host, _limits(config), log.warn)
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot go on
 
@@ -64,6 +65,7 @@ class Node:
         self.failed = asyncio.get_running_loop().create_future()
         for warning in config.warnings:
             self._lines.warn(warning)
+        self._reserve.give_if_tight()
         self._log_dirs = self._open_directories()
         self.cluster_id = self._log_dirs.cluster_id or ""
         try:
@@ -75,6 +77,8 @@ class Node:
             await self._lifecycle.register(
                 self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
             )
+            # Not earlier: a client that came in between would find a cluster without brokers.
+            self._server.open()
         except BaseException:
             await self._abandon()
             raise
@@ -143,8 +147,14 @@ class Node:
         directory = next(
             d for d in self._log_dirs.directories if d.path == self.config.metadata_log_dir
         )
-        self._metadata = MetadataLog(self._host, self.config, directory_id=directory.id)
+        self._metadata = MetadataLog(
+            self._host,
+            self.config,
+            directory_id=directory.id,
+            make_room=lambda: self._housekeeping.on_full(),
+        )
         self._metadata.open(directory.health)
+        self._reserve.watch(directory.health)
         self._controller = ControllerDriver(
             self._host, self.config, self._metadata, cluster_id=self.cluster_id
         )
@@ -176,7 +186,13 @@ class Node:
             config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
         )
         self._housekeeping = Housekeeping(
-            config, self._partitions, self._log_dirs, host.clock, host.workers, self._lines
+            config,
+            self._partitions,
+            self._log_dirs,
+            host.clock,
+            host.workers,
+            self._lines,
+            self._reserve,
         )
         self._metadata.subscribe(self._follow)
 

@@ -73,7 +73,11 @@ class Stream(Protocol):
 
 
 class Listener(Protocol):
+    """An address that is taken. Whoever connects before `start` waits for it."""
+
     address: Address
+
+    def start(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -268,7 +272,9 @@ class SocketListener:
         self._loop = loop
         self._accept = accept
         self.address = Address(*sock.getsockname()[:2])
-        loop.add_reader(sock.fileno(), self._on_acceptable)
+
+    def start(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 
     def _on_acceptable(self) -> None:
         for _ in range(16):

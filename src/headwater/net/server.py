@@ -32,14 +32,20 @@ class Server:
         self._stopping: asyncio.Event | None = None
 
     def listen(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
+        """Takes an address. Nobody is served there before `open`."""
+
         def accept(stream: Stream) -> Receiver:
             return self._accept(stream, name, dispatch)
 
         listener = self._host.network.listen(host, port, accept, backlog=512)
         self.listeners[name] = listener
-        if self._sweep is None:
-            self._schedule_sweep()
         return listener
+
+    def open(self) -> None:
+        """Takes connections, those too that came since `listen`."""
+        for listener in self.listeners.values():
+            listener.start()
+        self._schedule_sweep()
 
     def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
         connection = Connection(stream, listener, self, dispatch)

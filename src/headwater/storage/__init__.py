@@ -19,6 +19,7 @@ from headwater.storage.flushing import FlushJob
 from headwater.storage.log import Log, LogSlice
 from headwater.storage.logs import CheckpointJob, DeleteJob, LoadJob, LogDirs
 from headwater.storage.recovery import RecoveryReport
+from headwater.storage.reserve import Reserve
 from headwater.storage.retention import RetiredSegment
 from headwater.storage.search import TimestampedOffset
 from headwater.storage.txn_index import AbortedTransaction
@@ -39,6 +40,7 @@ __all__ = [
     "Origin",
     "RecordsRefused",
     "RecoveryReport",
+    "Reserve",
     "RetiredSegment",
     "StorageFailed",
     "TimestampedOffset",

@@ -32,11 +32,12 @@ class StorageFailed(ApiError):
 class Health:
     """Whether a log directory is online. Shared by all logs in it."""
 
-    __slots__ = ("failure", "names", "names_synced", "path")
+    __slots__ = ("failure", "is_low", "names", "names_synced", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
+        self.is_low = False  # so little room is left that clients' records are refused
         self.names = 0  # how often a log was made or moved here in this run
         self.names_synced = -1  # what of that is durable; at first, not even what was found
 
@@ -51,6 +52,12 @@ class Health:
         if self.failure is None:
             self.failure = str(error)
         return StorageFailed(self.path, str(error))
+
+    def refuse_clients(self) -> ApiError:
+        return ApiError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"log directory {self.path} is full; what is left is kept for administration",
+        )
 
     def check(self) -> None:
         if self.failure is not None:

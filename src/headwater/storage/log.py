@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _RELATIVE_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
 _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
 
@@ -145,7 +146,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
-            has_gaps=config.compact or cleaned_to is not None,
+            gaps_to=_gaps_to(cleaned_to, recovery_point),
             now_ms=now_ms,
             producer_expiration_ms=producer_expiration_ms,
         )
@@ -199,6 +200,8 @@ class Log:
         """Checks, stamps and appends. `data` is changed in place where it can be written to."""
         if origin is not _CLIENT:
             return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
+        if self.health.is_low:
+            raise self.health.refuse_clients()
         rules = self._rules
         batch = appends.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
         size = batch.size
@@ -793,3 +796,11 @@ class Log:
     @property
     def _epochs_path(self) -> str:
         return f"{self.path}/{names.LEADER_EPOCHS}"
+
+
+def _gaps_to(cleaned_to: int | None, recovery_point: int) -> int:
+    """Up to where compaction may have left gaps between segments. It only touches what is flushed,
+    and says so in the checkpoints before; one that cannot be read leaves us without a bound."""
+    if cleaned_to is None:
+        return 0
+    return max(cleaned_to, recovery_point) if recovery_point else _OFFSET_MAX

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import join_refused
@@ -80,10 +79,16 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     return True
 
 
+def _unique(random: Random) -> str:
+    """Written as a random UUID is, which is what makes member ids unique."""
+    digits = f"{random.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
 def _join_new(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
     instance_id = asked.request.group_instance_id
     name = asked.client.client_id if instance_id is None else instance_id
-    new_id = f"{name}-{UUID(int=random.getrandbits(128), version=4)}"
+    new_id = f"{name}-{_unique(random)}"
     if instance_id is not None:
         holder = group.roster.instances.get(instance_id)
         if holder is None:

@@ -387,7 +387,9 @@ class SimListener:
         self.life = life
         self.context = copy_context()
         self.address = address
-        net.listeners[address] = self
+
+    def start(self) -> None:
+        self._net.listeners[self.address] = self
 
     def take(self, stream: SimStream) -> None:
         stream.start(self._accept(stream))
