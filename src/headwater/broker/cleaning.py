@@ -128,7 +128,7 @@ class Cleaning:
 
     async def _make_durable(self, partition: Partition) -> None:
         """A record goes because a later one has its key: the later one must not be lost then. And
-        a start must know that there may be gaps, before there are any."""
+        a start must know up to where there may be gaps, before there are any."""
         log = partition.log
         log.end_swap()  # of a round that a full disk has ended
         base = log.segments[-1].base
@@ -140,6 +140,7 @@ class Cleaning:
                 log.not_flushed(job)
                 raise
             log.flushed(job, self._clock.wall_ms())
+        await self._workers.run(self._log_dirs.checkpoint_job().run)
         if log.cleaned_to is None and self._is_here(partition, log):
             log.cleaned_to = log.start
             await self._workers.run(self._log_dirs.cleaned_job(log).run)

@@ -144,6 +144,7 @@ class GroupCoordinator:
             shard = Shard(
                 partition,
                 self._make_machine,
+                self._on_loaded,
                 self._codec,
                 self._host.clock,
                 self._host.workers,
@@ -160,6 +161,12 @@ class GroupCoordinator:
         machine = GroupShard(GroupSettings.of(self._config), self._host.random)
         machine.on_metadata(ImageTopics(self._image), set(), self._host.clock.monotonic())
         return machine
+
+    def _on_loaded(self, machine: GroupShard) -> None:
+        """The settings of groups are in the metadata, not in their log."""
+        for resource, overrides in self._image.configs.items():
+            if resource.type == ResourceType.GROUP:
+                machine.on_group_config(resource.name, overrides)
 
     def _follow_configs(self, image: Image, delta: Delta) -> None:
         for resource in sorted(delta.configs):

@@ -16,6 +16,17 @@ _KEY_VERSION = 0
 class GroupCodec:
     """Keys are always version 0; a value says its version."""
 
+    def __init__(self) -> None:
+        self._classes: dict[int, tuple[type[Message], type[Message]] | None] = {}
+
+    def _find(self, key: bytes) -> tuple[type[Message], type[Message]] | None:
+        if len(key) < _NUMBER.size:
+            return None
+        number = _NUMBER.unpack_from(key)[0]
+        if number not in self._classes:
+            self._classes[number] = group_record(number)
+        return self._classes[number]
+
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         number = type(record.key).API
         assert number is not None, f"{type(record.key).__name__} is not a key"
@@ -26,7 +37,7 @@ class GroupCodec:
         return key, _NUMBER.pack(version) + encode(record.value, version)
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        found = group_record(_NUMBER.unpack_from(key)[0]) if len(key) >= _NUMBER.size else None
+        found = self._find(key)
         if found is None:
             return None
         key_class, value_class = found

@@ -63,6 +63,7 @@ class Shard(Generic[M]):
         self,
         partition: Partition,
         make: Callable[[], M],
+        on_loaded: Callable[[M], None],
         codec: Codec,
         clock: Clock,
         workers: Workers,
@@ -74,6 +75,7 @@ class Shard(Generic[M]):
         self.machine: M = make()
         self._partition = partition
         self._make = make
+        self._on_loaded = on_loaded
         self._codec = codec
         self._clock = clock
         self._workers = workers
@@ -112,6 +114,7 @@ class Shard(Generic[M]):
             offset = batches[-1].last_offset + 1
         if self.state is State.CLOSED:
             return
+        self._on_loaded(machine)
         self.machine = machine
         self.state = State.ACTIVE
         self._do(machine.on_loaded(self._clock.monotonic()))
