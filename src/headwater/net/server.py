@@ -10,7 +10,7 @@ from headwater.io import Host, Listener, Receiver, Stream
 from headwater.net.connection import Connection, Dispatch
 from headwater.net.limits import NetLimits
 
-_SWEEP_SECONDS = 5.0
+_SWEEP_SECONDS_MAX = 5.0
 
 LogLine = Callable[[str], None]
 
@@ -95,7 +95,8 @@ class Server:
     # Idle connections
 
     def _schedule_sweep(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._close_idle)
+        delay = min(_SWEEP_SECONDS_MAX, self.limits.idle_seconds / 2)
+        self._sweep = asyncio.get_running_loop().call_later(delay, self._close_idle)
 
     def _close_idle(self) -> None:
         now = self.now()
