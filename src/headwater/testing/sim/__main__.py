@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from headwater.testing.sim.runner import Result, run_seed
 
@@ -28,17 +29,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _work(task: tuple[int, str, int]) -> Result:
-    seed, kind, rounds = task
-    return run_seed(seed, kind=kind, rounds=rounds)
-
-
-def _results(tasks: list[tuple[int, str, int]], jobs: int) -> Iterator[Result]:
-    if jobs <= 1 or len(tasks) == 1:
-        yield from map(_work, tasks)
+def _results(seeds: list[int], jobs: int, kind: str, rounds: int) -> Iterator[Result]:
+    run = partial(run_seed, kind=kind, rounds=rounds)
+    if jobs <= 1 or len(seeds) == 1:
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_work, tasks)
+        yield from pool.imap_unordered(run, seeds)
 
 
 def _summary(results: Iterable[Result], *, events: bool) -> int:
@@ -70,8 +67,8 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     chosen = [arguments.seed] if arguments.seed is not None else list(seeds)
     started = time.monotonic()
-    tasks = [(seed, arguments.kind, arguments.rounds) for seed in chosen]
-    code = _summary(_results(tasks, arguments.jobs), events=arguments.events)
+    results = _results(chosen, arguments.jobs, arguments.kind, arguments.rounds)
+    code = _summary(results, events=arguments.events)
     print(f"{time.monotonic() - started:.1f} s")
     return code
 
