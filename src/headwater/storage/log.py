@@ -575,6 +575,8 @@ class Log:
                 # say where the log ends.
                 self._unsynced.sync_folders()
             retired = [self._retire(segment, reason) for segment, reason in chosen]
+            # What was never flushed must not come back below a recovery point that has passed it.
+            self._unsynced.add_folder(self.path)
             del self._segments[: len(chosen)]
             self.size = sum(segment.size for segment in self._segments)
             self.delete_records_before(max(self.start, self._segments[0].base))
