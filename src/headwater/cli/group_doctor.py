@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.cli.group_view import Group, Member, partitions_text
+from headwater.model import TopicPartition
 
 _NAMED_MAX = 3
+_NONE: frozenset[TopicPartition] = frozenset()
+# Members are told to show themselves every 5 s, and every 3 s if they are classic ones.
+_LATE_SECONDS = 6.0
 
 
 def why_not_stable(group: Group) -> str | None:
@@ -33,7 +37,7 @@ def _while_members_gather(group: Group) -> str:
     if any(member.signs is None for member in group.members):
         return (
             f"its coordinator waits for members to join again and does not tell for whom of "
-            f"{names(group.members)}; one that is long between two polls holds up all others "
+            f"{names(group.members)}; one that polls too slowly holds up all others "
             "(max.poll.interval.ms)"
         )
     awaited = [member for member in group.members if _is_awaited(member)]
@@ -60,48 +64,51 @@ def _of_consumer_group(group: Group) -> str:
             f"(the assignment is of epoch {goal})"
         )
     late = [member for member in group.members if (member.epoch or 0) < goal]
-    held = {each for member in group.members for each in member.assigned}
-    wanted = {
-        each
-        for member in group.members
-        for each in (member.target or frozenset()) - member.assigned
-        if each not in held
-    }
-    waiting = f"; {partitions_text(wanted)} wait for that" if wanted else ""
     if late:
-        epochs = ", ".join(str(member.epoch) for member in late[:_NAMED_MAX])
-        return (
-            f"{names(late)} stands at epoch {epochs} of {goal} and has not yet let go of what it "
-            f"must give up: {_silence(late)}{waiting}"
-        )
-    behind = [member for member in group.members if member.assigned != member.target]
-    if behind:
-        return (
-            f"{names(behind)} will be given partitions with the next heartbeat"
-            f"{f': {partitions_text(wanted)}' if wanted else ''}"
-        )
+        return f"{_how_late(group, late, goal)}: {_silence(late)}"
+    waiting = [member for member in group.members if member.assigned != member.target]
+    if waiting:
+        missing = {each for member in waiting for each in (member.target or _NONE)}
+        missing -= {each for member in group.members for each in member.assigned}
+        what = partitions_text(missing) or "partitions"
+        return f"{what} will be given to {names(waiting)} with the next heartbeat"
     return "all members have what they should; the next heartbeat makes it Stable"
+
+
+def _how_late(group: Group, late: Sequence[Member], goal: int) -> str:
+    """Who has not come to the epoch of the assignment, and which partitions that holds up."""
+    epochs = " and ".join(sorted({str(member.epoch) for member in late}))
+    # What such a member has shown already that it must give up, and what it is still seen to have.
+    held = {each for member in group.members for each in member.assigned}
+    wanted = {each for member in group.members for each in (member.target or _NONE)}
+    kept = (wanted - held) | {
+        each for member in late for each in member.assigned - (member.target or _NONE)
+    }
+    behind = f"{names(late)} {'is' if len(late) == 1 else 'are'} at epoch {epochs} of {goal}"
+    if not kept:
+        return f"{behind} and must take note of the new assignment"
+    return f"{behind} and must let go of {partitions_text(kept)} before others can have it"
 
 
 def _silence(members: Sequence[Member]) -> str:
     """What the silence of those who are waited for says."""
-    signs = [member.signs for member in members if member.signs is not None]
+    signs = [(member.signs, member) for member in members if member.signs is not None]
     if not signs:
         return (
-            "it is long between two polls or in a rebalance listener, or has died and its session "
-            "still runs"
+            "either it polls too slowly or sits in a rebalance listener, or it has died and its "
+            "session still runs"
         )
-    longest = max(signs, key=lambda each: each.silent_ms or 0)
-    silent = (longest.silent_ms or 0) / 1000
-    session = longest.session_timeout_ms / 1000
-    if silent > session / 3:
+    longest, member = max(signs, key=lambda each: each[0].silent_ms or 0)
+    silent, session = (longest.silent_ms or 0) / 1000, longest.session_timeout_ms / 1000
+    heartbeat = "its heartbeat" if len(members) == 1 else f"the heartbeat of {member.name}"
+    if silent > min(session / 3, _LATE_SECONDS):
         return (
-            f"its heartbeat is late, last heard {silent:.0f} s ago; after {session:g} s it is "
-            "taken for dead"
+            f"{heartbeat} is late, it was last heard {silent:.0f} s ago and is taken for dead "
+            f"after {session:g} s"
         )
     return (
-        f"its heartbeats come (the last {silent:.0f} s ago), so it lives and is long between two "
-        "polls or in a rebalance listener"
+        f"{heartbeat} came {silent:.0f} s ago, so it lives and polls too slowly or sits in a "
+        "rebalance listener"
     )
 
 

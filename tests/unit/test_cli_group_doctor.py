@@ -1,0 +1,139 @@
+"""Why a group is not stable: one sentence that names who holds it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.cli.group_doctor import why_not_stable
+from headwater.cli.group_view import Group, Member
+from headwater.model import TopicPartition
+from headwater.protocol.signs import Signs
+
+
+def partitions(*numbers: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition("orders", number) for number in numbers)
+
+
+def member(name: str, **about: Any) -> Member:
+    return Member(id=f"{name}-1", client_id=name, host="/10.0.0.7", **about)
+
+
+def classic(state: str, *members: Member) -> Group:
+    return Group("billing", "classic", state, "127.0.0.1:9092", members=members)
+
+
+def consumer(state: str, *members: Member, epoch: int = 6, assignment_epoch: int = 6) -> Group:
+    return Group(
+        "billing",
+        "consumer",
+        state,
+        "127.0.0.1:9092",
+        epoch=epoch,
+        assignment_epoch=assignment_epoch,
+        members=members,
+    )
+
+
+def why(group: Group) -> str:
+    sentence = why_not_stable(group)
+    assert sentence is not None
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_nothing_is_said_of_a_stable_group() -> None:
+    assert why_not_stable(classic("Stable", member("a"))) is None
+
+
+def test_an_empty_group_has_nobody_in_it() -> None:
+    assert why(classic("Empty")).startswith("nobody is in it")
+
+
+def test_whoever_has_not_joined_and_is_silent_is_named() -> None:
+    group = classic(
+        "PreparingRebalance",
+        member("quick", signs=Signs(False, 100, 45_000)),
+        member("dead", signs=Signs(True, 20_000, 45_000)),
+    )
+    sentence = why(group)
+    assert sentence.startswith("it waits for dead (10.0.0.7) to join again: its heartbeat")
+    assert "last heard 20 s ago and is taken for dead after 45 s" in sentence
+    assert "quick" not in sentence
+
+
+def test_a_member_whose_heartbeats_come_but_does_not_join_polls_too_slowly() -> None:
+    group = classic(
+        "PreparingRebalance",
+        member("quick", signs=Signs(False, 100, 45_000)),
+        member("slow", signs=Signs(True, 1_000, 45_000)),
+    )
+    assert "slow" in why(group)
+    assert "polls too slowly" in why(group)
+
+
+def test_where_all_have_joined_the_delay_is_what_is_waited_for() -> None:
+    group = classic("PreparingRebalance", member("a", signs=Signs(False, None, 45_000)))
+    assert "its one member has joined" in why(group)
+    assert "group.initial.rebalance.delay.ms" in why(group)
+
+
+def test_of_a_classic_group_of_apache_kafka_only_the_candidates_are_known() -> None:
+    sentence = why(classic("PreparingRebalance", *(member(name) for name in "abcde")))
+    assert "does not tell for whom" in sentence
+    assert "a (10.0.0.7), b (10.0.0.7), c (10.0.0.7) and 2 more" in sentence
+
+
+def test_a_leader_that_does_not_assign_is_named() -> None:
+    group = classic(
+        "CompletingRebalance",
+        member("leader", signs=Signs(True, 2_000, 45_000)),
+        member("other", signs=Signs(False, 0, 45_000)),
+    )
+    assert why(group).startswith("its leader leader (10.0.0.7) has not assigned")
+
+
+def test_a_consumer_that_must_let_go_of_a_partition_is_named_with_it() -> None:
+    group = consumer(
+        "Reconciling",
+        member("holder", epoch=5, assigned=partitions(0, 1), target=partitions(0)),
+        member("waiter", epoch=6, assigned=partitions(), target=partitions(1)),
+    )
+    sentence = why(group)
+    assert sentence.startswith("holder (10.0.0.7) is at epoch 5 of 6 and must let go of orders:1")
+    assert "waiter" not in sentence
+
+
+def test_a_partition_that_is_being_revoked_is_one_that_nobody_is_seen_to_have() -> None:
+    group = consumer(
+        "Reconciling",
+        member("holder", epoch=5, assigned=partitions(0), target=partitions(0)),
+        member("waiter", epoch=6, assigned=partitions(), target=partitions(1)),
+    )
+    assert "holder (10.0.0.7) is at epoch 5 of 6 and must let go of orders:1" in why(group)
+
+
+def test_a_consumer_that_only_has_to_hear_of_the_new_epoch_says_so() -> None:
+    group = consumer(
+        "Reconciling",
+        member(
+            "late",
+            epoch=5,
+            assigned=partitions(0),
+            target=partitions(0),
+            signs=Signs(True, 9_000, 45_000),
+        ),
+        member("new", epoch=6, assigned=partitions(1), target=partitions(1)),
+    )
+    assert "must take note of the new assignment: its heartbeat is late" in why(group)
+
+
+def test_what_is_free_is_given_with_the_next_heartbeat() -> None:
+    group = consumer(
+        "Reconciling", member("waiter", epoch=6, assigned=partitions(), target=partitions(1))
+    )
+    assert why(group).startswith("orders:1 will be given to waiter (10.0.0.7) with the next")
+
+
+def test_an_assignment_that_lags_behind_the_group_is_the_coordinators_work() -> None:
+    group = consumer("Assigning", member("a", epoch=5), epoch=6, assignment_epoch=5)
+    assert "has still to assign partitions for epoch 6" in why(group)

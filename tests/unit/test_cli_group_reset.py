@@ -1,0 +1,106 @@
+"""What `headwater group` refuses before it asks any node."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.errors import CommandError
+from headwater.cli.group_describe import seconds_text
+from headwater.cli.group_reset import Move, _chosen, _duration, _from_file, _time_ms
+from headwater.cli.group_view import partitions_text
+from headwater.cli.main import main
+from headwater.model import TopicPartition
+
+
+def run(*arguments: str) -> int:
+    try:
+        return main(("group", *arguments))
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else -1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("reset", "g"),
+        ("reset", "g", "--all-topics"),
+        ("reset", "g", "--to-earliest"),
+        ("reset", "g", "--all-topics", "--topic", "t", "--to-earliest"),
+        ("reset", "g", "--all-topics", "--to-earliest", "--to-latest"),
+        ("reset", "g", "--all-topics", "--to-offset", "-1"),
+        ("reset", "g", "--all-topics", "--to-time", "yesterday"),
+        ("reset", "g", "--all-topics", "--by-duration", "1 day"),
+        ("reset", "g", "--topic", "t:a", "--to-latest"),
+        ("reset", "g", "--topic", "t", "--from-file", "offsets.csv"),
+        ("delete",),
+        ("describe",),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["list", "describe", "reset", "delete"])
+def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(action, "--help") == 0
+    assert "--bootstrap" in capsys.readouterr().out
+
+
+def test_durations_are_those_of_iso_8601() -> None:
+    assert _duration("P1D") == timedelta(days=1)
+    assert _duration("PT90M") == timedelta(minutes=90)
+    assert _duration("P1W") == timedelta(weeks=1)
+    assert _duration("P1DT2H3M4.5S") == timedelta(days=1, hours=2, minutes=3, seconds=4.5)
+    for wrong in ("P", "PT", "1D", "P-1D", "PT1X"):
+        with pytest.raises(ArgumentTypeError):
+            _duration(wrong)
+
+
+def test_a_time_with_a_zone_is_that_moment() -> None:
+    assert _time_ms("1970-01-01T00:00:01Z") == 1000
+    assert _time_ms("1970-01-01T01:00:01.500+01:00") == 1500
+
+
+def test_topics_are_chosen_whole_or_by_partition() -> None:
+    assert _chosen("orders") == ("orders", None)
+    assert _chosen("orders:0,3") == ("orders", (0, 3))
+
+
+def test_a_file_may_speak_of_many_groups(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text("orders,0,5\nbilling,orders,1,7\nother,orders,2,9\n\n")
+    assert _from_file(str(path), "billing") == {
+        TopicPartition("orders", 0): 5,
+        TopicPartition("orders", 1): 7,
+    }
+
+
+@pytest.mark.parametrize("text", ["", "orders,0\n", "orders,zero,1\n", "orders,0,1,2,3\n"])
+def test_a_file_that_says_nothing_or_nonsense_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=r"offsets\.csv"):
+        _from_file(str(path), "billing")
+
+
+def test_a_move_knows_its_difference() -> None:
+    assert Move(TopicPartition("t", 0), 10, 4).difference == -6
+    assert Move(TopicPartition("t", 0), None, 4).difference is None
+
+
+def test_partitions_are_written_by_topic_and_in_order() -> None:
+    mixed = [TopicPartition("b", 2), TopicPartition("a", 10), TopicPartition("a", 9)]
+    assert partitions_text(mixed) == "a:9,10 b:2"
+
+
+def test_seconds_are_said_as_a_person_says_them() -> None:
+    said = [seconds_text(each) for each in (0, 0.25, 9.94, 61, 300, 10_000, 500_000)]
+    assert said == ["0 s", "0.2 s", "9.9 s", "61 s", "5 min", "2.8 h", "5.8 d"]
