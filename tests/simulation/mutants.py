@@ -116,7 +116,7 @@ def a_gap_between_segments_is_not_seen() -> Iterator[None]:
     original = recovery.load
 
     def load(*args: Any, **kwargs: Any) -> recovery.Loaded:
-        kwargs["has_gaps"] = True
+        kwargs["gaps_to"] = 2**63 - 1
         return original(*args, **kwargs)
 
     with patch.object(recovery, "load", load):
