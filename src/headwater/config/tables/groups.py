@@ -1,31 +1,31 @@
 """Group coordinator: classic, consumer, share and streams groups, and committed offsets."""
 
 TABLE = """
-group.consumer.assignment.interval.ms INT 1000 M cluster - >=0
+group.consumer.assignment.interval.ms INT 1000 M cluster + >=0
     Least time between two assignments of a consumer group, in ms.
-group.consumer.assignors LIST uniform,range M fixed - list!
+group.consumer.assignors LIST uniform,range M fixed + list!
     Strategies for consumer groups; the first is used where a group names none.
-group.consumer.heartbeat.interval.ms INT 5000 M fixed - >=1
+group.consumer.heartbeat.interval.ms INT 5000 M fixed + >=1
     How often members of consumer groups report, in ms.
-group.consumer.max.assignment.interval.ms INT 15000 M fixed - >=0
+group.consumer.max.assignment.interval.ms INT 15000 M fixed + >=0
     Upper bound of a group's consumer.assignment.interval.ms.
-group.consumer.max.heartbeat.interval.ms INT 15000 M fixed - >=1
+group.consumer.max.heartbeat.interval.ms INT 15000 M fixed + >=1
     Upper bound of a group's consumer.heartbeat.interval.ms.
-group.consumer.max.session.timeout.ms INT 60000 M fixed - >=1
+group.consumer.max.session.timeout.ms INT 60000 M fixed + >=1
     Upper bound of a group's consumer.session.timeout.ms.
-group.consumer.max.size INT 2147483647 M fixed - >=1
+group.consumer.max.size INT 2147483647 M fixed + >=1
     Most members of a consumer group.
-group.consumer.migration.policy STRING bidirectional M fixed - anycase(DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL)
+group.consumer.migration.policy STRING bidirectional M fixed + anycase(DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL)
     Whether groups may go from the classic protocol to the new one, and back.
-group.consumer.min.assignment.interval.ms INT 0 M fixed - >=0
+group.consumer.min.assignment.interval.ms INT 0 M fixed + >=0
     Lower bound of a group's consumer.assignment.interval.ms.
-group.consumer.min.heartbeat.interval.ms INT 5000 M fixed - >=1
+group.consumer.min.heartbeat.interval.ms INT 5000 M fixed + >=1
     Lower bound of a group's consumer.heartbeat.interval.ms.
-group.consumer.min.session.timeout.ms INT 45000 M fixed - >=1
+group.consumer.min.session.timeout.ms INT 45000 M fixed + >=1
     Lower bound of a group's consumer.session.timeout.ms.
-group.consumer.regex.refresh.interval.ms INT 600000 M fixed -i >=10000
+group.consumer.regex.refresh.interval.ms INT 600000 M fixed +i >=10000
     How often subscriptions by pattern are matched again, in ms.
-group.consumer.session.timeout.ms INT 45000 M fixed - >=1
+group.consumer.session.timeout.ms INT 45000 M fixed + >=1
     A consumer that is silent this long leaves its group, in ms.
 group.coordinator.append.linger.ms INT -1 M fixed - >=-1
     How long a coordinator gathers writes, in ms; -1 lets it choose.
@@ -37,13 +37,13 @@ group.coordinator.rebalance.protocols LIST classic,consumer,streams M fixed - li
     Group protocols that the broker speaks.
 group.coordinator.threads INT 4 H fixed - >=1
     Threads that serve the group coordinator.
-group.initial.rebalance.delay.ms INT 3000 M fixed -
+group.initial.rebalance.delay.ms INT 3000 M fixed +
     How long an empty classic group waits for more members, in ms.
-group.max.session.timeout.ms INT 1800000 M fixed -
+group.max.session.timeout.ms INT 1800000 M fixed +
     Longest session timeout that a classic member may ask for, in ms.
-group.max.size INT 2147483647 M fixed - >=1
+group.max.size INT 2147483647 M fixed + >=1
     Most members of a classic group.
-group.min.session.timeout.ms INT 6000 M fixed -
+group.min.session.timeout.ms INT 6000 M fixed +
     Shortest session timeout that a classic member may ask for, in ms.
 group.share.assignment.interval.ms INT 1000 M cluster - >=0
     Least time between two assignments of a share group, in ms.
@@ -117,22 +117,22 @@ group.streams.num.standby.replicas INT 0 M fixed - >=0
     Warm copies that a streams group keeps of each task's state.
 group.streams.session.timeout.ms INT 45000 M fixed - >=1
     A streams member that is silent this long leaves its group, in ms.
-offset.metadata.max.bytes INT 4096 H fixed -
+offset.metadata.max.bytes INT 4096 H fixed +
     Most bytes of text that may be committed with an offset.
 offsets.commit.timeout.ms INT 5000 H fixed - >=1
     How long a commit may wait for the replicas, in ms.
 offsets.load.buffer.size INT 5242880 H fixed - >=1
     Bytes read at a time when offsets are loaded.
-offsets.retention.check.interval.ms LONG 600000 H fixed - >=1
+offsets.retention.check.interval.ms LONG 600000 H fixed + >=1
     How often offsets are looked at for old ones, in ms.
-offsets.retention.minutes INT 10080 H fixed - >=1
+offsets.retention.minutes INT 10080 H fixed + >=1
     How long offsets of an empty group are kept, in minutes.
 offsets.topic.compression.codec INT 0 H fixed -
     Codec of the offsets topic, as its number: 0 is none.
-offsets.topic.num.partitions INT 50 H fixed - >=1
+offsets.topic.num.partitions INT 50 H fixed + >=1
     Partitions of the offsets topic; not to be changed once it is there.
-offsets.topic.replication.factor SHORT 3 H fixed - >=1
+offsets.topic.replication.factor SHORT 3 H fixed + >=1
     Replicas of the offsets topic.
-offsets.topic.segment.bytes INT 104857600 H fixed - >=1
+offsets.topic.segment.bytes INT 104857600 H fixed + >=1
     Size of a segment of the offsets topic; small ones load faster.
 """  # noqa: E501
