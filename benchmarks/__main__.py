@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.groups import groups
 from benchmarks.report import plot, rows_of, save, table
 from benchmarks.requests import requests
 from benchmarks.rows import Family, Measurement, Session
@@ -29,6 +30,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     start_and_idle: ("start", "memory.idle"),
     requests: ("sync", "requests"),
     throughput: ("produce", "consume", "cpu", "memory.load"),
+    groups: ("groups",),
     restart: ("restart",),
     partitions: ("partitions",),
 }

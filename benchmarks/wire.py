@@ -157,33 +157,43 @@ def pipelined_produce(
     port: int, topic: str, *, seconds: float, connections: int, window: int, value: bytes
 ) -> float:
     """One-record produce requests a second, one partition for each connection."""
+    frames = [produce_frame(topic, number, record_batch(value)) for number in range(connections)]
+    sizes = [4 + _answer_size(topic)] * connections
+    return pipelined(port, frames, sizes, seconds=seconds, window=window)
+
+
+def pipelined(
+    port: int, frames: list[bytes], sizes: list[int], *, seconds: float, window: int
+) -> float:
+    """Requests a second: each connection sends its frame again and again, with so many in flight.
+    Answers are counted by their size, which is known."""
     selector = selectors.DefaultSelector()
-    size = 4 + _answer_size(topic)
+    connections = len(frames)
     sent = [0] * connections
     received = [0] * connections
     burst = max(window // 2, 1)
     started = time.monotonic()
-    for number in range(connections):
+    for number, frame in enumerate(frames):
         connection = _connected(port, 30.0)
-        frames = produce_frame(topic, number, record_batch(value)) * burst
-        selector.register(connection, selectors.EVENT_READ, (number, frames))
-        connection.sendall(frames * 2)
+        bursts = frame * burst
+        selector.register(connection, selectors.EVENT_READ, (number, bursts))
+        connection.sendall(bursts * 2)
         sent[number] = 2 * burst
     deadline = started + seconds
     open_connections = connections
     while open_connections:
         for key, _events in selector.select(30.0):
-            number, frames = key.data
+            number, bursts = key.data
             peer = key.fileobj
             assert isinstance(peer, socket.socket)
             chunk = peer.recv(1 << 18)
             if not chunk:
                 raise NotReady("the connection was closed during the load")
             received[number] += len(chunk)
-            waiting = sent[number] - received[number] // size
+            waiting = sent[number] - received[number] // sizes[number]
             if time.monotonic() < deadline:
                 if waiting <= burst:
-                    peer.sendall(frames)
+                    peer.sendall(bursts)
                     sent[number] += burst
             elif waiting == 0:
                 selector.unregister(peer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from tools import kafka_jars
 from tools.nodes import Flavour, Headwater, Kafka, Node, run_java
+
+_NODE_PACKAGES = ("kafkajs", "kafkajs-snappy", "kafkajs-lz4", "zstd-codec")
 
 _numbers = itertools.count(1)
 
@@ -92,3 +95,14 @@ def new_node(
 def topic() -> str:
     """A name that no other claim uses."""
     return f"conformance-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    folder = kafka_jars.cache_folder() / "node"
+    if not all((folder / "node_modules" / name).exists() for name in _NODE_PACKAGES):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"private": true}\n')
+        command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
+        subprocess.run([*command, *_NODE_PACKAGES], cwd=folder, check=True)
+    return folder / "node_modules"

@@ -17,10 +17,8 @@ import pytest
 from benchmarks.wire import JOIN_GROUP, Wire
 from conformance.conftest import Subject
 from conformance.records import CODECS, create_topic, produce, read_all, sample_values, values_of
-from tools.kafka_jars import cache_folder
 
 _HERE = Path(__file__).parent
-_NODE_PACKAGES = ("kafkajs", "kafkajs-snappy", "kafkajs-lz4", "zstd-codec")
 # What kafka-python and aiokafka need for the codecs that Python does not bring.
 _PYTHON_PACKAGES = ("python-snappy", "lz4", "zstandard", "cramjam")
 
@@ -30,17 +28,6 @@ def _codecs() -> None:
     if not all(map(find_spec, ("cramjam", "lz4", "snappy", "zstandard"))):
         command = [sys.executable, "-m", "pip", "install", "-q", *_PYTHON_PACKAGES]
         subprocess.run(command, check=True)
-
-
-@pytest.fixture(scope="session")
-def node_modules() -> Path:
-    folder = cache_folder() / "node"
-    if not all((folder / "node_modules" / name).exists() for name in _NODE_PACKAGES):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true}\n')
-        command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
-        subprocess.run([*command, *_NODE_PACKAGES], cwd=folder, check=True)
-    return folder / "node_modules"
 
 
 @contextmanager

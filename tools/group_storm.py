@@ -66,6 +66,16 @@ def start_member(
     return Member(name, process, story)
 
 
+def read_by(member: Member) -> list[str]:
+    """The values that it has read and committed."""
+    found: list[str] = []
+    for event in member.events():
+        values = event.get("read")
+        if isinstance(values, list):
+            found += values
+    return found
+
+
 @dataclass(slots=True)
 class Watch:
     """Looks at the group again and again; keeps what must never have been seen."""
