@@ -87,6 +87,7 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             try:
+                await self._flush_rolled(partition)
                 retired = partition.log.retire(now_ms, partition.high_watermark)
             except ApiError as failure:
                 self._lines.error(f"{partition.tp}: {failure.message}")

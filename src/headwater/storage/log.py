@@ -17,7 +17,7 @@ from headwater.io import Disk, FileSlice
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
 from headwater.storage import appends, names, own_appends, recovery, retention, search
 from headwater.storage.appends import Appended, AppendRules, Origin
-from headwater.storage.failures import Health
+from headwater.storage.failures import Health, StorageFailed
 from headwater.storage.flushing import FlushJob
 from headwater.storage.places import RecentPlaces
 from headwater.storage.producers import SentBatch, increment_sequence
@@ -569,11 +569,14 @@ class Log:
             if not chosen:
                 return []
             self.abandon_swap()
-            if len(chosen) == len(self._segments):
+            takes_all = len(chosen) == len(self._segments)
+            if takes_all:
                 self._roll(self.end, now_ms)
-                # A crash that kept the removals but lost the new name would leave no segment to
-                # say where the log ends.
-                self._unsynced.sync_folders()
+            # What stays must be durable first: a crash that kept the removals but lost the new
+            # name would leave no segment to say where the log ends, and one that lost the
+            # producers' snapshot would bring back sequences of long ago.
+            if takes_all or self.recovery_point < self._segments[len(chosen)].base:
+                self._flush_here()
             retired = [self._retire(segment, reason) for segment, reason in chosen]
             # What was never flushed must not come back below a recovery point that has passed it.
             self._unsynced.add_folder(self.path)
@@ -581,6 +584,21 @@ class Log:
             self.size = sum(segment.size for segment in self._segments)
             self.delete_records_before(max(self.start, self._segments[0].base))
         return retired
+
+    def _flush_here(self) -> None:
+        """Waits for the device. Whoever can flushes before, in a worker, and little is left. On a
+        full disk what cannot be written must not keep retention from making room."""
+        job = self.flush_job()
+        if job is None:
+            return
+        try:
+            job.run()
+        except StorageFailed:
+            raise
+        except ApiError:
+            self.not_flushed(job)
+        else:
+            self.flushed(job)
 
     def truncate_to(self, offset: int) -> list[RetiredSegment]:
         """Drops all from `offset` on. The segments that fall away whole are handed back."""
