@@ -142,7 +142,7 @@ def _heartbeats(session: Session, node: Node, protocol: str) -> Measurement:
     request, version = _modern_member(node) if protocol == _MODERN else _classic_member(node)
     seconds = session.size(4, 2)
     frame = _frame(request, version)
-    size = _answer_size(node, frame)
+    size = _check_heartbeat(node, frame)
     pipelined(node.port, [frame], [size], seconds=seconds, window=32)  # warm
     costs = []
     for _ in range(session.size(3, 1)):
@@ -151,6 +151,7 @@ def _heartbeats(session: Session, node: Node, protocol: str) -> Measurement:
         rate = pipelined(node.port, [frame], [size], seconds=seconds, window=32)
         count = rate * (time.monotonic() - started)
         costs.append((node.cpu_seconds() - before) / count * 1e6)
+    _check_heartbeat(node, frame)
     what = f"broker CPU for a heartbeat, {protocol}"
     return Measurement(f"groups.heartbeat.{protocol}", what, "µs", tuple(costs))
 
@@ -331,11 +332,22 @@ def _frame(request: Message, version: int) -> bytes:
     return bytes(encode_request(request, version, 7, "bench"))
 
 
+def _check_heartbeat(node: Node, frame: bytes) -> int:
+    """The size of an answer, which must be a good one: correlation id, tags, throttle, error."""
+    answer = _answer(node, frame)
+    assert answer[9:11] == b"\x00\x00", f"the heartbeat was refused: {answer.hex()}"
+    return len(answer) + 4
+
+
 def _answer_size(node: Node, frame: bytes) -> int:
     """Whole length of the answer to a frame, which is the same each time."""
+    return len(_answer(node, frame)) + 4
+
+
+def _answer(node: Node, frame: bytes) -> bytes:
     wire = Wire.connect(node.port)
     try:
-        return len(wire.ask(frame)) + 4
+        return wire.ask(frame)
     finally:
         wire.close()
 
