@@ -45,6 +45,7 @@ def groups(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     """On a node that finds members dead after six seconds, whichever protocol they speak."""
     node = session.fresh_node(flavour)
     node.settings.update(STORM_SETTINGS)
+    node.settings["group.consumer.session.timeout.ms"] = "6000"
     node.start()
     for protocol in _PROTOCOLS:
         yield _join(session, node, protocol)

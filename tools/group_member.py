@@ -1,8 +1,8 @@
 """One member of a group in a process of its own, which others may stop, pause or kill.
 
-`python -m tools.group_member CLIENT BOOTSTRAP GROUP TOPIC NAME` with CLIENT one of `librdkafka`
-(classic), `librdkafka-consumer` (KIP-848) and `kafka-python`. It reads, commits what it has read,
-and prints a JSON object a line: what it was assigned and lost, and how many records it has read.
+`python -m tools.group_member CLIENT BOOTSTRAP GROUP TOPIC NAME SESSION_MS` with CLIENT one of
+`librdkafka` (classic), `librdkafka-consumer` (KIP-848) and `kafka-python`. It reads, commits what
+it has read, and prints a JSON object a line: what it was assigned and lost, and what it has read.
 SIGTERM makes it leave.
 """
 
@@ -13,8 +13,6 @@ import json
 import signal
 import sys
 from typing import Any
-
-SESSION_MS = 6000  # the least that Kafka allows a classic member
 
 _stopping = False
 
@@ -28,7 +26,9 @@ def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-def run_librdkafka(bootstrap: str, group: str, topic: str, name: str, *, modern: bool) -> None:
+def run_librdkafka(
+    bootstrap: str, group: str, topic: str, name: str, session_ms: int, *, modern: bool
+) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     config: dict[str, Any] = {
@@ -42,7 +42,7 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, name: str, *, modern:
     if modern:
         config["group.protocol"] = "consumer"
     else:
-        config |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 500}
+        config |= {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 500}
     consumer = Consumer(config)
 
     def on_assign(_: object, partitions: Any) -> None:
@@ -65,7 +65,7 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, name: str, *, modern:
     consumer.close()
 
 
-def run_kafka_python(bootstrap: str, group: str, topic: str, name: str) -> None:
+def run_kafka_python(bootstrap: str, group: str, topic: str, name: str, session_ms: int) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.errors import KafkaError
 
@@ -75,7 +75,7 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, name: str) -> None:
         client_id=name,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms,
         heartbeat_interval_ms=500,
     )
 
@@ -104,12 +104,12 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, name: str) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
-    client, bootstrap, group, topic, name = sys.argv[1:]
+    client, bootstrap, group, topic, name, session = sys.argv[1:]
     if client == "kafka-python":
-        run_kafka_python(bootstrap, group, topic, name)
+        run_kafka_python(bootstrap, group, topic, name, int(session))
     else:
         modern = client == "librdkafka-consumer"
-        run_librdkafka(bootstrap, group, topic, name, modern=modern)
+        run_librdkafka(bootstrap, group, topic, name, int(session), modern=modern)
 
 
 if __name__ == "__main__":
