@@ -204,9 +204,7 @@ class KeyMap:
     def __init__(self, memory_bytes: int, *, load_factor: float = 0.9) -> None:
         """ValueError if that does not hold a key."""
 
-    def learn(
-        self, data: Buffer, transactions: Transactions, from_offset: int
-    ) -> tuple[int, bool]:
+    def learn(self, data: Buffer, transactions: Transactions, from_offset: int) -> tuple[int, bool]:
         """Takes in the keys of whole batches at or after `from_offset`, but those of aborted
         transactions. Gives how many bytes were read and whether it is full: then the batch after
         those bytes is not in it. Raises CorruptBatch."""

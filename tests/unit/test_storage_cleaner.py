@@ -289,22 +289,24 @@ def test_appends_go_on_while_a_log_is_compacted() -> None:
     assert [offset for offset, _ in contents(log)] == list(range(log.end))
 
 
-def test_a_cut_while_a_log_is_compacted_ends_the_round() -> None:
+@pytest.mark.parametrize("cut_at", [1, 3])
+def test_a_cut_while_a_log_is_compacted_ends_the_round(cut_at: int) -> None:
+    """Below the high watermark too: an unclean election takes what was committed."""
     for stop in range(10):
         disk = MemoryDisk()
         log = compacted(disk)
         for i in range(4):
-            put(log, (b"a", b"%d" % i))
+            put(log, (b"%d" % i, b"x"))
             log.roll(NOW)
         put(log, (b"a", b"last"))
+        expected = [(i, b"%d" % i, b"x") for i in range(cut_at)]
         for count, _ in enumerate(steps(disk, log, now_ms=NOW, high_watermark=3)):
             if count == stop:
-                log.truncate_to(3)
-        assert log.end == 3
-        assert kept(log)[-1] == (2, b"a", b"2")
-        log = reopen(disk, log, clean=False, recovery_point=0)
-        assert log.end == 3, stop
-        assert kept(log)[-1] == (2, b"a", b"2")
+                log.truncate_to(cut_at)
+        assert kept(log) == expected
+        log = reopen(disk, log, clean=False, recovery_point=0, cleaned_to=log.cleaned_to)
+        assert log.end == cut_at, stop
+        assert kept(log) == expected
         left = {name.partition(".")[2] for name in disk.list(PATH)}
         assert not any("cleaned" in name or "swap" in name for name in left)
 

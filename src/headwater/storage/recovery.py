@@ -39,7 +39,7 @@ class Loaded:
     path: str
     tp: TopicPartition
     index_interval_bytes: int
-    has_gaps: bool
+    gaps_to: int
     now_ms: int
     producer_expiration_ms: int
     segments: list[Segment]
@@ -61,12 +61,12 @@ def load(
     recovery_point: int,
     clean: bool,
     index_interval_bytes: int,
-    has_gaps: bool,
+    gaps_to: int,
     now_ms: int,
     producer_expiration_ms: int,
 ) -> Loaded:
-    """Reads the directory of a partition and leaves it in order. Blocks on the device. Compacted
-    topics have gaps between their segments."""
+    """Reads the directory of a partition and leaves it in order. Blocks on the device. Compaction
+    leaves gaps between segments, up to `gaps_to`."""
     leftovers.tidy(disk, path)
     segments, snapshot_offsets = leftovers.find(disk, path)
     log = Loaded(
@@ -74,7 +74,7 @@ def load(
         path,
         tp,
         index_interval_bytes,
-        has_gaps,
+        gaps_to,
         now_ms,
         producer_expiration_ms,
         segments,
@@ -117,7 +117,7 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
             break
         # Without compaction a segment begins where the one before ends: a gap is a loss that fell
         # on the end of a batch, such as that of all that was written since a flush.
-        if is_cut or (segments[place + 1].base > end and not log.has_gaps):
+        if is_cut or max(end, log.gaps_to) < segments[place + 1].base:
             _drop_lost(log, place + 1)
             break
         segments[place].seal()
