@@ -147,11 +147,11 @@ class ShardDesk:
         """Lets time go by, with everything that comes due on the way."""
         end = self.now + seconds
         while (due := self.shard.next_deadline()) <= end:
-            self._to(max(due, self.now))
+            self.move_to(max(due, self.now))
             self.carry_out(self.shard.on_tick(self.now, self.now_ms))
-        self._to(end)
+        self.move_to(end)
 
-    def _to(self, now: float) -> None:
+    def move_to(self, now: float) -> None:
         self.now_ms += round((now - self.now) * 1000)
         self.now = now
 
