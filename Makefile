@@ -16,7 +16,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 PYTHON_FOLDERS := src tests benchmarks conformance examples tools
-QUICK := tests/unit tests/properties tests/transcripts
+QUICK := tests/unit tests/properties
 CRASH := $(wildcard tests/crash/test_*.py)
 
 help: ## list the targets
@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
 demo: setup ## start a node, produce and consume with a foreign client, show what happened
 	@$(BIN)/python examples/demo.py
 
-test: setup ## all tests: unit, properties, transcripts, simulation, integration, compatibility, crash
+test: setup ## all tests: unit, properties, simulation, integration, compatibility, crash
 	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash
 	$(if $(CRASH),$(BIN)/python -m pytest tests/crash)
 
