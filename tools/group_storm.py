@@ -1,7 +1,8 @@
 """A storm over one group: members join, leave, are killed and paused, all by one seed.
 
-While it rages a watcher asks the coordinator who owns what and what is committed, and afterwards
-the group must come to rest. What was seen to be wrong is handed back; nothing means all is well.
+While it rages a watcher asks the coordinator who owns what and what is committed, and tries to
+commit for members that are gone; afterwards the group must come to rest. What was seen to be wrong
+is handed back; nothing means all is well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from headwater.cli.group_doctor import why_not_stable
 from headwater.cli.group_lag import committed_offsets
 from headwater.cli.group_view import Group, find_group
 from headwater.model import TopicPartition
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 # What a node must be told so that members are found dead in seconds. A member may die while it
 # waits to join and be made leader after that, so a group needs two sessions to come to rest.
@@ -39,6 +45,7 @@ REST_SECONDS = 10.0
 CLASSIC = ("librdkafka", "kafka-python")
 MODERN = ("librdkafka-consumer",)
 
+_BY_NAME_UNTIL = 9
 _MEMBERS_MAX = 6
 _PAUSED_MAX = 2
 
@@ -96,7 +103,9 @@ class Watch:
     group_id: str
     wrong: list[str] = field(default_factory=list)
     looks: int = 0
+    lies: int = 0
     committed: dict[TopicPartition, int] = field(default_factory=dict)
+    seen: dict[str, int | None] = field(default_factory=dict)  # members with their last epoch
 
     def look(self, cluster: Cluster) -> Group | None:
         group = find_group(cluster, self.group_id)
@@ -108,7 +117,42 @@ class Watch:
             if offset < before:
                 self.wrong.append(f"{partition}: committed {before}, then {offset}")
             self.committed[partition] = offset
+        if group is not None and group.members and self.committed:
+            self._lie(cluster, group)
         return group
+
+    def _lie(self, cluster: Cluster, group: Group) -> None:
+        """Commits as somebody who has gone, and as a member in a generation that is not now."""
+        here = {member.id: member.epoch for member in group.members}
+        gone = [each for each in self.seen.items() if each[0] not in here]
+        self.seen |= here
+        liars = [(member_id, (epoch or 0) + 1000) for member_id, epoch in here.items()]
+        for member_id, generation in (
+            *liars[:1],
+            *((each, epoch or 1) for each, epoch in gone[-1:]),
+        ):
+            partition = next(iter(self.committed))
+            lie = OffsetCommitRequest(
+                group_id=self.group_id,
+                member_id=member_id,
+                generation_id_or_member_epoch=generation,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=partition.topic,
+                        partitions=[
+                            OffsetCommitRequestPartition(
+                                partition_index=partition.partition,
+                                committed_offset=0,
+                                committed_metadata="a lie",
+                            )
+                        ],
+                    )
+                ],
+            )
+            answer = cluster.coordinator(self.group_id).ask(lie, at_most=_BY_NAME_UNTIL)
+            self.lies += 1
+            if answer.topics[0].partitions[0].error_code == 0:
+                self.wrong.append(f"{member_id} committed in {generation}, which is not its own")
 
     def _one_owner_each(self, group: Group) -> None:
         owners: dict[TopicPartition, str] = {}
@@ -132,7 +176,7 @@ class Storm:
     seed: int
 
     def run(self) -> tuple[list[str], int]:
-        """What was wrong, and how often the watcher looked."""
+        """What was wrong, and how often the watcher looked and lied."""
         chance = random.Random(self.seed)
         group_id = f"{self.topic}-storm"
         watch = Watch(self.bootstrap, group_id)
@@ -164,7 +208,7 @@ class Storm:
                     member.process.kill()
                     member.process.wait()
             wrong += watch.wrong + _two_in_one_generation([*members, *gone])
-        return wrong, watch.looks
+        return wrong, min(watch.looks, watch.lies)
 
     def _gust(
         self,
