@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from random import Random
 
@@ -100,7 +99,7 @@ def test_a_member_that_goes_moves_only_what_it_had(
 @pytest.mark.parametrize("assignor", [assign_uniformly, assign_ranges])
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize(("topics", "partitions"), [(1, 1000), (100, 10), (1000, 1)])
-def test_a_thousand_members_and_partitions_take_less_than_a_second(
+def test_a_thousand_members_share_a_thousand_partitions_and_keep_them(
     assignor: Assignor, topics: int, partitions: int, *, mixed: bool
 ) -> None:
     random = Random(1)
@@ -113,8 +112,12 @@ def test_a_thousand_members_and_partitions_take_less_than_a_second(
         for n in range(1000)
     }
     question = Assignment(members, dict.fromkeys(ids, partitions), not mixed)
-    for _ in range(2):
-        started = time.perf_counter()
-        answer = assignor(question)
-        assert time.perf_counter() - started < 1.0
-        question = after(question, answer)
+    answer = assignor(question)
+    given = [
+        (topic, index)
+        for partitions_of in answer.values()
+        for topic, indexes in partitions_of.items()
+        for index in indexes
+    ]
+    assert len(given) == len(set(given)) == topics * partitions
+    assert assignor(after(question, answer)) == answer

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from random import Random
-from time import perf_counter
-
 import pytest
 
 from headwater.config import node_config
 from headwater.errors import ErrorCode
 from headwater.groups.decision import Record
 from headwater.groups.settings import GroupSettings
-from headwater.groups.shard import GroupShard
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
 from headwater.groups.versions import value_version
-from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.list_groups import ListedGroup
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
-    OffsetCommitKey,
     OffsetCommitValue,
 )
 from tests.group_shards import GROUP, SETTINGS, ShardDesk, subscription
@@ -177,32 +171,3 @@ def test_nobody_is_woken_for_a_group_at_rest() -> None:
     for _ in range(100):
         desk.heartbeat(member, 1)
     assert desk.shard.next_deadline() == wake
-
-
-# Speed. The bounds are many times what is expected, so that a busy machine does not fail them.
-
-
-def test_a_heartbeat_is_cheap() -> None:
-    desk = ShardDesk()
-    member = desk.member()
-    request = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=member)
-    started = perf_counter()
-    for token in range(10_000):
-        desk.shard.heartbeat(token, request, now=desk.now)
-    assert (perf_counter() - started) / 10_000 < 100e-6
-
-
-def test_a_hundred_thousand_offsets_load_quickly() -> None:
-    records = [
-        Record(
-            OffsetCommitKey(group=f"g{number % 100}", topic=f"t{number % 10}", partition=number),
-            OffsetCommitValue(offset=number, metadata="", commit_timestamp=number),
-        )
-        for number in range(100_000)
-    ]
-    shard = GroupShard(SETTINGS, Random(0))
-    started = perf_counter()
-    for offset, record in enumerate(records):
-        shard.apply(record, offset=offset)
-    shard.on_loaded(0.0)
-    assert perf_counter() - started < 2.0
