@@ -1,0 +1,269 @@
+"""The settings of the clients: one table for each kind, with Kafka's names and defaults.
+
+A field's name is Kafka's with underscores for dots, so `linger.ms` and `linger_ms` are one setting.
+Users give keywords, a dict with Kafka's names, or both; the other modules only read attributes.
+The classes inherit since a producer's settings *are* a client's settings and more; they are data.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from headwater.client import config_values as read
+from headwater.client.config_unused import UNUSED
+from headwater.client.errors import ConfigError
+from headwater.io import Address
+
+_log = logging.getLogger("headwater.client")
+
+Function = Callable[..., Any]
+Bootstrap = str | Iterable[str]
+
+
+def _key(default: Any, reader: read.Reader) -> Any:
+    return field(default=default, metadata={"read": reader})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client has."""
+
+    KIND: ClassVar[str] = "client"
+
+    bootstrap_servers: tuple[Address, ...] = _key((), read.bootstrap)
+    client_id: str = _key("", read.text)
+    client_dns_lookup: str = _key(
+        "use_all_dns_ips",
+        read.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    )
+    security_protocol: str = _key(
+        "PLAINTEXT", read.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    )
+    request_timeout_ms: int = _key(30_000, read.integer(1))
+    retry_backoff_ms: int = _key(100, read.integer(0))
+    retry_backoff_max_ms: int = _key(1_000, read.integer(0))
+    reconnect_backoff_ms: int = _key(50, read.integer(0))
+    reconnect_backoff_max_ms: int = _key(1_000, read.integer(0))
+    socket_connection_setup_timeout_ms: int = _key(10_000, read.integer(1))
+    socket_connection_setup_timeout_max_ms: int = _key(30_000, read.integer(1))
+    connections_max_idle_ms: int = _key(540_000, read.integer(-1))
+    metadata_max_age_ms: int = _key(300_000, read.integer(1))
+    metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
+    metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0))
+    # Ours: how long `start` looks for a first broker before it says that there is none.
+    start_timeout_ms: int = _key(10_000, read.integer(1))
+    # Which of them the user gave, by Kafka's name; a default may give way where a wish may not.
+    given: frozenset[str] = frozenset()
+
+    @classmethod
+    def build(
+        cls,
+        bootstrap: Bootstrap | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Reads what a user gave: keywords in Python's spelling, `config` with Kafka's names."""
+        wanted = _gather(cls, bootstrap, config or {}, settings)
+        known = {each.name: each for each in fields(cls) if "read" in each.metadata}
+        values: dict[str, Any] = {}
+        for name, value in wanted.items():
+            attribute = name.replace(".", "_")
+            if attribute in known:
+                values[attribute] = known[attribute].metadata["read"](name, value)
+            elif name in UNUSED[cls.KIND]:
+                _log.warning("%s is known and has no effect in this client", name)
+            else:
+                raise ConfigError(_unknown(name, [*_names(cls), *UNUSED[cls.KIND]]))
+        if not values.get("bootstrap_servers"):
+            raise ConfigError('no bootstrap address: give one, such as "localhost:9092"')
+        values.setdefault("client_id", f"headwater-{cls.KIND}")
+        return cls(**values, given=frozenset(wanted)).checked()
+
+    def checked(self) -> Self:
+        """The same, with what goes together made to fit, or ConfigError."""
+        if self.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"security_protocol={self.security_protocol!r}: TLS and SASL are not there yet; "
+                "use a PLAINTEXT listener"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    KIND: ClassVar[str] = "admin"
+
+    connections_max_idle_ms: int = _key(300_000, read.integer(-1))
+    default_api_timeout_ms: int = _key(60_000, read.integer(0))
+    retries: int = _key(read.INT_MAX, read.integer(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    KIND: ClassVar[str] = "producer"
+
+    acks: int = _key(-1, read.acks)  # 0, 1, or -1 for all
+    enable_idempotence: bool = _key(True, read.boolean)
+    retries: int = _key(read.INT_MAX, read.integer(0))
+    max_in_flight_requests_per_connection: int = _key(5, read.integer(1))
+    # Kafka has 16384. Here a batch takes the memory that its records need and no more, so a
+    # higher bound costs nothing.
+    batch_size: int = _key(262_144, read.integer(0))
+    linger_ms: int = _key(5, read.integer(0))
+    buffer_memory: int = _key(33_554_432, read.integer(0, read.LONG_MAX))
+    max_block_ms: int = _key(60_000, read.integer(0, read.LONG_MAX))
+    max_request_size: int = _key(1_048_576, read.integer(0))
+    delivery_timeout_ms: int = _key(120_000, read.integer(0))
+    compression_type: str = _key("none", read.one_of("none", "gzip", "snappy", "lz4", "zstd"))
+    compression_gzip_level: int = _key(-1, read.integer(-1, 9))
+    compression_lz4_level: int = _key(9, read.integer(1, 17))
+    compression_zstd_level: int = _key(3, read.integer(-131_072, 22))
+    partitioner_ignore_keys: bool = _key(False, read.boolean)
+    partitioner_adaptive_partitioning_enable: bool = _key(True, read.boolean)
+    partitioner_availability_timeout_ms: int = _key(0, read.integer(0, read.LONG_MAX))
+    metadata_max_idle_ms: int = _key(300_000, read.integer(5_000, read.LONG_MAX))
+    transactional_id: str | None = _key(None, read.filled_text)
+    transaction_timeout_ms: int = _key(60_000, read.integer(0))
+    # Ours: plain functions and objects where Kafka has the names of classes.
+    key_serializer: Function | None = _key(None, read.function)
+    value_serializer: Function | None = _key(None, read.function)
+    partitioner: Function | None = _key(None, read.function)
+    interceptors: tuple[Any, ...] = _key((), read.objects)
+
+    def checked(self) -> Self:
+        config = ClientConfig.checked(self)._with_idempotence()
+        least = min(config.linger_ms + config.request_timeout_ms, read.INT_MAX)
+        if config.delivery_timeout_ms >= least:
+            return config
+        if "delivery.timeout.ms" in config.given:
+            raise ConfigError(
+                f"delivery_timeout_ms={config.delivery_timeout_ms} is below linger_ms + "
+                f"request_timeout_ms, which is {least}"
+            )
+        return replace(config, delivery_timeout_ms=least)
+
+    def _with_idempotence(self) -> Self:
+        """Idempotence is on unless it was switched off, or something asked for excludes it."""
+        wished = self.transactional_id is not None or (
+            "enable.idempotence" in self.given and self.enable_idempotence
+        )
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise ConfigError("transactional_id needs enable_idempotence=True")
+        in_flight = self.max_in_flight_requests_per_connection
+        obstacles = [
+            text
+            for text, stands in (
+                (f"acks={self.acks} (it needs all)", self.acks != -1),
+                ("retries=0 (it needs some)", self.retries == 0),
+                (f"max_in_flight_requests_per_connection={in_flight} (at most 5)", in_flight > 5),
+            )
+            if stands
+        ]
+        if not obstacles or not self.enable_idempotence:
+            return self
+        # As in Kafka, more than 5 requests in flight never switch idempotence off silently.
+        if wished or in_flight > 5:
+            raise ConfigError("enable_idempotence does not go with " + ", ".join(obstacles))
+        return replace(self, enable_idempotence=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    KIND: ClassVar[str] = "consumer"
+
+    group_id: str | None = _key(None, read.filled_text)
+    group_instance_id: str | None = _key(None, read.filled_text)
+    group_protocol: str = _key("classic", read.one_of("classic", "consumer"))
+    group_remote_assignor: str | None = _key(None, read.filled_text)
+    partition_assignment_strategy: tuple[str, ...] = _key(
+        ("range", "cooperative-sticky"), read.words
+    )
+    session_timeout_ms: int = _key(45_000, read.integer(1))
+    heartbeat_interval_ms: int = _key(3_000, read.integer(1))
+    max_poll_interval_ms: int = _key(300_000, read.integer(1))
+    max_poll_records: int = _key(500, read.integer(1))
+    enable_auto_commit: bool = _key(True, read.boolean)
+    auto_commit_interval_ms: int = _key(5_000, read.integer(0))
+    auto_offset_reset: str = _key("latest", read.offset_reset)
+    isolation_level: str = _key(
+        "read_uncommitted", read.one_of("read_uncommitted", "read_committed")
+    )
+    fetch_min_bytes: int = _key(1, read.integer(0))
+    fetch_max_bytes: int = _key(52_428_800, read.integer(0))
+    fetch_max_wait_ms: int = _key(500, read.integer(0))
+    max_partition_fetch_bytes: int = _key(1_048_576, read.integer(0))
+    check_crcs: bool = _key(True, read.boolean)
+    client_rack: str = _key("", read.text)
+    allow_auto_create_topics: bool = _key(True, read.boolean)
+    exclude_internal_topics: bool = _key(True, read.boolean)
+    default_api_timeout_ms: int = _key(60_000, read.integer(0))
+    key_deserializer: Function | None = _key(None, read.function)
+    value_deserializer: Function | None = _key(None, read.function)
+    interceptors: tuple[Any, ...] = _key((), read.objects)
+
+    def checked(self) -> Self:
+        config = ClientConfig.checked(self)
+        if config.group_protocol == "consumer":
+            for name in (
+                "session.timeout.ms",
+                "heartbeat.interval.ms",
+                "partition.assignment.strategy",
+            ):
+                if name in config.given:
+                    raise ConfigError(
+                        f"{name} is for group_protocol='classic'; with 'consumer' the broker "
+                        "has a setting of the group for it"
+                    )
+        elif config.group_remote_assignor is not None:
+            raise ConfigError("group_remote_assignor is for group_protocol='consumer'")
+        elif config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={config.heartbeat_interval_ms} must be below "
+                f"session_timeout_ms={config.session_timeout_ms}"
+            )
+        if config.group_id is None and config.enable_auto_commit:
+            if "enable.auto.commit" in config.given:
+                raise ConfigError("enable_auto_commit=True needs a group")
+            return replace(config, enable_auto_commit=False)
+        return config
+
+
+def _gather(
+    cls: type[ClientConfig],
+    bootstrap: Bootstrap | None,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """All that was given, by Kafka's names; what was given twice is an error."""
+    wanted: dict[str, Any] = {}
+    for name, value in config.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"config has the key {name!r}: expected one of Kafka's names")
+        if "_" in name:
+            hint = name.replace("_", ".")
+            raise ConfigError(f"config has the key {name!r}: Kafka's name for it is {hint!r}")
+        wanted[name] = value
+    pairs = [(name.replace("_", "."), value) for name, value in settings.items()]
+    if bootstrap is not None:
+        pairs.append(("bootstrap.servers", bootstrap))
+    for name, value in pairs:
+        if name in wanted:
+            raise ConfigError(f"{name} is given twice: {wanted[name]!r} and {value!r}")
+        wanted[name] = value
+    return wanted
+
+
+def _names(cls: type[ClientConfig]) -> list[str]:
+    """Kafka's names of all settings that a client of this kind uses."""
+    return [each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]} ({near[0].replace('.', '_')})?" if near else ""
+    return f"no setting is called {name}{hint}"

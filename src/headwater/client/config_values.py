@@ -1,0 +1,166 @@
+"""How one setting of a client is read: from Python's types, or from text as properties have it.
+
+A reader takes the setting's name and a value and answers what the client uses, or raises
+`ConfigError` with the value and what is allowed instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from headwater.client.errors import ConfigError
+from headwater.io import Address
+
+Reader = Callable[[str, Any], Any]
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+PORT_DEFAULT = 9092
+
+_DURATION = re.compile(
+    r"P(?=.)(?:(?P<days>\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def refuse(name: str, value: object, expected: str) -> NoReturn:
+    raise ConfigError(f"{name}={value!r}: expected {expected}")
+
+
+def integer(low: int = 0, high: int = INT_MAX) -> Reader:
+    def read(name: str, value: Any) -> int:
+        expected = f"a whole number from {low} to {high}"
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            refuse(name, value, expected)
+        try:
+            number = int(value)
+        except ValueError:
+            refuse(name, value, expected)
+        if not low <= number <= high:
+            refuse(name, value, expected)
+        return number
+
+    return read
+
+
+def boolean(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    refuse(name, value, "True or False")
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        refuse(name, value, "text")
+    return value
+
+
+def optional_text(name: str, value: Any) -> str | None:
+    return None if value is None else text(name, value)
+
+
+def filled_text(name: str, value: Any) -> str | None:
+    """Text that must not be empty, or nothing at all."""
+    if value is None:
+        return None
+    if not text(name, value).strip():
+        refuse(name, value, "text that is not empty, or None")
+    return str(value)
+
+
+def one_of(*words: str) -> Reader:
+    def read(name: str, value: Any) -> str:
+        if isinstance(value, str):
+            for word in words:
+                if value.strip().lower() == word.lower():
+                    return word
+        refuse(name, value, "one of " + ", ".join(words))
+
+    return read
+
+
+def words(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Iterable):
+        refuse(name, value, "a list of text, or text with commas")
+    found = tuple(each.strip() for each in value if isinstance(each, str) and each.strip())
+    if not found:
+        refuse(name, value, "at least one name")
+    return found
+
+
+def function(name: str, value: Any) -> Callable[..., Any] | None:
+    if value is None or callable(value):
+        return value  # type: ignore[no-any-return]
+    refuse(name, value, "a function, or None")
+
+
+def objects(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        refuse(name, value, "a list of objects")
+    return tuple(value)
+
+
+def acks(name: str, value: Any) -> int:
+    if value in ("all", "-1") or (value == -1 and not isinstance(value, bool)):
+        return -1
+    if not isinstance(value, bool) and value in (0, 1, "0", "1"):
+        return int(value)
+    refuse(name, value, '0, 1 or "all"')
+
+
+def offset_reset(name: str, value: Any) -> str:
+    """earliest, latest, none, or by_duration:ISO8601 (KIP-1106)."""
+    if isinstance(value, str):
+        word = value.strip()
+        if word.lower() in ("earliest", "latest", "none"):
+            return word.lower()
+        kind, _, duration = word.partition(":")
+        if kind.lower() == "by_duration" and _DURATION.fullmatch(duration):
+            return f"by_duration:{duration.upper()}"
+    refuse(name, value, "earliest, latest, none, or by_duration:PnDTnHnMnS as in by_duration:PT1H")
+
+
+def duration_ms(duration: str) -> int:
+    """How long PnDTnHnMn.nS is."""
+    found = _DURATION.fullmatch(duration)
+    assert found is not None, f"{duration!r} was not checked by offset_reset"
+    days, hours, minutes = (int(found[part] or 0) for part in ("days", "hours", "minutes"))
+    whole, _, fraction = (found["seconds"] or "0").partition(".")
+    seconds = ((days * 24 + hours) * 60 + minutes) * 60 + int(whole)
+    return seconds * 1000 + int((fraction + "000")[:3])
+
+
+def bootstrap(name: str, value: Any) -> tuple[Address, ...]:
+    """Addresses as HOST:PORT with commas, or a list of them; a port that is not said is 9092."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Iterable):
+        refuse(name, value, '"HOST:PORT[,HOST:PORT]" or a list of them')
+    found: dict[Address, None] = {}
+    for each in value:
+        if not isinstance(each, str):
+            refuse(name, each, "HOST:PORT as text")
+        if each.strip():
+            found[_address(name, each.strip())] = None
+    if not found:
+        refuse(name, value, 'at least one address such as "localhost:9092"')
+    return tuple(found)
+
+
+def _address(name: str, given: str) -> Address:
+    address = given.partition("://")[2] or given  # Kafka takes PLAINTEXT://host:port as well
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(PORT_DEFAULT)
+    if (":" in host) != (host[:1] == "[" and host[-1:] == "]"):
+        refuse(name, given, "HOST:PORT; an IPv6 address stands in brackets, as in [::1]:9092")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        refuse(name, given, "HOST:PORT with a port from 1 to 65535, such as localhost:9092")
+    return Address(host.strip("[]"), int(port))

@@ -1,0 +1,287 @@
+"""What can go wrong for a user of the clients: a small tree that says what to do.
+
+`RetriableError` may go away by itself; the clients have tried until the caller's deadline when one
+of them comes out. `FatalError` does not go away: make a new client, or change something first.
+`AbortableError` ends a transaction, not its producer. `AuthorizationError` wants another right.
+Each has `code`, the broker's error code if there was one; its text has the value that was wrong.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import RETRIABLE, ErrorCode
+
+
+class ClientError(Exception):
+    """Whatever a client raises on purpose."""
+
+    def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RetriableError(ClientError):
+    """The same call may succeed later."""
+
+
+class BrokersUnavailable(RetriableError):
+    """No broker could be reached; the text has every address and its reason."""
+
+
+class Disconnected(RetriableError):
+    """The connection ended before the answer came. What was asked may have been done."""
+
+
+class RequestTimedOut(RetriableError):
+    """No answer within the time that was given."""
+
+
+class UnknownTopic(RetriableError):
+    """The topic, or that partition of it, does not exist as far as the brokers know."""
+
+
+class NotLeader(RetriableError):
+    """The partition has no leader now, or another one than was asked."""
+
+
+class NotController(RetriableError):
+    """The controller moves, or is not known yet."""
+
+
+class CoordinatorUnavailable(RetriableError):
+    """The coordinator of a group or a transaction moves, loads, or is not known yet."""
+
+
+class NotEnoughReplicas(RetriableError):
+    """Fewer replicas are in sync than min.insync.replicas asks for."""
+
+
+class Throttled(RetriableError):
+    """A quota is used up."""
+
+
+class BufferFull(RetriableError):
+    """The producer's memory stayed full for max_block_ms."""
+
+
+class DeliveryTimedOut(RetriableError):
+    """A record was not acknowledged within delivery_timeout_ms. It may have been written."""
+
+
+class FatalError(ClientError):
+    """This client, or this call, can never succeed."""
+
+
+class NotKafka(FatalError):
+    """What answers at the address does not speak Kafka's protocol in the clear."""
+
+
+class UnsupportedVersion(FatalError):
+    """The broker does not know the request, or not in a version that could carry it."""
+
+
+class ClientClosed(FatalError):
+    """The client was closed."""
+
+
+class WrongLoop(FatalError):
+    """The client belongs to another event loop, or none is running."""
+
+
+class Forked(FatalError):
+    """The client was made before the process forked; each process needs its own."""
+
+
+class ProducerFenced(FatalError):
+    """Another producer with the same transactional id has taken over."""
+
+
+class FencedInstance(FatalError):
+    """Another consumer with the same group_instance_id has taken over."""
+
+
+class AbortableError(ClientError):
+    """The transaction must be aborted; the producer may go on with the next one."""
+
+
+class AuthorizationError(ClientError):
+    """The principal may not do this."""
+
+
+class TopicForbidden(AuthorizationError):
+    pass
+
+
+class GroupForbidden(AuthorizationError):
+    pass
+
+
+class ClusterForbidden(AuthorizationError):
+    pass
+
+
+class TransactionForbidden(AuthorizationError):
+    pass
+
+
+class AuthenticationFailed(AuthorizationError):
+    """The broker does not believe who we are."""
+
+
+class InvalidRecord(ClientError):
+    """The record itself cannot be sent or read; sending it again does not help."""
+
+
+class RecordTooLarge(InvalidRecord):
+    pass
+
+
+class SerializationFailed(InvalidRecord):
+    pass
+
+
+class DeserializationFailed(InvalidRecord):
+    pass
+
+
+class CommitFailed(ClientError):
+    """The partitions belong to another member by now; their records may be processed twice."""
+
+
+class RebalanceInProgress(ClientError):
+    """The group is being rebalanced; poll, then try again."""
+
+
+class OffsetOutOfRange(ClientError):
+    """The offset is not in the log, and auto_offset_reset is "none"."""
+
+
+class LogTruncated(ClientError):
+    """The log was cut behind the consumer's position: what it read there is gone."""
+
+
+class NoOffsetForPartition(ClientError):
+    """Nothing is committed, and auto_offset_reset is "none"."""
+
+
+class PollIntervalExceeded(ClientError):
+    """poll was not called for max_poll_interval_ms, and the group went on without us."""
+
+
+class Refused(ClientError):
+    """The broker said no, and would say it again."""
+
+
+class TopicExists(Refused):
+    pass
+
+
+class InvalidTopic(Refused):
+    pass
+
+
+class GroupNotFound(Refused):
+    pass
+
+
+class GroupNotEmpty(Refused):
+    pass
+
+
+class ConfigError(ClientError, ValueError):
+    """A setting is unknown, has no such value, or does not go with another one."""
+
+
+_CLASSES: dict[ErrorCode, type[ClientError]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
+    ErrorCode.INCONSISTENT_TOPIC_ID: UnknownTopic,
+    ErrorCode.LEADER_NOT_AVAILABLE: NotLeader,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: NotLeader,
+    ErrorCode.FENCED_LEADER_EPOCH: NotLeader,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: NotLeader,
+    ErrorCode.REPLICA_NOT_AVAILABLE: NotLeader,
+    ErrorCode.REQUEST_TIMED_OUT: RequestTimedOut,
+    ErrorCode.BROKER_NOT_AVAILABLE: BrokersUnavailable,
+    ErrorCode.REBOOTSTRAP_REQUIRED: BrokersUnavailable,
+    ErrorCode.NETWORK_EXCEPTION: Disconnected,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorUnavailable,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorUnavailable,
+    ErrorCode.NOT_COORDINATOR: CoordinatorUnavailable,
+    ErrorCode.NOT_CONTROLLER: NotController,
+    ErrorCode.NOT_ENOUGH_REPLICAS: NotEnoughReplicas,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicas,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: Throttled,
+    ErrorCode.MESSAGE_TOO_LARGE: RecordTooLarge,
+    ErrorCode.RECORD_LIST_TOO_LARGE: RecordTooLarge,
+    ErrorCode.INVALID_RECORD: InvalidRecord,
+    ErrorCode.INVALID_TIMESTAMP: InvalidRecord,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: InvalidRecord,
+    ErrorCode.ILLEGAL_GENERATION: CommitFailed,
+    ErrorCode.UNKNOWN_MEMBER_ID: CommitFailed,
+    ErrorCode.STALE_MEMBER_EPOCH: CommitFailed,
+    ErrorCode.FENCED_MEMBER_EPOCH: CommitFailed,
+    ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgress,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstance,
+    ErrorCode.UNRELEASED_INSTANCE_ID: FencedInstance,
+    ErrorCode.PRODUCER_FENCED: ProducerFenced,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ProducerFenced,
+    ErrorCode.TRANSACTION_ABORTABLE: AbortableError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersion,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicForbidden,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupForbidden,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ClusterForbidden,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionForbidden,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationFailed,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationFailed,
+    ErrorCode.ILLEGAL_SASL_STATE: AuthenticationFailed,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicExists,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: InvalidTopic,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupNotFound,
+    ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
+}
+
+# What the code's own name leaves open: what a person can do about it.
+_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look at its name and partition",
+    ErrorCode.LEADER_NOT_AVAILABLE: "a leader is being elected, or no replica is up",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "look which brokers are down, or lower min.insync.replicas",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the principal needs an ACL for the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the principal needs an ACL for the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the principal needs an ACL for the cluster",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this, or has it switched off",
+    ErrorCode.PRODUCER_FENCED: "a newer producer has the same transactional_id",
+    ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has the same group_instance_id",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "it is there already",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+}
+
+
+def code_of(code: int) -> ErrorCode:
+    """The code by its name; one that is newer than we are is an unknown server error."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_class(code: int) -> type[ClientError]:
+    """The class that stands for a code."""
+    known = code_of(code)
+    found = _CLASSES.get(known)
+    if found is not None:
+        return found
+    return RetriableError if known in RETRIABLE else Refused
+
+
+def error_for(code: int, what: str, message: str | None = None) -> ClientError:
+    """The exception for a code of the protocol. `what` names the topic, group or value that it is
+    about; `message` is what the broker said besides, if it did."""
+    known = code_of(code)
+    name = known.name if known == code else f"error {code}"
+    text = f"{what}: {message or _ADVICE.get(known, 'refused')} ({name})"
+    return error_class(code)(text, code=known)
