@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.io import Disk
 from headwater.storage import Log
-from headwater.storage.cleaner import Dirty, look_at
+from headwater.storage.cleaner import look_at
 from headwater.storage.cleaner_job import CleaningAborted, CleaningJob, CleaningLimits
 from headwater.storage.retention import RetiredSegment
 
@@ -28,21 +28,23 @@ def steps(
 ) -> Iterator[str]:
     """Says what was done last. Whatever else happens to the log may happen in between."""
     log.end_swap()
-    mark = log.end if high_watermark is None else min(high_watermark, log.end)
-    if not _look_at(log, mark, now_ms).is_worth_it:
+    stable = log.last_stable_offset(
+        log.end if high_watermark is None else min(high_watermark, log.end)
+    )
+    if not look_at(log, last_stable_offset=stable, now_ms=now_ms).is_worth_it:
         return
-    base = log.segments[-1].base
-    flush = log.flush_job(base) if log.recovery_point < base else None
+    flush = log.flush_job()
     if flush is not None:
         flush.run()
         log.flushed(flush)
     yield "flushed"
+    stable = min(stable, log.trusted_end)
     checkpoint()
     if log.cleaned_to is None:
         log.cleaned_to = log.start
         checkpoint()
-    mark = min(mark, log.end)
-    dirty = _look_at(log, mark, now_ms)
+    yield "ready"
+    dirty = look_at(log, last_stable_offset=min(stable, log.trusted_end), now_ms=now_ms)
     if not dirty.is_worth_it:
         return
     job = CleaningJob(disk, dirty, limits=limits, now_ms=now_ms)
@@ -77,10 +79,6 @@ def steps(
         yield "done"
     except CleaningAborted:
         return
-
-
-def _look_at(log: Log, high_watermark: int, now_ms: int) -> Dirty:
-    return look_at(log, last_stable_offset=log.last_stable_offset(high_watermark), now_ms=now_ms)
 
 
 def clean(disk: Disk, log: Log, *, now_ms: int, limits: CleaningLimits = LIMITS) -> list[str]:

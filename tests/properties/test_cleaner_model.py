@@ -94,6 +94,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.high_watermark = 0
         self.durable_end = 0
         self.was_cut = False
+        self.may_be_cut = True
         self.cleaning: Iterator[str] | None = None
         self.retired: list[RetiredSegment] = []
         self.log: Log
@@ -236,7 +237,7 @@ class CompactionModel(RuleBasedStateMachine):
         for _ in range(count):
             done = next(self.cleaning, None)
             if done == "flushed":
-                self.durable_end = max(self.durable_end, self.log.segments[-1].base)
+                self.durable_end = self.end
             if done is None:
                 self.cleaning = None
                 break
@@ -264,7 +265,7 @@ class CompactionModel(RuleBasedStateMachine):
     @rule(back=st.integers(0, 6))
     def truncate(self, back: int) -> None:
         ends = [entry.end for entry in self.entries if entry.end >= self.high_watermark]
-        if back == 0 or len(ends) <= back:
+        if back == 0 or len(ends) <= back or not self.may_be_cut:
             return
         self.log.truncate_to(ends[-1 - back])
         self.was_cut = True
@@ -305,9 +306,10 @@ class CompactionModel(RuleBasedStateMachine):
         assert isinstance(disk, SimDisk)
         self.disk = after_kill(disk)
         disk.dead = False
-        if lost == ".snapshot" and self.was_cut:
-            # Of a producer whose last batch was cut off only they may know the one before.
-            lost = ""
+        if lost == ".snapshot":
+            # Of a producer whose last batch is cut off only they may know the one before.
+            lost = "" if self.was_cut else lost
+            self.may_be_cut &= not lost
         for folder in ("/data", self.log.path) if lost else ():
             for name in self.disk.list(folder):
                 if name.endswith(lost):
@@ -321,7 +323,7 @@ class CompactionModel(RuleBasedStateMachine):
             self.flush()
             self.checkpoint()
 
-    @precondition(lambda self: self.entries)
+    @precondition(lambda self: self.entries and self.may_be_cut)
     @rule(seed=st.integers(0, 2**32))
     def cut_power(self, seed: int) -> None:
         disk = self.disk

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from headwater.broker.checkpoints import Checkpoints
+from headwater.broker.finishing import finish
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError
 from headwater.io import Clock, Disk, Workers
+from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import Log, LogDirs
 
@@ -27,16 +30,15 @@ if TYPE_CHECKING:
     from headwater.storage.cleaner_job import CleaningJob, CleaningLimits, Source
     from headwater.storage.segment import Segment
 
-T = TypeVar("T")
-
 _LOOKED_AT_ONCE = 64
+_BACKOFF_SECONDS_MIN = 0.05  # the loop is everybody's: none at all would leave no time for others
 _CHUNK_BYTES_MIN = 64 * 1024
 _MEMORY_BYTES_MAX = 2**31 - 1  # for one cleaner, as Kafka has it
 _MEGABYTE = 1_000_000
 
 
 class Cleaning:
-    """`run` is one cleaner; there may be several, each with its own log at a time."""
+    """`run` cleans by the clock, until it is cancelled; `clean` cleans one log now."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Cleaning:
         disk: Disk,
         clock: Clock,
         workers: Workers,
+        checkpoints: Checkpoints,
         delete_later: Callable[[Callable[[], None], float], None],
         lines: Lines,
     ) -> None:
@@ -55,30 +58,38 @@ class Cleaning:
         self._disk = disk
         self._clock = clock
         self._workers = workers
+        self._checkpoints = checkpoints
         self._delete_later = delete_later
         self._lines = lines
-        self._busy: set[Log] = set()
+        # By name and not by log: a topic may be deleted and made again while a worker still has
+        # files of the old one in its hands, and both have the same folder.
+        self._busy: set[TopicPartition] = set()
+        self._refused: set[TopicPartition] = set()  # said once, until it works again
+        self._cleaners: set[asyncio.Task[None]] = set()
         self._uncleanable: set[Log] = set()  # until the next start, as Kafka has it
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(self._config().log_cleaner_backoff_ms / 1000)
-            while await self.clean_dirtiest():
-                pass
+        """Keeps as many cleaners as the settings say, each with its own log at a time."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                config = self._config()
+                await asyncio.sleep(max(config.log_cleaner_backoff_ms / 1000, _BACKOFF_SECONDS_MIN))
+                while len(self._cleaners) < self._config().log_cleaner_threads:
+                    cleaner = group.create_task(self._clean_while_dirty())
+                    self._cleaners.add(cleaner)
+                    cleaner.add_done_callback(self._cleaners.discard)
 
-    async def clean_dirtiest(self) -> bool:
-        """Compacts the log that needs it most. False if there was none, or if it did not work."""
-        partition = await self._dirtiest()
-        if partition is None:
-            return False
-        log = partition.log
-        self._busy.add(log)
-        try:
-            return await self._clean(partition)
-        finally:
-            self._busy.discard(log)
+    async def _clean_while_dirty(self) -> None:
+        failed: set[TopicPartition] = set()  # not again before the others had their turn
+        while len(self._cleaners) <= self._config().log_cleaner_threads:
+            partition = await self._dirtiest(failed)
+            if partition is None:
+                return
+            if not await self.clean(partition):
+                failed.add(partition.tp)
 
-    async def _dirtiest(self) -> Partition | None:
+    async def _dirtiest(self, failed: Container[TopicPartition] = ()) -> Partition | None:
+        """The log that needs compaction most, if any does."""
         from headwater.storage.cleaner import dirtiest  # most nodes compact nothing for a while
 
         found: dict[Dirty, Partition] = {}
@@ -87,30 +98,39 @@ class Cleaning:
         for count, partition in enumerate(partitions):
             if count % _LOOKED_AT_ONCE == _LOOKED_AT_ONCE - 1:
                 await asyncio.sleep(0)  # others may have their turn
-            log = partition.log
-            if log.config.compact and log not in self._busy | self._uncleanable:
+            log, tp = partition.log, partition.tp
+            if not log.config.compact or tp in self._busy or tp in failed:
+                continue
+            if log not in self._uncleanable:
                 with contextlib.suppress(ApiError, OSError):  # it has been said elsewhere
-                    found[self._look_at(partition)] = partition
-        chosen = dirtiest(found)
+                    dirty = self._look_at(partition, partition.last_stable_offset)
+                    found[dirty] = partition
+        # Another cleaner may have chosen while this one looked.
+        chosen = dirtiest(d for d, partition in found.items() if partition.tp not in self._busy)
         return None if chosen is None else found[chosen]
 
-    def _look_at(self, partition: Partition) -> Dirty:
+    async def clean(self, partition: Partition) -> bool:
+        """One round over one log; whether it worked."""
+        self._busy.add(partition.tp)
+        try:
+            return await self._clean(partition)
+        finally:
+            self._busy.discard(partition.tp)
+
+    def _look_at(self, partition: Partition, last_stable_offset: int) -> Dirty:
         from headwater.storage.cleaner import look_at
 
-        partition.log.health.check()
-        return look_at(
-            partition.log,
-            last_stable_offset=partition.last_stable_offset,
-            now_ms=self._clock.wall_ms(),
-        )
+        log = partition.log
+        log.health.check()
+        return look_at(log, last_stable_offset=last_stable_offset, now_ms=self._clock.wall_ms())
 
     async def _clean(self, partition: Partition) -> bool:
         from headwater.storage.cleaner_job import CleaningAborted, Uncleanable
 
         log = partition.log
         try:
-            await self._make_durable(partition)
-            return await self._clean_round(partition)
+            stable = await self._make_durable(partition)
+            return await self._clean_round(partition, stable)
         except CleaningAborted:
             return False
         except Uncleanable as reason:
@@ -118,54 +138,56 @@ class Cleaning:
                 return False
             self._uncleanable.add(log)
             self._lines.error(f"{partition.tp} cannot be compacted: {reason}")
-            return True
+            return False
         except ApiError as failure:
-            self._lines.error(f"{partition.tp} was not compacted: {failure.message}")
+            if partition.tp not in self._refused:
+                self._refused.add(partition.tp)
+                self._lines.error(f"{partition.tp} was not compacted: {failure.message}")
             return False
 
     def _is_here(self, partition: Partition, log: Log) -> bool:
         return partition.log is log and self._log_dirs.get(partition.tp) is log
 
-    async def _make_durable(self, partition: Partition) -> None:
-        """A record goes because a later one has its key: the later one must not be lost then. And
-        a start must know up to where there may be gaps, before there are any."""
-        log = partition.log
+    async def _make_durable(self, partition: Partition) -> int:
+        """A record goes because a later one has its key: that one must not be lost then, nor the
+        end of its transaction. And a start must know up to where there may be gaps, before there
+        are any. Gives the offset up to where all is decided, for good."""
+        log, stable = partition.log, partition.last_stable_offset
         log.end_swap()  # of a round that a full disk has ended
-        base = log.segments[-1].base
-        job = log.flush_job(base) if log.recovery_point < base else None
-        if job is not None:
-            try:
-                await self._workers.run(job.run)
-            except ApiError:
-                log.not_flushed(job)
-                raise
-            log.flushed(job, self._clock.wall_ms())
-        await self._workers.run(self._log_dirs.checkpoint_job().run)
+        await partition.flush()
+        await partition.flush_closed()
+        stable = min(stable, log.trusted_end)
+        await self._checkpoints.write()
         if log.cleaned_to is None and self._is_here(partition, log):
             log.cleaned_to = log.start
-            await self._workers.run(self._log_dirs.cleaned_job(log).run)
+            await self._checkpoints.write_cleaned(log)
+        # What was rolled meanwhile lies above what later checkpoints will say of this log.
+        return min(stable, partition.last_stable_offset, log.trusted_end)
 
-    async def _clean_round(self, partition: Partition) -> bool:
+    async def _clean_round(self, partition: Partition, stable: int) -> bool:
         from headwater.storage.cleaner_job import CleaningAborted, CleaningJob
 
         log, config = partition.log, self._config()
         began = self._clock.monotonic()
-        dirty = self._look_at(partition)
+        dirty = self._look_at(partition, stable)
         if not dirty.is_worth_it or not self._is_here(partition, log):
             return False
         job = CleaningJob(self._disk, dirty, limits=_limits(config), now_ms=self._clock.wall_ms())
-        await self._work(job, job.learn)
+        await finish(self._workers, job.learn, job.cancel)
         await self._pause(dirty.dirty_bytes, began)
         for group in job.groups:
             paced = self._clock.monotonic()
-            segment = await self._work(job, partial(job.clean, group))
+            segment = await finish(self._workers, partial(job.clean, group), job.cancel)
             if not (self._is_here(partition, log) and job.is_current and log.config.compact):
-                await self._workers.run(segment.remove)
+                await finish(self._workers, segment.remove)
                 raise CleaningAborted
             await self._swap(partition, job, segment, group)
             await self._pause(sum(source.size for source in group) + segment.size, paced)
+        if not job.is_current:
+            raise CleaningAborted
         log.cleaned_to = job.end
-        await self._workers.run(self._log_dirs.cleaned_job(log).run)
+        await self._checkpoints.write_cleaned(log)
+        self._refused.discard(partition.tp)
         self._say(partition, job, self._clock.monotonic() - began)
         return True
 
@@ -177,35 +199,28 @@ class Cleaning:
         log = partition.log
         bases = [source.base for source in group]
         if not log.begin_swap(segment, bases, truncations=job.truncations):
-            await self._workers.run(segment.remove)
+            await finish(self._workers, segment.remove)
             raise CleaningAborted
         try:
-            await self._work(job, job.sync_names)
+            await finish(self._workers, job.sync_names)
         except ApiError:
             log.abandon_swap()
             raise
+        if not self._is_here(partition, log):
+            raise CleaningAborted  # its folder has another name, and goes
         retired = log.commit_swap()
         if retired is None:
             raise CleaningAborted
         for old in retired:
             self._delete_later(old.delete, log.config.file_delete_delay_ms / 1000)
-        await self._work(job, job.sync_names)
+        await finish(self._workers, job.sync_names)
         log.end_swap()
-        await self._work(job, job.sync_names)
-
-    async def _work(self, job: CleaningJob, work: Callable[[], T]) -> T:
-        """In a worker, which a cancelled task does not leave behind: its files close after it."""
-        working = asyncio.ensure_future(self._workers.run(work))
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            job.cancelled = True
-            await asyncio.gather(working, return_exceptions=True)
-            raise
+        await finish(self._workers, job.sync_names)
 
     async def _pause(self, done_bytes: int, began: float) -> None:
         """`log.cleaner.io.max.bytes.per.second`, kept on average."""
-        due = done_bytes / self._config().log_cleaner_io_max_bytes_per_second
+        rate = self._config().log_cleaner_io_max_bytes_per_second
+        due = done_bytes / rate if rate > 0 else 0.0
         elapsed = self._clock.monotonic() - began
         if due > elapsed:
             await asyncio.sleep(due - elapsed)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from headwater.broker.partition import Partition
+from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError
@@ -38,6 +38,7 @@ class Housekeeping:
         workers: Workers,
         lines: Lines,
         reserve: Reserve,
+        checkpoints: Checkpoints,
     ) -> None:
         self._config = config
         self._partitions = partitions
@@ -46,6 +47,7 @@ class Housekeeping:
         self._workers = workers
         self._lines = lines
         self._reserve = reserve
+        self._checkpoints = checkpoints
         self._deleting: set[asyncio.TimerHandle] = set()
         self._written_marks: dict[TopicPartition, int] = {}
 
@@ -87,7 +89,7 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             try:
-                await self._flush_rolled(partition)
+                await partition.flush_closed()
                 retired = partition.log.retire(now_ms, partition.high_watermark)
             except ApiError as failure:
                 self._lines.error(f"{partition.tp}: {failure.message}")
@@ -96,10 +98,10 @@ class Housekeeping:
                 continue
             partition.changed()
             for segment in retired:
-                self._delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
+                self.delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
             await asyncio.sleep(0)  # others may have their turn between two partitions
 
-    def _delete_later(self, delete: Callable[[], None], seconds: float) -> None:
+    def delete_later(self, delete: Callable[[], None], seconds: float) -> None:
         loop = asyncio.get_running_loop()
 
         def start() -> None:
@@ -120,7 +122,7 @@ class Housekeeping:
         jobs = self._log_dirs.deletions
         self._log_dirs.deletions = []
         for job in jobs:
-            self._delete_later(
+            self.delete_later(
                 job.run, self._config.topic_defaults.config().file_delete_delay_ms / 1000
             )
 
@@ -128,23 +130,14 @@ class Housekeeping:
         """Says durably how far each log is flushed and where it starts; flushes rolled segments
         first, so that a crash leaves only the newest ones to be looked at."""
         for partition in self._partitions.all():
-            await self._flush_rolled(partition)
-        await self._workers.run(self._log_dirs.checkpoint_job().run)
-
-    async def _flush_rolled(self, partition: Partition) -> None:
-        log = partition.log
-        base = log.segments[-1].base
-        if log.recovery_point < base:
-            job = log.flush_job(base)
-            if job is not None:
-                await self._workers.run(job.run)
-                log.flushed(job, self._clock.wall_ms())
+            await partition.flush_closed()
+        await self._checkpoints.write()
 
     async def write_high_watermarks(self) -> None:
         marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
         if marks != self._written_marks:
             self._written_marks = marks
-            await self._workers.run(self._log_dirs.checkpoint_job(marks).run)
+            await self._checkpoints.write(marks)
 
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -173,6 +166,7 @@ class Housekeeping:
                 and now_ms - log.last_flush_ms >= log.config.flush_ms
             ):
                 await partition.flush()
+                log.last_flush_ms = now_ms
 
     def stop(self) -> None:
         for handle in self._deleting:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.apis import served_versions
 from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.broker import Broker
+from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
 from headwater.broker.dispatch import Dispatcher
@@ -185,6 +186,7 @@ class Node:
         self._lifecycle = Lifecycle(
             config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
         )
+        checkpoints = Checkpoints(self._log_dirs, host.workers)
         self._housekeeping = Housekeeping(
             config,
             self._partitions,
@@ -193,6 +195,7 @@ class Node:
             host.workers,
             self._lines,
             self._reserve,
+            checkpoints,
         )
         self._metadata.subscribe(self._follow)
 

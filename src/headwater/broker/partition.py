@@ -140,21 +140,33 @@ class Partition:
     async def flush(self) -> None:
         """Makes durable all that is in the log now. Many callers share one fsync."""
         end = self.log.end
-        while self.log.recovery_point < end:
-            if self._flushing is None:
-                self._flushing = asyncio.ensure_future(self._flush_once())
-            await asyncio.shield(self._flushing)
+        while self.log.recovery_point < min(end, self.log.end):
+            await self._flush_once()
 
-    async def _flush_once(self) -> None:
+    async def flush_closed(self) -> None:
+        """Makes all segments durable but the active one, with their indexes."""
+        base = self.log.segments[-1].base
+        while self.log.trusted_end < min(base, self.log.segments[-1].base):
+            await self._flush_once(base)
+
+    async def _flush_once(self, upto: int | None = None) -> None:
+        """One at a time: a job that was made later knows nothing of what an earlier one has in
+        its hands, and must not be the first to say that all is durable."""
+        if self._flushing is None:
+            self._flushing = asyncio.ensure_future(self._run_flush(upto))
+        await asyncio.shield(self._flushing)
+
+    async def _run_flush(self, upto: int | None) -> None:
+        log = self.log
         try:
-            job = self.log.flush_job()
+            job = log.flush_job(upto)
             if job is not None:
                 try:
                     await self._workers.run(job.run)
                 except ApiError:
-                    self.log.not_flushed(job)
+                    log.not_flushed(job)
                     raise
-                self.log.flushed(job)
+                log.flushed(job)
         finally:
             self._flushing = None
 

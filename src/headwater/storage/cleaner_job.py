@@ -73,7 +73,7 @@ class CleaningJob:
         self._index_interval_bytes = config.index_interval_bytes
         self.dirty = dirty
         self.truncations = log.truncations
-        self.cancelled = False  # set by the loop, seen by the worker between two chunks
+        self._is_cancelled = False
         segments = log.segments
         self._sources = [
             Source(segment.base, after.base, segment.size, log.path)
@@ -119,6 +119,10 @@ class CleaningJob:
         """Whether the log is where it was, and has all it had. For the loop only."""
         log = self.dirty.log
         return log.truncations == self.truncations and log.path == self._folder
+
+    def cancel(self) -> None:
+        """The worker sees it between two chunks."""
+        self._is_cancelled = True
 
     # In a worker.
 
@@ -246,7 +250,7 @@ class CleaningJob:
         file = self._disk.open(source.path(names.LOG))
         try:
             while reader.position < source.size:
-                if self.cancelled:
+                if self._is_cancelled:
                     raise CleaningAborted
                 count = min(reader.count, source.size - reader.position)
                 chunk = file.pread(count, reader.position)

@@ -22,6 +22,7 @@ class FlushJob:
     epochs: tuple[str, bytes] | None  # the epoch checkpoint to write, if it changed
     folders: tuple[str, ...]  # directories with new names in them
     names: int  # how many changes of the logs' own names it has to see durable
+    indexes: tuple[int, ...] = ()  # whose indexes are among the paths; the log's own numbers
 
     def run(self) -> None:
         """Blocks until the device has it all. A failure takes the directory offline: after a

@@ -17,7 +17,7 @@ from headwater.io import Disk, FileSlice
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
 from headwater.storage import appends, names, own_appends, recovery, retention, search
 from headwater.storage.appends import Appended, AppendRules, Origin
-from headwater.storage.failures import Health, StorageFailed
+from headwater.storage.failures import Health, StorageFailed, is_full
 from headwater.storage.flushing import FlushJob
 from headwater.storage.places import RecentPlaces
 from headwater.storage.producers import SentBatch, increment_sequence
@@ -411,8 +411,8 @@ class Log:
             self.cover(written)
 
     def _cover_indexes(self, segment: Segment) -> None:
-        for suffix in names.SEGMENT_SUFFIXES[1:]:
-            self.cover(segment.path(suffix))
+        kinds = names.SEGMENT_SUFFIXES[1:]
+        self._unsynced.add_indexes(segment.base, (segment.path(kind) for kind in kinds))
 
     # Reading.
 
@@ -687,7 +687,14 @@ class Log:
             return False
         assert self._swap is None, f"{self.tp} has a swap under way"
         with self.health.errors():
-            cleaned.resuffix(names.SWAP)
+            try:
+                cleaned.resuffix(names.SWAP)
+            except OSError:
+                # As long as a file is `.cleaned`, a start takes none of the others for whole.
+                for suffix in (names.SWAP, names.CLEANED):
+                    cleaned.suffix = suffix
+                    cleaned.remove()
+                raise
         self._swap = cleaned, sources
         return True
 
@@ -704,9 +711,23 @@ class Log:
         self._upto = (-1, 0, 0)
         with self.health.errors():
             return [
-                self._retire(source, Reason.COMPACTION, snapshot=source.base != cleaned.base)
+                retired
                 for source in sources
+                if (retired := self._replace(source, snapshot=source.base != cleaned.base))
             ]
+
+    def _replace(self, source: Segment, *, snapshot: bool) -> RetiredSegment | None:
+        try:
+            return self._retire(source, Reason.COMPACTION, snapshot=snapshot)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A new name may need room, and an old segment must not be there beside the new one.
+            # Readers that have it keep what they have.
+            source.remove_files()
+            if snapshot:
+                self._snapshots.drop(lambda offset: offset == source.base)
+            return None
 
     def end_swap(self) -> None:
         """The new segment gets its name, once the old ones are gone for good."""
@@ -734,6 +755,13 @@ class Log:
     # Durability.
 
     @property
+    def trusted_end(self) -> int:
+        """Up to where a start need not look: what is durable, but no segment that was closed after
+        its last flush, for its indexes are not."""
+        first = self._unsynced.first_without_indexes
+        return self.recovery_point if first is None else min(first, self.recovery_point)
+
+    @property
     def unflushed_messages(self) -> int:
         return self.end - self.recovery_point
 
@@ -757,6 +785,7 @@ class Log:
             epochs=None if epochs is None else (self._epochs_path, epochs),
             folders=folders,
             names=self.health.names,
+            indexes=self._unsynced.take_indexes(),
         )
 
     def not_flushed(self, job: FlushJob) -> None:
@@ -767,6 +796,7 @@ class Log:
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
         """The job has run: what it covers need not be checked after a crash."""
+        self._unsynced.done(job)
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.upto)
         if now_ms is not None:
@@ -807,6 +837,8 @@ class Log:
         self._snapshots.folder = path
         for segment in self._segments:
             segment.move_to(path)
+        if self._swap is not None:
+            self._swap[0].move_to(path)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forgets producers that have been silent for longer than they are remembered."""

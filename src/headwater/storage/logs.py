@@ -501,7 +501,7 @@ def _close_clean(log: Log) -> None:
 
 
 def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
-    return {log.tp: log.recovery_point for log in logs}
+    return {log.tp: log.trusted_end for log in logs}
 
 
 def _starts(logs: Iterable[Log]) -> dict[TopicPartition, int]:

@@ -65,7 +65,8 @@ def replay(
         for _, batch, chunk in segment.scan(begin, check_crc=False):
             if batch.base_offset >= to_offset:
                 break
-            if batch.base_offset >= from_offset and batch.producer_id >= 0:
+            # The log may start within a batch, which then still counts.
+            if batch.last_offset >= from_offset and batch.producer_id >= 0:
                 note_batch(producers, batch, chunk, None)
     producers.end = to_offset
 

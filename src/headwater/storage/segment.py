@@ -301,9 +301,14 @@ class Segment:
     def remove(self) -> None:
         """Takes all files away."""
         self.close()
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Takes the names away. What is open stays so."""
         for kind in names.SEGMENT_SUFFIXES:
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.remove(self.path(kind))
+            for path in (self.path(kind), self.path(kind) + names.DELETED):
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.remove(path)
 
     def sync(self) -> None:
         """Makes all files durable, but not their names. Blocks on the device."""
