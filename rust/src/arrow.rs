@@ -21,13 +21,13 @@ const ABORT_MARKER: [u8; 4] = [0, 0, 0, 0]; // version 0, type 0
 
 /// Which transactional batches a reader of committed records must not see: a producer's batches
 /// from the first offset of its aborted transaction to its abort marker.
-struct Aborted {
+pub struct Aborted {
     coming: Vec<(i64, i64)>, // (first offset, producer id), the nearest last
     producers: HashSet<i64>,
 }
 
 impl Aborted {
-    fn new(transactions: Vec<(i64, i64)>) -> Self {
+    pub fn new(transactions: Vec<(i64, i64)>) -> Self {
         let mut coming: Vec<_> = transactions
             .into_iter()
             .map(|(producer_id, first_offset)| (first_offset, producer_id))
@@ -39,7 +39,7 @@ impl Aborted {
         }
     }
 
-    fn hides(&mut self, batch: &Whole<'_>) -> bool {
+    pub fn hides(&mut self, batch: &Whole<'_>) -> bool {
         let header = &batch.header;
         while let Some((first_offset, producer_id)) = self.coming.last() {
             if *first_offset > header.last_offset() {
@@ -127,12 +127,12 @@ fn read(data: &[u8], question: &Question, mut aborted: Aborted) -> Result<(Colum
 
 #[pyclass(frozen, module = "headwater._core")]
 pub struct ArrowRecords {
-    data: ArrayData,
+    pub data: ArrayData,
     #[pyo3(get)]
-    next_offset: i64,
+    pub next_offset: i64,
 }
 
-fn arrow_failed(error: ArrowError) -> PyErr {
+pub fn arrow_failed(error: ArrowError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 

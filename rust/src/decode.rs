@@ -76,11 +76,11 @@ impl Record {
     }
 }
 
-fn bytes(py: Python<'_>, bytes: Option<&[u8]>) -> Option<Py<PyBytes>> {
+pub fn bytes(py: Python<'_>, bytes: Option<&[u8]>) -> Option<Py<PyBytes>> {
     bytes.map(|bytes| PyBytes::new(py, bytes).unbind())
 }
 
-fn headers(py: Python<'_>, headers: &record::Headers<'_>) -> PyResult<Option<Py<PyTuple>>> {
+pub fn headers(py: Python<'_>, headers: &record::Headers<'_>) -> PyResult<Option<Py<PyTuple>>> {
     if headers.count == 0 {
         return Ok(None);
     }

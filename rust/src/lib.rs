@@ -5,13 +5,16 @@ mod batch;
 mod buffer;
 mod columns;
 mod compression;
+mod consumed;
 mod decode;
 mod encode;
 mod fault;
 mod hash;
 mod header;
+mod intake;
 mod keymap;
 mod murmur2;
+mod outgoing;
 mod record;
 mod retain;
 mod transactions;
@@ -27,6 +30,8 @@ mod _core {
     #[pymodule_export]
     use super::arrow::{decode_arrow, ArrowRecords};
     #[pymodule_export]
+    use super::consumed::{ConsumedRecord, FetchedRecords};
+    #[pymodule_export]
     use super::decode::{decode, Record};
     #[pymodule_export]
     use super::encode::{compress, decompress, encode, recompress};
@@ -35,7 +40,11 @@ mod _core {
     #[pymodule_export]
     use super::header::{restamp, scan, validate, Batch};
     #[pymodule_export]
+    use super::intake::Intake;
+    #[pymodule_export]
     use super::keymap::KeyMap;
+    #[pymodule_export]
+    use super::outgoing::{Outgoing, Sealed};
     #[pymodule_export]
     use super::retain::Retainer;
     #[pymodule_export]

@@ -161,6 +161,70 @@ def decode_arrow(
     """The same as columns, from `from_offset` up to but not including `to_offset`. Control batches
     and transactional batches of `aborted` (producer id, first offset) are left out."""
 
+# What a consumer hands to its user.
+
+@final
+class ConsumedRecord:
+    """One record as a consumer gives it, immutable, hashable if its key and value are, and fit for
+    pickling. The timestamp is in milliseconds; its type is 0 (the producer's time) or 1 (the
+    broker's, when it was appended). Key and value are bytes unless they were deserialized."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: Any = None,
+        value: Any = None,
+        headers: tuple[tuple[str, bytes | None], ...] | None = None,
+        leader_epoch: int = -1,
+    ) -> None: ...
+    def with_content(self, key: Any, value: Any) -> ConsumedRecord:
+        """The same record with another key and value."""
+
+@final
+class FetchedRecords:
+    """What a fetch brought of one partition, decoded in slices. Holds the buffer while it lives.
+
+    Control batches, transactional batches of `aborted` (producer id, first offset) and records
+    before `from_offset` are left out; a cut last batch is the end. A batch is checked and
+    decompressed when its first record is asked for, never past `output_bytes_max` (see
+    `validate`). A slice ends before a batch that is corrupt: the call after it raises
+    CorruptBatch, and so does every later one."""
+
+    next_offset: int  # behind all that was taken or passed over
+    leader_epoch: int  # of the batch that was looked at last; -1 at first
+    is_done: bool
+
+    def __init__(
+        self,
+        data: Buffer,
+        *,
+        topic: str,
+        partition: int,
+        from_offset: int = 0,
+        aborted: Sequence[tuple[int, int]] = (),
+        output_bytes_max: int = 0,
+        check_crc: bool = True,
+    ) -> None: ...
+    def take(self, records_max: int) -> list[ConsumedRecord]:
+        """The next records, fewer only at the end or before a corrupt batch."""
+
+    def take_arrow(self, rows_max: int) -> ArrowRecords:
+        """The next records as columns; fewer also when they would have more than a GiB."""
+
 def recompress(
     data: Buffer,
     *,
