@@ -1,7 +1,7 @@
 """What the consumer and its membership in a group promise each other.
 
-The consumer reads `needs_poll` at every poll, and before each slice of records it hands out. When it
-is true it awaits `poll`, the only place where partitions come and go and where callbacks are called.
+The consumer reads `needs_poll` at every poll, and before each slice of records it hands out. When
+it is true it awaits `poll`, the only place where partitions come and go and callbacks are called.
 All that needs no callback (heartbeats, a join under way) goes on in the background meanwhile.
 """
 
@@ -64,7 +64,7 @@ class Callbacks(Protocol):
 
 
 class Membership(Protocol):
-    """A place in a group. Make it with `make_membership`; it does nothing before the first `poll`."""
+    """A place in a group, from `make_membership`; it does nothing before the first `poll`."""
 
     @property
     def needs_poll(self) -> bool:

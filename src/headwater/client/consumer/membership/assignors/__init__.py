@@ -1,0 +1,65 @@
+"""The leader's part of a classic group: who gets which partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.client.consumer.membership.assignors.model import (
+    Assignor,
+    GroupMember,
+    LastAssignment,
+    Topics,
+)
+from headwater.client.consumer.membership.assignors.range_assignor import RangeAssignor
+from headwater.client.consumer.membership.assignors.roundrobin import RoundRobinAssignor
+from headwater.client.consumer.membership.assignors.sticky import (
+    CooperativeStickyAssignor,
+    StickyAssignor,
+)
+
+__all__ = [
+    "Assignor",
+    "CooperativeStickyAssignor",
+    "GroupMember",
+    "LastAssignment",
+    "RangeAssignor",
+    "RoundRobinAssignor",
+    "StickyAssignor",
+    "Topics",
+    "assignors_of",
+]
+
+_KNOWN: dict[str, type[Assignor]] = {
+    assignor.name: assignor
+    for assignor in (
+        RangeAssignor,
+        RoundRobinAssignor,
+        StickyAssignor,
+        CooperativeStickyAssignor,
+    )
+}
+_JAVA_PREFIX = "org.apache.kafka.clients.consumer."
+
+
+def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
+    """The assignors in their order of preference; ValueError that says which name is unknown.
+
+    The class names of the Java client are known too, so that a configuration can move.
+    """
+    by_class = {f"{_JAVA_PREFIX}{known.__name__}": known for known in _KNOWN.values()}
+    found: dict[str, Assignor] = {}
+    for strategy in strategies:
+        if isinstance(strategy, str):
+            known = _KNOWN.get(strategy) or by_class.get(strategy)
+            if known is None:
+                raise ValueError(
+                    f"partition.assignment.strategy {strategy!r} is not known; use "
+                    f"{', '.join(_KNOWN)}, or give an object that is an Assignor"
+                )
+            strategy = known()
+        if strategy.name in found:
+            raise ValueError(f"partition.assignment.strategy names {strategy.name!r} twice")
+        found[strategy.name] = strategy
+    if not found:
+        raise ValueError("partition.assignment.strategy is empty; give at least one, such as range")
+    return tuple(found.values())

@@ -1,0 +1,119 @@
+"""`range`: each topic is cut into runs of neighbouring partitions, one run a member.
+
+So topics with as many partitions and the same readers are cut alike, and equal keys of them meet in
+one member. Where racks are known and tell partitions apart, members are first given partitions
+with a replica in their rack, as far as this leaves the runs as long and co-partitioned topics alike
+(KIP-881); then the rest is dealt out in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headwater.client.consumer.membership.assignors.model import (
+    GroupMember,
+    LastAssignment,
+    Topics,
+    in_order,
+)
+from headwater.model import TopicPartition
+
+
+class RangeAssignor:
+    name = "range"
+    cooperative = False
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return None
+
+    def assign(
+        self, topics: Topics, members: Mapping[str, GroupMember]
+    ) -> dict[str, list[TopicPartition]]:
+        readers: dict[str, list[str]] = {}
+        for member_id in in_order(members):
+            for topic in members[member_id].topics:
+                readers.setdefault(topic, []).append(member_id)
+        cuts = [
+            _Cut(topic, topics[topic], readers[topic], members)
+            for topic in sorted(readers)
+            if topics.get(topic)
+        ]
+        for alike in _co_partitioned(cuts):
+            if len(alike) > 1:
+                _match_together(alike)
+            elif alike[0].racks_matter:
+                alike[0].deal(alike[0].in_rack)
+        for cut in cuts:
+            cut.deal(lambda _member, _number: True)
+        answer: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+        for cut in cuts:
+            for member_id, numbers in cut.given.items():
+                answer[member_id] += [TopicPartition(cut.topic, n) for n in sorted(numbers)]
+        return answer
+
+
+class _Cut:
+    """One topic while it is being cut."""
+
+    def __init__(
+        self,
+        topic: str,
+        racks: tuple[frozenset[str], ...],
+        readers: list[str],
+        members: Mapping[str, GroupMember],
+    ) -> None:
+        self.topic = topic
+        self.racks = racks
+        self.readers = readers
+        self.given: dict[str, list[int]] = {reader: [] for reader in readers}
+        self._rack_of = {reader: members[reader].rack for reader in readers}
+        self._free = dict.fromkeys(range(len(racks)))
+        self._share, self._extra = divmod(len(racks), len(readers))
+        self.racks_matter = _racks_matter(racks, filter(None, self._rack_of.values()))
+
+    def room(self, reader: str) -> int:
+        """How many more this reader may get: the ceiling only as often as there are extras."""
+        return max(0, self._share + (self._extra > 0) - len(self.given[reader]))
+
+    def in_rack(self, reader: str, number: int) -> bool:
+        rack = self._rack_of[reader]
+        return rack is None or rack in self.racks[number]
+
+    def give(self, reader: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            del self._free[number]
+            self.given[reader].append(number)
+        if len(self.given[reader]) > self._share:
+            self._extra -= 1
+
+    def deal(self, suits: Callable[[str, int], bool]) -> None:
+        for reader in self.readers:
+            numbers = [number for number in self._free if suits(reader, number)]
+            if some := numbers[: self.room(reader)]:
+                self.give(reader, some)
+
+
+def _racks_matter(racks: tuple[frozenset[str], ...], reader_racks: Iterable[str]) -> bool:
+    """Whether some partition is in some reader's rack, and another is not in all racks."""
+    everywhere = frozenset[str]().union(*racks)
+    return not everywhere.isdisjoint(reader_racks) and any(each != everywhere for each in racks)
+
+
+def _co_partitioned(cuts: list[_Cut]) -> list[list[_Cut]]:
+    """Topics with the same readers and as many partitions, together, if racks matter anywhere."""
+    if not any(cut.racks_matter for cut in cuts):
+        return []
+    groups: dict[tuple[tuple[str, ...], int], list[_Cut]] = {}
+    for cut in cuts:
+        groups.setdefault((tuple(cut.readers), len(cut.racks)), []).append(cut)
+    return list(groups.values())
+
+
+def _match_together(cuts: list[_Cut]) -> None:
+    """A partition goes to the first reader in whose rack it is for all of these topics."""
+    for number in range(len(cuts[0].racks)):
+        for reader in cuts[0].readers:
+            if all(cut.room(reader) and cut.in_rack(reader, number) for cut in cuts):
+                for cut in cuts:
+                    cut.give(reader, [number])
+                break
