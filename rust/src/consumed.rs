@@ -345,7 +345,18 @@ pub struct FetchedRecords {
     held: Held,
     topic: Py<PyString>,
     partition: i32,
+    end_offset: i64,
     reading: Reading,
+}
+
+/// Where a fetch that goes on reads: behind the last whole batch.
+fn end_offset(data: &[u8], from_offset: i64) -> i64 {
+    let (mut at, mut end) = (0, from_offset);
+    while let Ok(batch) = whole(data, at) {
+        at += batch.bytes.len();
+        end = end.max(batch.header.last_offset().saturating_add(1));
+    }
+    end
 }
 
 #[pymethods]
@@ -364,10 +375,13 @@ impl FetchedRecords {
         output_bytes_max: usize,
         check_crc: bool,
     ) -> PyResult<Self> {
+        let held = Held(View::open(data)?);
+        let end_offset = end_offset(held.0.bytes(), from_offset);
         Ok(Self {
-            held: Held(View::open(data)?),
+            held,
             topic,
             partition,
+            end_offset,
             reading: Reading {
                 at: 0,
                 open: None,
@@ -383,6 +397,11 @@ impl FetchedRecords {
     #[getter]
     fn next_offset(&self) -> i64 {
         self.reading.next_offset
+    }
+
+    #[getter]
+    fn end_offset(&self) -> i64 {
+        self.end_offset
     }
 
     #[getter]

@@ -205,6 +205,7 @@ class FetchedRecords:
     CorruptBatch, and so does every later one."""
 
     next_offset: int  # behind all that was taken or passed over
+    end_offset: int  # behind the last whole batch, by what the headers say
     leader_epoch: int  # of the batch that was looked at last; -1 at first
     is_done: bool
 
@@ -224,6 +225,11 @@ class FetchedRecords:
 
     def take_arrow(self, rows_max: int) -> ArrowRecords:
         """The next records as columns; fewer also when they would have more than a GiB."""
+
+def extent(data: Buffer, *, from_offset: int = 0) -> tuple[int, int, int]:
+    """How far whole batches reach: in bytes, and the offset to read on from. And which timestamp
+    types they have from `from_offset` on: 1 for CreateTime, 2 for LogAppendTime, 3 for both, 0 for
+    no batch. Raises CorruptBatch."""
 
 def recompress(
     data: Buffer,

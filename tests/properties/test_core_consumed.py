@@ -91,6 +91,7 @@ def test_slices_of_any_size_are_what_a_reader_may_see(
     fetched = _core.FetchedRecords(
         data, topic="t", partition=3, from_offset=from_offset, aborted=aborted
     )
+    assert fetched.end_offset == end
     found: list[Row] = []
     turn = 0
     while not fetched.is_done:
