@@ -112,8 +112,14 @@ class Cleaning:
     async def clean(self, partition: Partition) -> bool:
         """One round over one log; whether it worked."""
         self._busy.add(partition.tp)
+        log = partition.log
         try:
             return await self._clean(partition)
+        except Exception as error:
+            # Compaction can wait for a start; the log and its readers cannot.
+            self._uncleanable.add(log)
+            self._lines.failure(f"{partition.tp} cannot be compacted", error)
+            return False
         finally:
             self._busy.discard(partition.tp)
 

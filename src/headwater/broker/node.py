@@ -15,6 +15,7 @@ from headwater.broker.apis import served_versions
 from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.broker import Broker
 from headwater.broker.checkpoints import Checkpoints
+from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
 from headwater.broker.dispatch import Dispatcher
@@ -89,6 +90,7 @@ class Node:
             ("the controller", self._controller.run()),
             ("the metadata log", self._watch_metadata()),
             ("the log directories", self._watch_directories()),
+            *([("compaction", self._cleaning.run())] if config.log_cleaner_enable else []),
         ):
             self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
 
@@ -196,6 +198,17 @@ class Node:
             self._lines,
             self._reserve,
             checkpoints,
+        )
+        self._cleaning = Cleaning(
+            lambda: self.config,
+            self._partitions,
+            self._log_dirs,
+            host.disk,
+            host.clock,
+            host.workers,
+            checkpoints,
+            self._housekeeping.delete_later,
+            self._lines,
         )
         self._metadata.subscribe(self._follow)
 
@@ -318,6 +331,7 @@ class Node:
             partition.close()
         await self._server.stop(_DRAIN_SECONDS)
         await self._dispatcher.stop()
+        await asyncio.gather(*(partition.settled() for partition in self._partitions.all()))
         await self._metadata.close()
         epoch = self._lifecycle.broker_epoch
         if not failed:  # side by side: a thousand logs wait for the device together

@@ -170,6 +170,11 @@ class Partition:
         finally:
             self._flushing = None
 
+    async def settled(self) -> None:
+        """No flush is under way any more, whether it worked or not."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
     # Changes of role
 
     def become_leader(
