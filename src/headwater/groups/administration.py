@@ -113,6 +113,7 @@ def delete_groups(
     groups: Groups, offsets: Offsets, group_ids: Iterable[str], turn: Turn
 ) -> DeleteGroupsResponse:
     results = []
+    turn.is_atomic = False
     for group_id in dict.fromkeys(group_ids):
         group = groups.get(group_id)
         if group is None:

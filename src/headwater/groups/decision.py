@@ -30,13 +30,22 @@ class Decision:
 
     records: Sequence[Record] = ()
     replies: Sequence[tuple[Token, Message]] = ()
+    notes: Sequence[str] = ()  # what happened, for the node's log
+    # Whether the records mean nothing without each other. Else a long list may become several
+    # batches, of which a crash may leave only the first.
+    is_atomic: bool = True
 
     def __add__(self, later: Decision) -> Decision:
         if later is NOTHING:
             return self
         if self is NOTHING:
             return later
-        return Decision((*self.records, *later.records), (*self.replies, *later.replies))
+        return Decision(
+            (*self.records, *later.records),
+            (*self.replies, *later.replies),
+            (*self.notes, *later.notes),
+            self.is_atomic or later.is_atomic,
+        )
 
 
 NOTHING = Decision()

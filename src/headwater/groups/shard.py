@@ -464,6 +464,7 @@ class GroupShard:
         if not self._is_loaded:
             return NOTHING
         turn = Turn(now, 0)
+        turn.is_atomic = False
         if deleted:
             turn.records.extend(self._offsets.topic_tombstones(deleted, living=topics.id))
         for group_id, group in list(self._groups.items()):

@@ -112,6 +112,14 @@ class GroupCoordinator:
         """The answer of a group's shard, which is of this class, at once or later."""
         return cast("R | Awaitable[R]", self.shard(group_id).ask(call))
 
+    def check_consumer_protocol(self) -> None:
+        """The newer protocol can be switched off."""
+        if "consumer" not in self._config.group_coordinator_rebalance_protocols:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "group.coordinator.rebalance.protocols of this node does not have consumer",
+            )
+
     # Following the metadata
 
     def follow(self, image: Image, delta: Delta) -> None:

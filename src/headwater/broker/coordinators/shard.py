@@ -22,6 +22,10 @@ from headwater.protocol import Message
 from headwater.storage import Origin
 
 _LOAD_BYTES = 4 * 1024 * 1024
+# What a batch has around its records, and a record around its key and value, at the most.
+_BATCH_BYTES = 61
+_RECORD_BYTES_MAX = 32
+_Encoded = tuple[bytes, bytes | None, tuple[()], int]
 
 
 class Machine(Protocol):
@@ -180,16 +184,35 @@ class Shard(Generic[M]):
 
     def _commit(self, decision: Decision) -> Sequence[tuple[Token, Message]] | None:
         """Appends and applies; the replies if they may go out now, None if they have to wait."""
+        for note in decision.notes:
+            self._lines.info(note)
         if decision.records:
-            self._append(decision.records)
+            self._append(decision)
         partition = self._partition
         if partition.high_watermark >= partition.log.end:
             return decision.replies
         return None
 
-    def _append(self, records: Sequence[Record]) -> None:
+    def _append(self, decision: Decision) -> None:
         now_ms = self._clock.wall_ms()
-        encoded = [(*self._codec.encode(record), (), now_ms) for record in records]
+        bytes_max = self._partition.log.config.max_message_bytes - _BATCH_BYTES
+        records: list[Record] = []
+        encoded: list[_Encoded] = []
+        size = 0
+        for record in decision.records:
+            key, value = self._codec.encode(record)
+            size += _RECORD_BYTES_MAX + len(key) + len(value or b"")
+            if size > bytes_max and encoded and not decision.is_atomic:
+                self._append_batch(records, encoded, now_ms)
+                records, encoded = [], []
+                size = _RECORD_BYTES_MAX + len(key) + len(value or b"")
+            records.append(record)
+            encoded.append((key, value, (), now_ms))
+        self._append_batch(records, encoded, now_ms)
+
+    def _append_batch(
+        self, records: Sequence[Record], encoded: Sequence[_Encoded], now_ms: int
+    ) -> None:
         batch = bytearray(_core.encode(encoded))
         try:
             appended = self._partition.append(

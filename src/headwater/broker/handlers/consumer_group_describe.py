@@ -25,6 +25,7 @@ def handle(
     asked_for_signs = request.unknown_tags is not None and SIGNS_TAG in request.unknown_tags
     for group_id in request.group_ids:
         try:
+            broker.groups.check_consumer_protocol()
             shard = broker.groups.shard(group_id)
         except ApiError as refusal:
             response.groups.append(

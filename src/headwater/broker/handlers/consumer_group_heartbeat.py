@@ -21,6 +21,7 @@ def handle(
     broker: Broker, context: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     try:
+        broker.groups.check_consumer_protocol()
         return broker.groups.ask(
             request.group_id,
             ConsumerGroupHeartbeatResponse,

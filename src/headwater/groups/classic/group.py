@@ -118,7 +118,7 @@ class ClassicGroup:
             self.renew(member, turn.now)
         if len(self.roster) > self.settings.group_size_max:
             # The bound was lowered. A rebalance lets members commit before some must go.
-            self.prepare_rebalance(turn)
+            self.prepare_rebalance(turn, f"more than {self.settings.group_size_max} members")
 
     # What others ask about it
 
@@ -273,14 +273,15 @@ class ClassicGroup:
 
     # From one generation to the next
 
-    def rebalance(self, turn: Turn) -> None:
+    def rebalance(self, turn: Turn, why: str) -> None:
         """Begins a rebalance, or ends the one that runs if it has waited for nothing else."""
         if self.state is State.PREPARING_REBALANCE:
             self.complete_if_joined(turn)
         elif self.state is not State.DEAD:
-            self.prepare_rebalance(turn)
+            self.prepare_rebalance(turn, why)
 
-    def prepare_rebalance(self, turn: Turn) -> None:
+    def prepare_rebalance(self, turn: Turn, why: str) -> None:
+        turn.note(f"group {self.id} forms generation {self.generation + 1}: {why}")
         if self.state is State.COMPLETING_REBALANCE:
             self._send_back_syncs(turn)
         self.unsynced.clear()
@@ -434,9 +435,10 @@ class ClassicGroup:
     def _on_sync_deadline(self, turn: Turn) -> None:
         """Members took the new generation and then did not ask for their part of it."""
         if self.unsynced and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
-            for member_id in list(self.unsynced):
+            late = list(self.unsynced)
+            for member_id in late:
                 self.remove(member_id, turn)
-            self.prepare_rebalance(turn)
+            self.prepare_rebalance(turn, f"no SyncGroup came from {', '.join(late)}")
 
     def _on_pending_end(self, member_id: str, turn: Turn) -> None:
         self.remove(member_id, turn)
@@ -450,11 +452,11 @@ class ClassicGroup:
         waits = member_id in self.joins or member_id in self.syncs
         if waits and not member.is_new:
             return  # it cannot send heartbeats while it waits for us
-        self.on_gone(member_id, turn)
+        self.on_gone(member_id, turn, f"no heartbeat for {member.session_timeout_ms} ms")
 
-    def on_gone(self, member_id: str, turn: Turn) -> None:
+    def on_gone(self, member_id: str, turn: Turn, why: str) -> None:
         self.remove(member_id, turn)
         if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self.prepare_rebalance(turn)
+            self.prepare_rebalance(turn, f"{member_id} is gone ({why})")
         elif self.state is State.PREPARING_REBALANCE and self.everybody_joined:
             self.complete_join(turn)

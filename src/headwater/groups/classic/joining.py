@@ -11,7 +11,7 @@ from headwater.groups.classic.group import ClassicGroup, State
 from headwater.groups.classic.roster import Member, Protocols, protocols_of
 from headwater.groups.decision import ClientInfo, Token
 from headwater.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from headwater.groups.turn import Turn
+from headwater.groups.turn import Turn, reason_given
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 # From this version on a dynamic member is first told its id, and joins with it (KIP-394).
@@ -40,6 +40,11 @@ class Join:
         # Version 0 has one timeout for both.
         request = self.request
         return request.session_timeout_ms if self.version == 0 else request.rebalance_timeout_ms
+
+    @property
+    def reason(self) -> str:
+        """What the client says of it (KIP-800), to stand behind what it does."""
+        return reason_given(self.request.reason)
 
     def refused(
         self, code: ErrorCode, member_id: str = "", *, no_protocol: bool = False
@@ -122,7 +127,7 @@ def _add(group: ClassicGroup, asked: Join, member_id: str, turn: Turn) -> None:
     # A connection that dies while its JoinGroup is parked is not noticed, and clients that retry
     # come as new members: without an end of their own the dead ones would pile up.
     group.timers.set(member.session, turn.now + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
-    group.rebalance(turn)
+    group.rebalance(turn, f"{member_id} joins{asked.reason}")
 
 
 def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
@@ -147,7 +152,7 @@ def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
             # A leader rejoins when something outside of the group wants a new assignment, for
             # example new partitions of a topic.
             _update(group, asked, member, turn)
-            group.rebalance(turn)
+            group.rebalance(turn, f"{member_id} joins again{asked.reason}")
 
 
 def _update(group: ClassicGroup, asked: Join, member: Member, turn: Turn) -> None:
@@ -164,9 +169,9 @@ def _replace(group: ClassicGroup, asked: Join, old: Member, new_id: str, turn: T
     _update(group, asked, new, turn)
     if group.state is not State.STABLE:
         # If assignments are being made just now, they are for the old id.
-        group.rebalance(turn)
+        group.rebalance(turn, f"{new_id} takes the place of {old.id}{asked.reason}")
     elif group.protocol != group.roster.vote():
-        group.prepare_rebalance(turn)
+        group.prepare_rebalance(turn, f"{new_id} speaks other protocols than {old.id}")
     else:
         group.refresh_subscription()
         group.record(turn)

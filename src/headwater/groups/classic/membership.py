@@ -6,7 +6,7 @@ from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import sync_refused
 from headwater.groups.classic.group import ClassicGroup, State
 from headwater.groups.decision import Token
-from headwater.groups.turn import Turn
+from headwater.groups.turn import Turn, reason_given
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from headwater.protocol.messages.sync_group import SyncGroupRequest
@@ -66,10 +66,12 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: float) -> Err
 
 def leave(group: ClassicGroup, leaving: list[MemberIdentity], turn: Turn) -> list[MemberResponse]:
     answers = []
-    anybody_left = False
+    left = []
     for member in leaving:
         code = _leave(group, member, turn)
-        anybody_left |= code is ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            name = member.member_id or member.group_instance_id
+            left.append(f"{name} leaves{reason_given(member.reason)}")
         answers.append(
             MemberResponse(
                 member_id=member.member_id,
@@ -77,9 +79,10 @@ def leave(group: ClassicGroup, leaving: list[MemberIdentity], turn: Turn) -> lis
                 error_code=code,
             )
         )
-    if anybody_left:
+    if left:
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            group.prepare_rebalance(turn)
+            others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            group.prepare_rebalance(turn, left[0] + others)
         else:
             group.complete_if_joined(turn)
     return answers

@@ -449,7 +449,10 @@ class ConsumerGroup:
             elif epoch in (None, member.epoch):
                 overdue.append(member)
         if overdue:
-            return self.remove(overdue, now_ms)
+            others = f" and {len(overdue) - 1} more" if len(overdue) > 1 else ""
+            late = f"{overdue[0].id}{others}: no heartbeat, or no revocation, in time"
+            note = f"group {self.id} goes on without {late}"
+            return replace(self.remove(overdue, now_ms), notes=(note,))
         if self.regexes.is_asked and not self._removing:
             return Decision(self.regexes.resolve(now_ms))
         return NOTHING

@@ -1,0 +1,136 @@
+"""What a node does for groups beyond what their machines decide: it says why they move, it can
+refuse the newer protocol, and it writes no more at a time than a batch may hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headwater.errors import ErrorCode
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headwater.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headwater.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from headwater.protocol.messages.sync_group import SyncGroupRequest
+from tests.conftest import MakeBroker
+from tests.wire import Wire, until
+
+AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
+BY_NAME = 9  # the newest version of OffsetCommit that knows topics by name
+
+
+def find_coordinator(wire: Wire, group: str) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+
+    def found() -> bool | None:
+        (answer,) = wire.ask(request).coordinators
+        if answer.error_code:
+            return None
+        loaded = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        return True if wire.ask(loaded).groups[0].error_code == 0 else None
+
+    until(found, f"a coordinator of {group}")
+
+
+def test_a_member_says_why_it_joins_and_leaves_and_the_log_says_it_too(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker(AT_ONCE)
+    with Wire(broker.bootstrap, client_id="app") as wire:
+        find_coordinator(wire, "billing")
+        request = JoinGroupRequest(
+            group_id="billing",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            reason="deploy\nof Monday",
+        )
+        request.member_id = wire.ask(request).member_id
+        joined = wire.ask(request)
+        assert joined.error_code == 0
+        synced = SyncGroupRequest(
+            group_id="billing",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[],
+        )
+        assert wire.ask(synced).error_code == 0
+        leaving = MemberIdentity(member_id=joined.member_id, reason="done")
+        wire.ask(LeaveGroupRequest(group_id="billing", members=[leaving]))
+    said = [line.rstrip() for line in broker.log_lines if "group billing" in line]
+    assert len(said) == 2
+    assert "forms generation 1: app-" in said[0]
+    assert said[0].endswith(r"joins ('deploy\nof Monday')")
+    assert "forms generation 2: app-" in said[1]
+    assert said[1].endswith("leaves ('done')")
+
+
+def test_the_newer_protocol_can_be_switched_off(make_broker: MakeBroker) -> None:
+    broker = make_broker({"group.coordinator.rebalance.protocols": "classic"})
+    with Wire(broker.bootstrap) as wire:
+        find_coordinator(wire, "billing")
+        answer = wire.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id="billing",
+                member_id="m",
+                member_epoch=0,
+                rebalance_timeout_ms=1000,
+                subscribed_topic_names=["orders"],
+                topic_partitions=[],
+            )
+        )
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.coordinator.rebalance.protocols" in answer.error_message
+
+
+def test_a_deleted_topic_takes_more_offsets_with_it_than_a_batch_can_hold(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker({"message.max.bytes": "5000", "offsets.topic.num.partitions": "1"})
+    groups = [f"billing-{number}" for number in range(200)]
+    with Wire(broker.bootstrap) as wire:
+        find_coordinator(wire, groups[0])
+        for topic in ("goes", "stays"):
+            wire.create_topic(topic)
+            for group in groups:
+                commit(wire, group, topic)
+        assert committed(wire, groups) == {"goes": 200, "stays": 200}
+        gone = DeleteTopicState(name="goes", topic_id=bytes(16))
+        request = DeleteTopicsRequest(topics=[gone], timeout_ms=10_000)
+        assert wire.ask(request).responses[0].error_code == 0
+        until(lambda: committed(wire, groups) == {"stays": 200} or None, "the offsets to go")
+    assert not [line for line in broker.log_lines if "loaded again" in line]
+
+
+def commit(wire: Wire, group: str, topic: str) -> None:
+    offset = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[offset])],
+    )
+    (answer,) = wire.ask(request, BY_NAME).topics
+    assert answer.partitions[0].error_code == 0
+
+
+def committed(wire: Wire, groups: list[str]) -> dict[str, int]:
+    """How many groups have offsets of each topic."""
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+    )
+    answers = wire.ask(request, BY_NAME).groups
+    assert {group.error_code for group in answers} == {0}
+    return dict(Counter(topic.name for group in answers for topic in group.topics))
