@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-_FACTOR = 2
 _JITTER = 0.2
 
 
@@ -24,6 +23,6 @@ class Backoff:
             return 0.0
         # Past some doublings the bound holds anyhow, and the numbers need not grow without end.
         ceiling = max(self.first_ms, self.most_ms)
-        plain = min(self.first_ms * _FACTOR ** min(failures - 1, 31), ceiling)
+        plain: int = min(self.first_ms << min(failures - 1, 31), ceiling)
         jittered = plain * random.uniform(1 - _JITTER, 1 + _JITTER)
         return min(jittered, ceiling) / 1000

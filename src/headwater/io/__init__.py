@@ -9,6 +9,7 @@ from headwater.io.clock import Clock
 from headwater.io.disk import Disk, File, FileSlice, Mapping
 from headwater.io.host import Host
 from headwater.io.network import Address, Listener, Network, Receiver, Stream
+from headwater.io.process import process_id
 from headwater.io.workers import Workers
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "Receiver",
     "Stream",
     "Workers",
+    "process_id",
 ]

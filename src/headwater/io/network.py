@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -65,6 +66,10 @@ class Stream(Protocol):
 
     def resume(self) -> None: ...
 
+    def turn(self, seconds: float) -> bool:
+        """Does now, once, what the loop would do for this stream, waiting at most so long for
+        something to do; whether there was any. For who holds the loop and must go on."""
+
     def close(self) -> None:
         """Ends the connection when what is queued has been sent."""
 
@@ -97,6 +102,7 @@ class SocketStream:
 
     __slots__ = (
         "_closing",
+        "_error",
         "_fd",
         "_gone",
         "_loop",
@@ -105,6 +111,7 @@ class SocketStream:
         "_reading",
         "_receiver",
         "_socket",
+        "_told",
         "local",
         "peer",
     )
@@ -118,6 +125,8 @@ class SocketStream:
         self._reading = False
         self._closing = False
         self._gone = False
+        self._told = False
+        self._error: OSError | None = None
         self._receiver: Receiver
         self.local = Address(*sock.getsockname()[:2])
         self.peer = Address(*sock.getpeername()[:2])
@@ -233,6 +242,25 @@ class SocketStream:
     def queued_bytes(self) -> int:
         return self._queued
 
+    def turn(self, seconds: float) -> bool:
+        if not self._gone:
+            events = (select.POLLIN if self._reading else 0) | (
+                select.POLLOUT if self._queue else 0
+            )
+            poll = select.poll()
+            poll.register(self._fd, events)
+            for _, happened in poll.poll(max(0.0, seconds) * 1000):
+                if happened & select.POLLOUT:
+                    self._on_writable()
+                if happened & ~select.POLLOUT and self._reading:
+                    self._on_readable()
+                break
+            else:
+                return False
+        if self._gone:
+            self._tell_closed()
+        return True
+
     # Ending
 
     def close(self) -> None:
@@ -256,7 +284,13 @@ class SocketStream:
         self._queue.clear()
         self._queued = 0
         self._socket.close()
-        self._loop.call_soon(self._receiver.closed, error)
+        self._error = error
+        self._loop.call_soon(self._tell_closed)
+
+    def _tell_closed(self) -> None:
+        if not self._told:
+            self._told = True
+            self._receiver.closed(self._error)
 
 
 class SocketListener:

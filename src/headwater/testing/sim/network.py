@@ -232,6 +232,13 @@ class SimStream:
             self._reading = False
             receiver.ended()
 
+    def turn(self, seconds: float) -> bool:
+        """What has arrived is read; nothing arrives while somebody holds the loop."""
+        if not self._inbox and not self._ended:
+            return False
+        self._read()
+        return True
+
     def arrived(self, data: bytes) -> None:
         self._inbox += data
         self._read_soon()

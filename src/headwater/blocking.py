@@ -1,0 +1,39 @@
+"""Producer, Consumer and Admin for scripts and threads: the same names and signatures, no `await`.
+
+from headwater.blocking import Producer
+
+with Producer("localhost:9092") as producer:
+    producer.send("orders", key="alice", value=b"...")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater._blocking.admin import Admin
+    from headwater._blocking.consumer import Consumer
+    from headwater._blocking.producer import Producer
+
+__all__ = ["Admin", "Consumer", "Producer", "TopicPartition"]
+
+_WHERE = {
+    "Admin": "headwater._blocking.admin",
+    "Consumer": "headwater._blocking.consumer",
+    "Producer": "headwater._blocking.producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(module), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

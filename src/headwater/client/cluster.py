@@ -1,0 +1,423 @@
+"""The cluster as a client sees it: whom to ask, and asking again until a deadline.
+
+What all clients share stands here: the first contact, connections by node, the least loaded one,
+coordinators, the controller, hints about leaders, and the one loop that retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+from headwater.client.backoff import Backoff
+from headwater.client.config import ClientConfig
+from headwater.client.connection import Connection
+from headwater.client.errors import (
+    BrokersUnavailable,
+    ClientClosed,
+    ClientError,
+    CoordinatorUnavailable,
+    FatalError,
+    Forked,
+    RequestTimedOut,
+    RetriableError,
+    WrongLoop,
+    error_for,
+)
+from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
+from headwater.client.nodes import COORDINATION, Nodes
+from headwater.client.refresh import Refresh
+from headwater.errors import ErrorCode
+from headwater.io import Address, Host, process_id
+from headwater.model import TopicPartition
+from headwater.protocol import Message
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+# How long one broker has to answer before the next one is tried beside it.
+_STAGGER_SECONDS = 1.0
+# From this version on FindCoordinator takes many keys, and has no place for one.
+_MANY_KEYS_SINCE = 4
+
+# Codes that say "ask again", or "ask another one": `ask` does, until its deadline.
+RETRIED = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+_COORDINATOR_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+
+class Where(Enum):
+    """Who is to be asked, if it is nobody in particular."""
+
+    ANY = "any broker"
+    CONTROLLER = "the controller"
+
+
+class CoordinatorKind(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class Coordinator(NamedTuple):
+    """The broker that coordinates a group or a transactional id."""
+
+    key: str
+    kind: CoordinatorKind = CoordinatorKind.GROUP
+
+
+Target = Where | Coordinator | int
+
+
+class Cluster:
+    """All that a client has of its cluster. Lives on the loop on which it was started."""
+
+    def __init__(self, config: ClientConfig, host: Host) -> None:
+        self.config = config
+        self.host = host
+        self.metadata = ClusterMetadata()
+        self._nodes = Nodes(config, host, self.metadata)
+        self._refresh = Refresh(config, host, self.metadata, self.any)
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._coordinators: dict[Coordinator, int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = process_id()
+        self._closed = False
+
+    def now(self) -> float:
+        return self.host.clock.monotonic()
+
+    def deadline(self, timeout_ms: float) -> float:
+        """The moment that is so far away."""
+        return self.host.clock.monotonic() + timeout_ms / 1000
+
+    # Beginning and ending
+
+    async def start(self) -> None:
+        """Finds a first broker and learns of the others, within start_timeout_ms."""
+        assert self._loop is None, "started twice"
+        self._loop = asyncio.get_running_loop()
+        self.check()
+        deadline = self.deadline(self.config.start_timeout_ms)
+        failures = 0
+        try:
+            async with asyncio.timeout(self.config.start_timeout_ms / 1000):
+                while True:
+                    try:
+                        await self._refresh.refresh()
+                        break
+                    except RetriableError:
+                        failures += 1
+                        wait = self._backoff.seconds(failures, self.host.random)
+                        if self.now() + wait >= deadline:
+                            raise
+                        await asyncio.sleep(wait)
+        except TimeoutError:
+            await self.close()
+            raise self._unreachable() from None
+        except BaseException:
+            await self.close()
+            raise
+        self._refresh.start()
+
+    async def close(self) -> None:
+        """Ends all connections. What is in flight ends with `Disconnected`."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._refresh.stop()
+        await self._nodes.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def check(self) -> None:
+        """Where a public call enters: this client may be used here and now."""
+        if self._closed:
+            raise ClientClosed("the client was closed; make a new one")
+        if process_id() != self._process:
+            raise Forked(
+                f"the client was made in process {self._process} and this is its fork "
+                f"{process_id()}; make a client in each process, after the fork"
+            )
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise WrongLoop(
+                "no event loop is running here; headwater.blocking has the same client for "
+                "plain threads"
+            ) from None
+        if self._loop is None:
+            raise ClientClosed("the client is not started: use `async with`, or await start()")
+        if running is not self._loop:
+            raise WrongLoop(
+                "the client was started on another event loop; make one client for each loop, or "
+                "use headwater.blocking"
+            )
+
+    # Connections
+
+    def ready(self, node_id: int) -> Connection | None:
+        """An open connection to a node, now; None if there is none, or it is throttled."""
+        return self._nodes.ready(node_id)
+
+    async def connection(self, node_id: int) -> Connection:
+        """Opens or reuses a connection to a node. Raises a RetriableError after one try, which
+        begins when the reconnect backoff of the failure before is over."""
+        return await self._nodes.connection(node_id)
+
+    async def any(self) -> Connection:
+        """The least loaded connection; if none is open, whichever broker answers first."""
+        connection = self._nodes.least_loaded()
+        if connection is not None:
+            return connection
+        nodes = list(self.metadata.brokers)
+        self.host.random.shuffle(nodes)
+        nodes.sort(key=self._nodes.retry_at)
+        if not nodes or self.config.metadata_recovery_strategy == "rebootstrap":
+            # The brokers may all have moved: go back to where we started (KIP-899).
+            bootstrap = self._bootstrap_ids()
+            self.host.random.shuffle(bootstrap)
+            nodes += bootstrap
+        return await self._first(nodes)
+
+    async def _first(self, nodes: list[int]) -> Connection:
+        """Tries nodes in order, the next one beside those that take long."""
+        trying: dict[asyncio.Task[Connection], int] = {}
+        failures: list[ClientError] = []
+        left = iter(nodes)
+        try:
+            while True:
+                node_id = next(left, None)
+                if node_id is not None:
+                    task = asyncio.get_running_loop().create_task(self._nodes.connection(node_id))
+                    trying[task] = node_id
+                elif not trying:
+                    break
+                done, _ = await asyncio.wait(
+                    trying,
+                    timeout=_STAGGER_SECONDS if node_id is not None else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    del trying[task]
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, ClientError):
+                        raise error
+                    failures.append(error)
+        finally:
+            for task in trying:
+                task.cancel()
+        if failures and all(isinstance(each, FatalError) for each in failures):
+            raise failures[0]
+        raise self._unreachable()
+
+    def _bootstrap_ids(self) -> list[int]:
+        """Bootstrap addresses are nodes, too, whose ids nobody knows yet."""
+        return [-1 - index for index in range(len(self.config.bootstrap_servers))]
+
+    def _unreachable(self) -> BrokersUnavailable:
+        """Every address and its reason."""
+        reasons: dict[str, None] = {}
+        for node_id in [*self.metadata.brokers, *self._bootstrap_ids()]:
+            error = self._nodes.reason(node_id)
+            address = self._nodes.address(node_id)
+            if error is not None:
+                reasons[str(error)] = None
+            elif node_id < 0:
+                reasons[f"{address}: no answer"] = None
+        return BrokersUnavailable("no broker can be reached: " + "; ".join(reasons))
+
+    # Metadata
+
+    async def topics(
+        self, names: Iterable[str], *, deadline: float, create: bool = False
+    ) -> dict[str, Topic]:
+        """What is known of these topics, asked for if need be. At the deadline UnknownTopic; an
+        invalid or forbidden name at once."""
+        return await self._refresh.topics(names, deadline=deadline, create=create)
+
+    def need_update(self, topic: str | None = None) -> None:
+        """Something did not fit what we know: ask again soon. Many calls are one question."""
+        self._refresh.need_update(topic)
+
+    async def updated(self, deadline: float) -> None:
+        """Waits until the next question for metadata is answered, or has failed."""
+        await self._refresh.updated(deadline)
+
+    def follow(self, topic: str, *, create: bool = False) -> None:
+        """Keeps a topic fresh, every metadata.max.age.ms and whenever something changes."""
+        self._refresh.follow(topic, create=create)
+
+    def unfollow(self, topic: str) -> None:
+        self._refresh.unfollow(topic)
+
+    def follow_all(self, wanted: bool = True) -> None:
+        """Keeps all topics fresh, for subscriptions by pattern."""
+        self._refresh.follow_all(wanted)
+
+    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Calls the listener with what each update changed; call the answer to end that."""
+        return self._refresh.on_change(listener)
+
+    def learn_leader(
+        self,
+        tp: TopicPartition,
+        leader_id: int,
+        leader_epoch: int,
+        endpoint: Broker | None = None,
+    ) -> bool:
+        """A broker refused and said who leads (KIP-951); whether that was news."""
+        if not self.metadata.learn_leader(tp, leader_id, leader_epoch):
+            return False
+        if endpoint is not None:
+            self.metadata.learn_broker(endpoint)
+        self._refresh.notify(Change(topics=(tp.topic,)))
+        return True
+
+    # Coordinators
+
+    async def coordinator(
+        self,
+        key: str,
+        kind: CoordinatorKind = CoordinatorKind.GROUP,
+        *,
+        deadline: float | None = None,
+    ) -> Connection:
+        """A connection to the coordinator, looked for if it is not known. It is used for nothing
+        else, so what waits there holds nobody up."""
+        if deadline is None:
+            deadline = self.deadline(self.config.request_timeout_ms)
+        which = Coordinator(key, kind)
+        node_id = self._coordinators.get(which)
+        if node_id is None or self._nodes.address(node_id) is None:
+            node_id = await self._find_coordinator(which, deadline)
+        try:
+            return await self._nodes.connection(node_id, COORDINATION)
+        except RetriableError:
+            self.coordinator_lost(key, kind)
+            raise
+
+    def coordinator_lost(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> None:
+        """It said that it is not, or cannot be reached: look again the next time."""
+        self._coordinators.pop(Coordinator(key, kind), None)
+
+    async def _find_coordinator(self, which: Coordinator, deadline: float) -> int:
+        failures = 0
+        while True:
+            connection = await self.any()
+            version = connection.version(ApiKey.FIND_COORDINATOR) or 0
+            if version >= _MANY_KEYS_SINCE:
+                request = FindCoordinatorRequest(key_type=which.kind, coordinator_keys=[which.key])
+            else:
+                request = FindCoordinatorRequest(key=which.key, key_type=which.kind)
+            answer = await connection.ask(
+                request, timeout_ms=self._timeout_ms(deadline, self.config.request_timeout_ms)
+            )
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if not found.error_code:
+                node_id: int = found.node_id
+                self.metadata.learn_broker(Broker(node_id, Address(found.host, found.port)))
+                self._coordinators[which] = node_id
+                return node_id
+            what = f"coordinator of {which.kind.name.lower()} {which.key}"
+            error = error_for(found.error_code, what, found.error_message)
+            if not isinstance(error, RetriableError):
+                raise error
+            failures += 1
+            wait = self._backoff.seconds(failures, self.host.random)
+            if self.now() + wait >= deadline:
+                raise CoordinatorUnavailable(str(error), code=error.code)
+            await asyncio.sleep(wait)
+
+    # Asking
+
+    async def ask(
+        self,
+        request: Message,
+        *,
+        to: Target = Where.ANY,
+        code_of: Callable[[Any], int] | None = None,
+        deadline: float,
+        at_most: int | None = None,
+        timeout_ms: int | None = None,
+        retry: frozenset[ErrorCode] = RETRIED,
+    ) -> Any:
+        """The answer, asked for again while it says to (`code_of` finds the code in it), while
+        connections fail or the controller or coordinator moves, until the deadline.
+
+        An answer with any other code, or still with one of those at the deadline, is returned:
+        the caller knows what it means. Without any answer the last error is raised.
+        """
+        self.check()
+        failures = 0
+        while True:
+            answer = None
+            code = 0
+            problem: RetriableError | None = None
+            try:
+                connection = await self._within(deadline, self._find(to, deadline))
+                each_ms = timeout_ms or self.config.request_timeout_ms
+                answer = await connection.ask(
+                    request, at_most=at_most, timeout_ms=self._timeout_ms(deadline, each_ms)
+                )
+            except RetriableError as error:
+                problem = error
+            else:
+                code = code_of(answer) if code_of is not None else 0
+                if code not in retry:
+                    return answer
+            if self._closed:
+                raise ClientClosed("the client was closed")
+            failures += 1
+            wait = self._backoff.seconds(failures, self.host.random)
+            if self.now() + wait >= deadline:
+                if problem is None:
+                    return answer
+                raise problem
+            self._react(to, code, problem)
+            await asyncio.sleep(wait)
+
+    async def _find(self, to: Target, deadline: float) -> Connection:
+        match to:
+            case Coordinator(key, kind):
+                return await self.coordinator(key, kind, deadline=deadline)
+            case Where.CONTROLLER:
+                controller = self.metadata.controller_id
+                if controller in self.metadata.brokers:
+                    return await self.connection(controller)
+                return await self.any()
+            case Where.ANY:
+                return await self.any()
+            case int(node_id):
+                return await self.connection(node_id)
+
+    def _react(self, to: Target, code: int, problem: ClientError | None) -> None:
+        """Makes sure that the next try does not go the same wrong way."""
+        if isinstance(to, Coordinator):
+            if problem is not None or code in _COORDINATOR_MOVED:
+                self.coordinator_lost(to.key, to.kind)
+        else:
+            self.need_update()
+
+    async def _within(self, deadline: float, awaited: Awaitable[Connection]) -> Connection:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self.now())):
+                return await awaited
+        except TimeoutError:
+            raise RequestTimedOut("no broker could be asked within the time given") from None
+
+    def _timeout_ms(self, deadline: float, most_ms: int) -> int:
+        return max(1, min(most_ms, round((deadline - self.now()) * 1000)))

@@ -1,0 +1,200 @@
+"""The connections of a client: one for each broker and use, opened when needed, once.
+
+A group's coordinator has a connection of its own even if the same broker leads partitions: a broker
+serves a connection in order, and a JoinGroup that waits would hold the fetches behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.client.backoff import Backoff
+from headwater.client.config import ClientConfig
+from headwater.client.connection import Connection
+from headwater.client.errors import BrokersUnavailable, ClientClosed, ClientError
+from headwater.client.handshake import connect
+from headwater.client.metadata import ClusterMetadata
+from headwater.io import Address, Host
+
+DATA = 0
+COORDINATION = 1
+
+Key = tuple[int, int]  # node id (negative: a bootstrap address), use
+
+
+@dataclass(slots=True)
+class _Failures:
+    """How often in a row a node could not be reached, and until when we leave it alone."""
+
+    count: int = 0
+    until: float = 0.0
+    last: ClientError | None = None
+
+
+class Nodes:
+    def __init__(self, config: ClientConfig, host: Host, metadata: ClusterMetadata) -> None:
+        self.is_closed = False
+        self.on_opened: Callable[[Connection], None] | None = None
+        self._config = config
+        self._host = host
+        self._metadata = metadata
+        self._open: dict[Key, Connection] = {}
+        self._connecting: dict[Key, asyncio.Task[Connection]] = {}
+        self._failures: dict[int, _Failures] = {}
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._setup = Backoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+        self._sweep: asyncio.TimerHandle | None = None
+
+    # What is open
+
+    def ready(self, node_id: int, use: int = DATA) -> Connection | None:
+        """An open connection that may be used now."""
+        connection = self._open.get((node_id, use))
+        if connection is None or not connection.is_open:
+            return None
+        if connection.throttled_until and not self._is_free(connection):
+            return None
+        return connection
+
+    def _is_free(self, connection: Connection) -> bool:
+        if connection.throttled_until > self._host.clock.monotonic():
+            return False
+        connection.throttled_until = 0.0
+        return True
+
+    def least_loaded(self) -> Connection | None:
+        """The open connection with the least in flight, if there is one that may be used."""
+        free = [each for each in self._open.values() if each.is_open and self._is_free(each)]
+        return min(free, key=lambda each: each.in_flight, default=None)
+
+    def retry_at(self, node_id: int) -> float:
+        """When a node that could not be reached may be tried again."""
+        failures = self._failures.get(node_id)
+        return 0.0 if failures is None else failures.until
+
+    def reason(self, node_id: int) -> ClientError | None:
+        """Why a node could not be reached the last time."""
+        failures = self._failures.get(node_id)
+        return None if failures is None else failures.last
+
+    def address(self, node_id: int) -> Address | None:
+        if node_id < 0:
+            return self._config.bootstrap_servers[-1 - node_id]
+        broker = self._metadata.brokers.get(node_id)
+        return None if broker is None else broker.address
+
+    # Opening
+
+    async def connection(self, node_id: int, use: int = DATA) -> Connection:
+        """Opens or reuses; waits for the reconnect backoff if there was a failure before, and
+        raises what went wrong after one try."""
+        key = (node_id, use)
+        while True:
+            if self.is_closed:
+                raise ClientClosed("the client was closed")
+            address = self.address(node_id)
+            if address is None:
+                raise BrokersUnavailable(f"node {node_id} is not up, as far as the brokers know")
+            connection = self._open.get(key)
+            if connection is not None and connection.is_open and connection.address == address:
+                wait = connection.throttled_until - self._host.clock.monotonic()
+                if wait <= 0:
+                    return connection
+                await asyncio.sleep(wait)
+                continue
+            task = self._connecting.get(key)
+            if task is None:
+                task = asyncio.get_running_loop().create_task(self._connect(key, address))
+                self._connecting[key] = task
+            # One attempt serves all who wait; that one of them gives up does not end it.
+            await asyncio.wait((task,))
+            if task.cancelled():
+                raise ClientClosed("the client was closed")
+            error = task.exception()
+            if error is not None:
+                raise error.with_traceback(None)
+
+    async def _connect(self, key: Key, address: Address) -> Connection:
+        node_id, _ = key
+        failures = self._failures.setdefault(node_id, _Failures())
+        try:
+            wait = failures.until - self._host.clock.monotonic()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            connection = await connect(
+                self._host,
+                address,
+                node_id=node_id,
+                client_id=self._config.client_id,
+                timeout_ms=round(self._setup.seconds(failures.count + 1, self._host.random) * 1000),
+            )
+        except ClientError as error:
+            failures.count += 1
+            failures.last = error
+            failures.until = self._host.clock.monotonic() + self._backoff.seconds(
+                failures.count, self._host.random
+            )
+            raise
+        finally:
+            del self._connecting[key]
+        self._failures.pop(node_id, None)
+        before = self._open.get(key)
+        if before is not None and before.is_open:
+            before.close()  # the node has moved to another address
+        self._open[key] = connection
+        connection.on_closed = self._on_closed
+        self._watch_idle()
+        if self.on_opened is not None:
+            self.on_opened(connection)
+        return connection
+
+    def _on_closed(self, connection: Connection) -> None:
+        for key, each in list(self._open.items()):
+            if each is connection:
+                del self._open[key]
+        # A broker that takes connections and drops them is not to be asked in a tight circle.
+        failures = self._failures.setdefault(connection.node_id, _Failures())
+        if not failures.until:
+            failures.until = self._host.clock.monotonic() + self._backoff.seconds(
+                1, self._host.random
+            )
+
+    # Idle connections
+
+    def _watch_idle(self) -> None:
+        idle_ms = self._config.connections_max_idle_ms
+        if self._sweep is None and idle_ms >= 0 and self._open and not self.is_closed:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(max(idle_ms / 4000, 0.05), self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        since = self._host.clock.monotonic() - self._config.connections_max_idle_ms / 1000
+        for connection in list(self._open.values()):
+            if not connection.in_flight and connection.active_at < since:
+                connection.close()
+        self._watch_idle()
+
+    # Ending
+
+    def forget_bootstrap(self) -> None:
+        """Closes the connections to bootstrap addresses: the brokers are known by their ids."""
+        for (node_id, _), connection in list(self._open.items()):
+            if node_id < 0 and not connection.in_flight:
+                connection.close()
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        for connection in list(self._open.values()):
+            connection.close()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,242 @@
+"""Keeps a client's picture of the cluster fresh: by age, when somebody asks, when topics are new.
+
+One task sends every metadata request, so that a thousand callers who miss the same topic cost one
+question, and questions that bring nothing new come ever slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from headwater.client.backoff import Backoff
+from headwater.client.config import ClientConfig
+from headwater.client.connection import Connection
+from headwater.client.errors import (
+    BrokersUnavailable,
+    ClientClosed,
+    ClientError,
+    FatalError,
+    RequestTimedOut,
+    RetriableError,
+    error_class,
+    error_for,
+)
+from headwater.client.metadata import Change, ClusterMetadata, Topic
+from headwater.errors import ErrorCode
+from headwater.io import Host
+from headwater.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+_log = logging.getLogger("headwater.client")
+
+Listener = Callable[[Change], None]
+
+
+class Refresh:
+    def __init__(
+        self,
+        config: ClientConfig,
+        host: Host,
+        metadata: ClusterMetadata,
+        any_connection: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self.updated_at: float | None = None  # when the last good answer came
+        self.failure: ClientError | None = None  # why the last question had none
+        self._config = config
+        self._host = host
+        self._metadata = metadata
+        self._any = any_connection
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._followed: dict[str, bool] = {}  # with whether the broker may create them
+        self._all = False
+        self._new: dict[str, bool] = {}  # asked for, and not answered yet
+        self._wanted = False
+        self._barren = 0  # questions in a row that brought nothing new
+        self._tried_at = float("-inf")
+        self._wake = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._listeners: list[Listener] = []
+        self._task: asyncio.Task[None] | None = None
+
+    # What to keep fresh
+
+    def follow(self, topic: str, *, create: bool = False) -> None:
+        self._followed[topic] = create
+
+    def unfollow(self, topic: str) -> None:
+        self._followed.pop(topic, None)
+
+    def follow_all(self, wanted: bool) -> None:
+        self._all = wanted
+
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Calls the listener after each update that changed something; the answer ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def need_update(self, topic: str | None = None) -> None:
+        if topic is not None and topic not in self._followed:
+            self._new.setdefault(topic, False)
+        self._wanted = True
+        self._wake.set()
+
+    # Waiting
+
+    async def updated(self, deadline: float) -> None:
+        """Until the next question is answered, or could not be asked."""
+        if self._task is None or self._task.done():
+            raise ClientClosed("the client was closed")
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._host.clock.monotonic())):
+                await waiter
+        except TimeoutError:
+            why = f": {self.failure}" if self.failure is not None else ""
+            raise RequestTimedOut(f"no fresh metadata within the time given{why}") from None
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    async def topics(
+        self, names: Iterable[str], *, deadline: float, create: bool
+    ) -> dict[str, Topic]:
+        wanted = list(dict.fromkeys(names))
+        known = self._metadata.topics
+        missing = [name for name in wanted if name not in known]
+        while missing:
+            for name in missing:
+                self._new[name] = create
+            self._wake.set()
+            try:
+                await self.updated(deadline)
+            except RequestTimedOut:
+                if self.failure is not None:
+                    raise
+                raise self._missing(missing[0]) from None
+            for name in missing:
+                code = self._metadata.errors.get(name, 0)
+                if code and not issubclass(error_class(code), RetriableError):
+                    raise error_for(code, f"topic {name}")
+            missing = [name for name in missing if name not in known]
+        return {name: known[name] for name in wanted}
+
+    def _missing(self, name: str) -> ClientError:
+        code = self._metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return error_for(code, f"topic {name}")
+
+    # Asking
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="headwater-metadata")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_exception(ClientClosed("the client was closed"))
+
+    async def _run(self) -> None:
+        while True:
+            await self._until_due()
+            self._tried_at = self._host.clock.monotonic()
+            try:
+                await self.refresh()
+            except FatalError as error:
+                self.failure = error
+                self._barren += 1
+                _log.warning("metadata: %s", error)
+            except ClientError as error:
+                self.failure = error
+                self._barren += 1
+            self._tell()
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    async def _until_due(self) -> None:
+        while True:
+            self._wake.clear()
+            wait = self._due_at() - self._host.clock.monotonic()
+            if wait <= 0:
+                return
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+
+    def _due_at(self) -> float:
+        soon = self._tried_at
+        if self._barren:
+            soon += self._backoff.seconds(self._barren, self._host.random)
+        if self._wanted or self._new or self.failure is not None:
+            return soon
+        updated_at = self.updated_at if self.updated_at is not None else self._tried_at
+        return max(soon, updated_at + self._config.metadata_max_age_ms / 1000)
+
+    async def refresh(self) -> None:
+        """Asks once, for all that is followed and all that is new."""
+        connection = await self._any()
+        new, self._new, self._wanted = self._new, {}, False
+        try:
+            changed = await self._ask(connection, new)
+        except ClientError:
+            self._new = new | self._new
+            self._wanted = True
+            raise
+        self.failure = None
+        self.updated_at = self._host.clock.monotonic()
+        still = any(name not in self._metadata.topics for name in new)
+        leaderless = self._metadata.leaderless
+        self._barren = 0 if changed and not still else self._barren + 1
+        if leaderless:
+            self._wanted = True
+
+    async def _ask(self, connection: Connection, new: dict[str, bool]) -> bool:
+        changed = False
+        wanted = self._followed | new
+        if self._all:
+            changed |= await self._ask_for(connection, None, create=False)
+        creating = [name for name, create in wanted.items() if create]
+        plain = [name for name, create in wanted.items() if not create]
+        if creating:
+            changed |= await self._ask_for(connection, creating, create=True)
+        if (plain or not creating) and not (self._all and not plain):
+            changed |= await self._ask_for(connection, plain, create=False)
+        return changed
+
+    async def _ask_for(
+        self, connection: Connection, names: list[str] | None, *, create: bool
+    ) -> bool:
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=create,
+        )
+        answer: MetadataResponse = await connection.ask(
+            request, timeout_ms=self._config.request_timeout_ms
+        )
+        if answer.error_code:
+            raise error_for(answer.error_code, f"metadata of {connection.address}")
+        if not answer.brokers:
+            raise BrokersUnavailable(f"{connection.address} knows of no broker yet")
+        change = self._metadata.update(answer, is_all=names is None)
+        if change:
+            for listener in tuple(self._listeners):
+                listener(change)
+        return bool(change)
+
+    def notify(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
