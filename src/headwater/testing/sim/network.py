@@ -234,7 +234,7 @@ class SimStream:
 
     def turn(self, seconds: float) -> bool:
         """What has arrived is read; nothing arrives while somebody holds the loop."""
-        if not self._inbox and not self._ended:
+        if not self._reading or not (self._inbox or self._ended):
             return False
         self._read()
         return True

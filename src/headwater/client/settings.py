@@ -1,0 +1,88 @@
+"""The keywords that the clients take, as types: what an editor shows and a type checker holds.
+
+For `**settings: Unpack[ProducerSettings]`. The meaning, the defaults and the checks are in
+`config.py`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class ClientSettings(TypedDict, total=False):
+    client_id: str
+    client_dns_lookup: str
+    security_protocol: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_strategy: Literal["none", "rebootstrap"]
+    metadata_recovery_rebootstrap_trigger_ms: int
+    start_timeout_ms: int
+
+
+class AdminSettings(ClientSettings, total=False):
+    default_api_timeout_ms: int
+    retries: int
+
+
+class ProducerSettings(ClientSettings, total=False):
+    acks: Literal[0, 1, -1, "0", "1", "-1", "all"]
+    enable_idempotence: bool
+    retries: int
+    max_in_flight_requests_per_connection: int
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    delivery_timeout_ms: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    metadata_max_idle_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    key_serializer: Callable[[Any], bytes | None] | None
+    value_serializer: Callable[[Any], bytes | None] | None
+    partitioner: Callable[..., int] | None
+    interceptors: Iterable[Any]
+
+
+class ConsumerSettings(ClientSettings, total=False):
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
+    partition_assignment_strategy: str | Sequence[str]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_offset_reset: str
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    check_crcs: bool
+    client_rack: str
+    allow_auto_create_topics: bool
+    exclude_internal_topics: bool
+    default_api_timeout_ms: int
+    key_deserializer: Callable[[bytes], Any] | None
+    value_deserializer: Callable[[bytes], Any] | None
+    interceptors: Iterable[Any]
