@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.group_size import group_size
 from benchmarks.groups import groups
 from benchmarks.report import plot, rows_of, save, table
 from benchmarks.requests import requests
@@ -31,6 +32,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     requests: ("sync", "requests"),
     throughput: ("produce", "consume", "cpu", "memory.load"),
     groups: ("groups",),
+    group_size: ("members",),
     restart: ("restart",),
     partitions: ("partitions",),
 }
