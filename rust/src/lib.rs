@@ -8,6 +8,7 @@ mod compression;
 mod consumed;
 mod decode;
 mod encode;
+mod extent;
 mod fault;
 mod hash;
 mod header;
@@ -35,6 +36,8 @@ mod _core {
     use super::decode::{decode, Record};
     #[pymodule_export]
     use super::encode::{compress, decompress, encode, recompress};
+    #[pymodule_export]
+    use super::extent::extent;
     #[pymodule_export]
     use super::hash::{crc32c, murmur2};
     #[pymodule_export]

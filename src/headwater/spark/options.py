@@ -1,0 +1,397 @@
+"""The options of the source: those of Spark's own Kafka connector under its names, and ours.
+
+Names do not care about case, as everywhere in Spark. What is wrong is said when the query is
+planned, before any broker is asked. Options that nobody knows are named in a warning and have no
+effect, as with Spark's connector.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+
+from headwater.client.config import ConsumerConfig
+from headwater.client.errors import ConfigError
+from headwater.model import TopicPartition
+from headwater.spark import option_values as read
+from headwater.spark.option_values import OptionError
+
+_log = logging.getLogger("headwater.spark")
+
+LATEST, EARLIEST = -1, -2  # in offsets that users write, as in Kafka's protocol
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# A batch that follows an outage of hours must not take all memory there is. Compressed bytes count.
+_BYTES_PER_TRIGGER = "1g"
+
+_KNOWN = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "includeHeaders",
+    # What follows is ours.
+    "startingTime",
+    "endingTime",
+    "maxBytesPerTrigger",
+    "isolation",
+    "group",
+    "columns",
+    "valueFormat",
+    "valueSchema",
+    "valueMode",
+    "retentionAlarm",
+    "read.from",
+    "tasks",
+    "latestOffset.waitMs",
+    "pushFilters",
+)
+# They would change what the source must decide itself; Spark's connector refuses them too.
+_REFUSED = {
+    "auto.offset.reset": "use startingOffsets",
+    "key.deserializer": "keys are bytes; cast the column",
+    "value.deserializer": "values are bytes; cast the column, or use valueFormat",
+    "enable.auto.commit": "use group, which commits what Spark has finished",
+    "interceptor.classes": "interceptors are Java classes",
+}
+
+
+class Place(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ByOffset:
+    """An offset for each partition; -1 is the latest, -2 the earliest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """The first offset at or after a time in ms, for all partitions or for each."""
+
+    everywhere_ms: int | None = None
+    each_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ago_ms: int | None = None  # instead: that long before the query starts
+    latest_if_none: bool = False
+    option: str = "startingTimestamp"
+
+
+Bound = Place | ByOffset | ByTime
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is read: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def wants(self, tp: TopicPartition) -> bool:
+        if self.assigned:
+            return tp in self.assigned
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, tp.topic) is not None
+        return tp.topic in self.topics
+
+    def __str__(self) -> str:
+        if self.assigned:
+            return f"assign={', '.join(map(str, self.assigned))}"
+        if self.pattern is not None:
+            return f"subscribePattern={self.pattern}"
+        return f"subscribe={','.join(self.topics)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    bootstrap: str
+    subscription: Subscription
+    starting: Bound
+    ending: Bound
+    settings: Mapping[str, str]  # the kafka.* ones, without the prefix
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    offset_retries: int
+    offset_retry_ms: int
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    tasks: int | None
+    read_committed: bool
+    group: str | None
+    columns: tuple[str, ...]
+    value_format: str
+    value_schema: str | None
+    value_fails: bool
+    retention_alarm: float
+    from_files: bool
+    wait_ms: int
+    push_filters: bool
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Reads the options of a query. OptionError says what is wrong with which one."""
+    given = _Given(options)
+    given.warn_of_unknown()
+    settings = given.settings()
+    if "bootstrap.servers" not in settings:
+        raise OptionError("kafka.bootstrap.servers is missing: give it as host:port[,host:port]")
+    bootstrap = settings.pop("bootstrap.servers")
+    isolation = settings.pop("isolation.level", "read_uncommitted")
+    result = SourceOptions(
+        bootstrap=bootstrap,
+        subscription=_subscription(given),
+        starting=_starting(given, streaming=streaming),
+        ending=_ending(given, streaming=streaming),
+        settings=settings,
+        fail_on_data_loss=given.boolean("failOnDataLoss", True),
+        poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 120_000, at_least=1),
+        offset_retries=given.integer("fetchOffset.numRetries", 3, at_least=0),
+        offset_retry_ms=given.integer("fetchOffset.retryIntervalMs", 10, at_least=0),
+        max_offsets_per_trigger=given.maybe_integer("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=given.maybe_integer("minOffsetsPerTrigger"),
+        max_bytes_per_trigger=_bytes_per_trigger(given),
+        max_trigger_delay_ms=read.span_ms(
+            "maxTriggerDelay", given.text("maxTriggerDelay") or "15m"
+        ),
+        min_partitions=given.maybe_integer("minPartitions"),
+        max_records_per_partition=given.maybe_integer("maxRecordsPerPartition"),
+        tasks=given.maybe_integer("tasks"),
+        read_committed=read.one_of(
+            "isolation",
+            given.text("isolation") or isolation,
+            "read_committed",
+            "read_uncommitted",
+        )
+        == "read_committed",
+        group=given.text("group"),
+        columns=_columns(given),
+        value_format=read.one_of(
+            "valueFormat", given.text("valueFormat") or "bytes", "bytes", "string", "json"
+        ),
+        value_schema=given.text("valueSchema"),
+        value_fails=read.one_of(
+            "valueMode", given.text("valueMode") or "PERMISSIVE", "PERMISSIVE", "FAILFAST"
+        )
+        == "FAILFAST",
+        retention_alarm=read.fraction("retentionAlarm", given.text("retentionAlarm") or "0.1"),
+        from_files=read.one_of("read.from", given.text("read.from") or "broker", "broker", "files")
+        == "files",
+        wait_ms=given.integer("latestOffset.waitMs", 100, at_least=0),
+        push_filters=given.boolean("pushFilters", False),
+    )
+    _check(result, streaming=streaming)
+    return result
+
+
+def client_config(options: SourceOptions) -> ConsumerConfig:
+    """The settings for the connections of the source. OptionError if one of kafka.* is wrong."""
+    settings = dict(options.settings)
+    # A group is nothing we join: it only says where progress is noted. Spark's connector takes it.
+    settings.pop("group.id", None)
+    settings.setdefault("client.id", "headwater-spark")
+    try:
+        return ConsumerConfig.build(options.bootstrap, config=settings)
+    except ConfigError as error:
+        raise OptionError(f"kafka.* settings: {error}") from None
+
+
+class _Given:
+    """The options as they came, by lower-case name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): str(value) for name, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        return self._options.get(name.lower())
+
+    def boolean(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        return default if text is None else read.boolean(name, text)
+
+    def integer(self, name: str, default: int, *, at_least: int) -> int:
+        text = self.text(name)
+        return default if text is None else read.integer(name, text, at_least=at_least)
+
+    def maybe_integer(self, name: str) -> int | None:
+        text = self.text(name)
+        return None if text is None else read.integer(name, text, at_least=1)
+
+    def named(self, *names: str) -> list[str]:
+        return [name for name in names if name.lower() in self._options]
+
+    def settings(self) -> dict[str, str]:
+        settings = {
+            name.removeprefix("kafka."): value
+            for name, value in self._options.items()
+            if name.startswith("kafka.")
+        }
+        for name, advice in _REFUSED.items():
+            if name in settings:
+                raise OptionError(f"kafka.{name} is not supported: {advice}")
+        return settings
+
+    def warn_of_unknown(self) -> None:
+        known = {name.lower(): name for name in _KNOWN}
+        for name in self._options:
+            if name in known or name.startswith("kafka.") or name == "path":
+                continue
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            _log.warning("option %s is not known and has no effect%s", name, hint)
+
+
+def _subscription(given: _Given) -> Subscription:
+    named = given.named("assign", "subscribe", "subscribePattern")
+    if len(named) != 1:
+        what = " and ".join(named) + " are given" if named else "none is given"
+        raise OptionError(
+            f"exactly one of subscribe, subscribePattern and assign is needed: {what}"
+        )
+    name, text = named[0], given.text(named[0]) or ""
+    if name == "assign":
+        return Subscription(assigned=read.partitions(name, text))
+    if name == "subscribe":
+        return Subscription(topics=read.names(name, text))
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"subscribePattern={text!r} is no regular expression: {error}") from None
+    if not text.strip():
+        raise OptionError("subscribePattern is empty")
+    return Subscription(pattern=text)
+
+
+def _starting(given: _Given, *, streaming: bool) -> Bound:
+    strategy = given.text("startingOffsetsByTimestampStrategy")
+    latest = None
+    if strategy is not None:
+        latest = (
+            read.one_of("startingOffsetsByTimestampStrategy", strategy, "error", "latest")
+            == "latest"
+        )
+    bound = _bound(given, "starting", latest_if_none=latest)
+    if bound is None:
+        return Place.LATEST if streaming else Place.EARLIEST
+    if not streaming:
+        if bound is Place.LATEST:
+            raise OptionError("startingOffsets=latest: a batch read that starts there is empty")
+        if isinstance(bound, ByOffset) and LATEST in bound.offsets.values():
+            raise OptionError("startingOffsets has -1 (latest): a batch read cannot start there")
+    return bound
+
+
+def _ending(given: _Given, *, streaming: bool) -> Bound:
+    names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "endingTime")
+    if streaming:
+        for name in given.named(*names):
+            raise OptionError(f"{name} is for batch reads; a stream has no end")
+        return Place.LATEST
+    bound = _bound(given, "ending", latest_if_none=True)
+    if bound is None:
+        return Place.LATEST
+    if bound is Place.EARLIEST:
+        raise OptionError("endingOffsets=earliest: a batch read that ends there is empty")
+    if isinstance(bound, ByOffset) and EARLIEST in bound.offsets.values():
+        raise OptionError("endingOffsets has -2 (earliest): a batch read cannot end there")
+    return bound
+
+
+def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | None:
+    """What the options of one side say, the strongest first; None if there are none."""
+    timestamp, each, time, offsets = (
+        f"{side}Timestamp",
+        f"{side}OffsetsByTimestamp",
+        f"{side}Time",
+        f"{side}Offsets",
+    )
+    if (text := given.text(timestamp)) is not None:
+        moment = read.integer(timestamp, text, at_least=0)
+        return ByTime(moment, latest_if_none=bool(latest_if_none), option=timestamp)
+    if (text := given.text(each)) is not None:
+        times = read.by_partition(each, text)
+        return ByTime(each_ms=times, latest_if_none=bool(latest_if_none), option=each)
+    if (text := given.text(time)) is not None:
+        # Nobody who says "since two hours ago" means an error when nothing has come since.
+        latest = latest_if_none is not False
+        if text.strip().startswith("-"):
+            ago = -read.time_ms(time, text, 0)
+            return ByTime(ago_ms=ago, latest_if_none=latest, option=time)
+        return ByTime(read.time_ms(time, text, 0), latest_if_none=latest, option=time)
+    if (text := given.text(offsets)) is not None:
+        word = text.strip().lower()
+        if word in ("earliest", "latest"):
+            return Place(word)
+        found = read.by_partition(offsets, text)
+        for tp, offset in found.items():
+            if offset < EARLIEST:
+                raise OptionError(f"{offsets} has {offset} for {tp}: expected 0 or more, -1 or -2")
+        return ByOffset(found)
+    return None
+
+
+def _bytes_per_trigger(given: _Given) -> int | None:
+    text = given.text("maxBytesPerTrigger")
+    if text is None:
+        # Whoever bounds a batch by offsets has thought about its size.
+        text = "none" if given.text("maxOffsetsPerTrigger") else _BYTES_PER_TRIGGER
+    return read.size("maxBytesPerTrigger", text)
+
+
+def _columns(given: _Given) -> tuple[str, ...]:
+    text = given.text("columns")
+    if text is None:
+        with_headers = given.boolean("includeHeaders", False)
+        return COLUMNS if with_headers else COLUMNS[:-1]
+    known = {name.lower(): name for name in COLUMNS}
+    chosen = []
+    for name in read.names("columns", text):
+        if name.lower() not in known:
+            raise OptionError(f"columns has {name!r}: expected some of {', '.join(COLUMNS)}")
+        chosen.append(known[name.lower()])
+    return tuple(chosen)
+
+
+def _check(options: SourceOptions, *, streaming: bool) -> None:
+    client_config(options)
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
+    if (options.value_format == "json") != (options.value_schema is not None):
+        raise OptionError(
+            "valueFormat=json and valueSchema go together: give the fields of the value, such as "
+            '"id bigint, amount double"'
+        )
+    if options.value_format != "bytes" and "value" not in options.columns:
+        raise OptionError(f"valueFormat={options.value_format}: columns has no value")
+    if streaming and options.from_files:
+        raise OptionError("read.from=files is for batch reads; a stream reads from the brokers")
+    if options.group is not None and not streaming:
+        _log.warning("option group has no effect in a batch read")
