@@ -27,7 +27,7 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
-from headwater.client.nodes import COORDINATION, Nodes
+from headwater.client.nodes import COORDINATION, DATA, Nodes
 from headwater.client.refresh import Refresh
 from headwater.errors import ErrorCode
 from headwater.io import Address, Host, process_id
@@ -167,14 +167,14 @@ class Cluster:
 
     # Connections
 
-    def ready(self, node_id: int) -> Connection | None:
+    def ready(self, node_id: int, use: int = DATA) -> Connection | None:
         """An open connection to a node, now; None if there is none, or it is throttled."""
-        return self._nodes.ready(node_id)
+        return self._nodes.ready(node_id, use)
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int, use: int = DATA) -> Connection:
         """Opens or reuses a connection to a node. Raises a RetriableError after one try, which
         begins when the reconnect backoff of the failure before is over."""
-        return await self._nodes.connection(node_id)
+        return await self._nodes.connection(node_id, use)
 
     async def any(self) -> Connection:
         """The least loaded connection; if none is open, whichever broker answers first."""

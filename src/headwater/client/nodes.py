@@ -20,6 +20,7 @@ from headwater.io import Address, Host
 
 DATA = 0
 COORDINATION = 1
+FETCHING = 2  # a fetch waits at the broker for records; what stands behind it would, too
 
 Key = tuple[int, int]  # node id (negative: a bootstrap address), use
 
