@@ -16,6 +16,7 @@ from headwater.client.consumer.membership.assignors.sticky import (
     CooperativeStickyAssignor,
     StickyAssignor,
 )
+from headwater.client.errors import ConfigError
 
 __all__ = [
     "Assignor",
@@ -42,7 +43,7 @@ _JAVA_PREFIX = "org.apache.kafka.clients.consumer."
 
 
 def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """The assignors in their order of preference; ValueError that says which name is unknown.
+    """The assignors in their order of preference; ConfigError that says which name is unknown.
 
     The class names of the Java client are known too, so that a configuration can move.
     """
@@ -52,14 +53,16 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
         if isinstance(strategy, str):
             known = _KNOWN.get(strategy) or by_class.get(strategy)
             if known is None:
-                raise ValueError(
+                raise ConfigError(
                     f"partition.assignment.strategy {strategy!r} is not known; use "
                     f"{', '.join(_KNOWN)}, or give an object that is an Assignor"
                 )
             strategy = known()
         if strategy.name in found:
-            raise ValueError(f"partition.assignment.strategy names {strategy.name!r} twice")
+            raise ConfigError(f"partition.assignment.strategy names {strategy.name!r} twice")
         found[strategy.name] = strategy
     if not found:
-        raise ValueError("partition.assignment.strategy is empty; give at least one, such as range")
+        raise ConfigError(
+            "partition.assignment.strategy is empty; give at least one, such as range"
+        )
     return tuple(found.values())

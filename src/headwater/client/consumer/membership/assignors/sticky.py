@@ -106,7 +106,7 @@ def _said(member: GroupMember) -> LastAssignment:
 def _divide(
     topics: Topics, members: Mapping[str, GroupMember], claims: Mapping[str, LastAssignment]
 ) -> dict[str, list[TopicPartition]]:
-    wanted = {each: member.topics & topics.keys() for each, member in members.items()}
+    wanted = {each: member.topics.intersection(topics) for each, member in members.items()}
     owners = _owners(claims, topics)
     current: dict[str, dict[bytes, set[int]]] = {each: {} for each in members}
     for (topic, number), owner in owners.items():
