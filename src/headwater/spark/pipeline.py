@@ -1,0 +1,217 @@
+"""What a pipeline is: topics in, a function over tables, a topic out.
+
+    from headwater.spark.pipeline import Stream, pipeline
+
+    @pipeline(to="totals", key="customer", mode="update")
+    def totals(orders=Stream("orders", schema="customer string, amount double")):
+        return orders.groupBy("customer").sum("amount")
+
+A Python file with such functions is a pipeline file; `headwater pipeline run` runs each of them as
+one Spark query. A SQL file says the same in statements (`pipeline_sql`). Here are only the words;
+`pipeline_query` makes Spark queries of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS = ("json", "text", "bytes")
+MODES = ("append", "update")
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class PipelineError(Exception):
+    """A pipeline cannot be run as it stands: what is wrong, with which value, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic that a pipeline reads.
+
+    With a `schema` ("id string, amount double") a record's value is a JSON object whose fields are
+    the columns; what does not parse goes to the dead letters. With format="text" or "bytes" there
+    is a column `value` instead. All have `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`
+    and `_headers` besides; what a function leaves of these is no part of its result.
+    """
+
+    topic: str
+    schema: str | None = None
+    format: str | None = None  # json if there is a schema, else bytes
+    options: Mapping[str, str] = field(default_factory=dict)  # of the source, by its names
+
+    def __post_init__(self) -> None:
+        if not TOPIC_NAME.fullmatch(self.topic):
+            raise PipelineError(
+                f"topic {self.topic!r}: a name has letters, digits, '.', '_' and '-'"
+            )
+        if self.value_format not in FORMATS:
+            raise PipelineError(
+                f"topic {self.topic}: format {self.format!r} is none of {', '.join(FORMATS)}"
+            )
+        if (self.value_format == "json") != (self.schema is not None):
+            raise PipelineError(
+                f"topic {self.topic}: format json and a schema go together; give the fields of "
+                'the value, such as schema="id string, amount double"'
+            )
+
+    @property
+    def value_format(self) -> str:
+        return self.format or ("json" if self.schema is not None else "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Input):
+    """A topic read as it grows. `watermark` is a column of times and how late an event may come,
+    such as "at 10 seconds": what is later than that is left out of windows."""
+
+    watermark: str | None = None
+
+    def __post_init__(self) -> None:
+        Input.__post_init__(self)
+        if self.watermark is not None:
+            self.watermark_parts()
+
+    def watermark_parts(self) -> tuple[str, str]:
+        column, _, delay = (self.watermark or "").strip().partition(" ")
+        if not column or not re.fullmatch(r"\d+\s+\w+", delay.strip()):
+            raise PipelineError(
+                f"topic {self.topic}: watermark {self.watermark!r}: expected a column and how late "
+                'an event may come, such as "at 10 seconds"'
+            )
+        return column, delay.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Input):
+    """The newest value of each key, as it is when the pipeline starts; keys whose newest value is
+    null are gone."""
+
+
+Function = Callable[..., "DataFrame | Any"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One query: what it reads, what it does, where it writes.
+
+    `function` gets a DataFrame for each input, by name, and returns one. If `each` is a schema, it
+    gets a dict for each record instead and returns a dict with these fields, or several, or None.
+    """
+
+    name: str
+    inputs: Mapping[str, Input]
+    function: Function
+    to: str
+    key: str | None = None
+    mode: str = "append"
+    each: str | None = None
+    every: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)  # of the sink, by its names
+
+    def __post_init__(self) -> None:
+        if not TOPIC_NAME.fullmatch(self.to):
+            raise PipelineError(f"{self.name}: writes to {self.to!r}, which is no name for a topic")
+        if self.mode not in MODES:
+            raise PipelineError(
+                f"{self.name}: mode {self.mode!r} is neither append (each row once, when it is "
+                "final) nor update (a row whenever it changes)"
+            )
+        if not self.inputs:
+            raise PipelineError(
+                f"{self.name} reads nothing: give it a parameter such as "
+                'orders=Stream("orders", schema="id string")'
+            )
+        if self.each is not None and len(self.inputs) != 1:
+            raise PipelineError(f"{self.name}: a function for each record reads one topic")
+        if self.is_batch and self.mode != "append":
+            raise PipelineError(f"{self.name} reads tables only, so each row is written once")
+
+    @property
+    def is_batch(self) -> bool:
+        """It reads no stream: it runs once and ends."""
+        return not any(isinstance(each, Stream) for each in self.inputs.values())
+
+    def with_name(self, name: str) -> Pipeline:
+        return replace(self, name=name)
+
+
+@overload
+def pipeline(function: Function, /) -> Pipeline: ...
+@overload
+def pipeline(
+    *,
+    to: str | None = None,
+    key: str | None = None,
+    mode: str = "append",
+    each: str | None = None,
+    every: str | None = None,
+    name: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Callable[[Function], Pipeline]: ...
+def pipeline(
+    function: Function | None = None,
+    /,
+    *,
+    to: str | None = None,
+    key: str | None = None,
+    mode: str = "append",
+    each: str | None = None,
+    every: str | None = None,
+    name: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Pipeline | Callable[[Function], Pipeline]:
+    """Declares a function as a pipeline. Its parameters say what it reads: each has a `Stream` or a
+    `Table` as its default; one without reads the topic of its own name, as bytes.
+
+    to: the topic that is written (default: the function's name, with '-' for '_')
+    key: the column that becomes the key of each record (default: the key of the input, if it is
+        still there)
+    mode: "append" writes a row once, when it is final; "update" whenever it changes
+    each: the function is for one record (a dict), and this is the schema of what it returns
+    every: how often a batch is started, such as "5 seconds" (default: when there is something new)
+    """
+
+    def declare(declared: Function) -> Pipeline:
+        own = name or declared.__name__
+        return Pipeline(
+            name=own,
+            inputs=_inputs(declared),
+            function=declared,
+            to=to or own.replace("_", "-"),
+            key=key,
+            mode=mode,
+            each=each,
+            every=every,
+            options=dict(options or {}),
+        )
+
+    return declare if function is None else declare(function)
+
+
+def _inputs(function: Function) -> dict[str, Input]:
+    inputs: dict[str, Input] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        match parameter.default:
+            case Input() as given:
+                inputs[parameter.name] = given
+            case inspect.Parameter.empty:
+                inputs[parameter.name] = Stream(parameter.name.replace("_", "-"))
+            case other:
+                raise PipelineError(
+                    f"{function.__name__}: parameter {parameter.name} has {other!r} where a "
+                    "Stream or a Table was expected"
+                )
+    return inputs
+
+
+def declared_in(namespace: Mapping[str, Any]) -> list[Pipeline]:
+    """The pipelines that a module has declared, in their order."""
+    found = [value for value in namespace.values() if isinstance(value, Pipeline)]
+    return list({id(each): each for each in found}.values())
