@@ -11,7 +11,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
@@ -38,6 +37,11 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
@@ -73,15 +77,11 @@ class LoopThread:
         except FutureTimeout:
             if future.done():
                 raise  # its own, not ours
-            self._cancel(future)
+            future.cancel()
             raise RequestTimedOut(f"not done within {timeout_ms:g} ms") from None
         except BaseException:  # KeyboardInterrupt comes out of the wait in the main thread
-            if not future.done():
-                self._cancel(future)
+            future.cancel()
             raise
-
-    def _cancel(self, future: Future[Any]) -> None:
-        future.cancel()
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
         """Has a plain function called in the loop's thread; does not wait for it."""

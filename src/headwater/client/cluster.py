@@ -7,7 +7,7 @@ coordinators, the controller, hints about leaders, and the one loop that retries
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
@@ -86,7 +86,8 @@ class Cluster:
         self.host = host
         self.metadata = ClusterMetadata()
         self._nodes = Nodes(config, host, self.metadata)
-        self._refresh = Refresh(config, host, self.metadata, self.any)
+        self._refresh = Refresh(config, host, self.metadata, self.any, self._rebootstrap)
+        self._refresh.on_change(self._on_change)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._coordinators: dict[Coordinator, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -240,6 +241,16 @@ class Cluster:
                 reasons[f"{address}: no answer"] = None
         return BrokersUnavailable("no broker can be reached: " + "; ".join(reasons))
 
+    def _rebootstrap(self) -> None:
+        """Forgets the brokers; the bootstrap addresses are where the next question goes."""
+        self.metadata.brokers.clear()
+        self._coordinators.clear()
+        self._nodes.drop_all()
+
+    def _on_change(self, change: Change) -> None:
+        if change.brokers:
+            self._nodes.on_brokers()
+
     # Metadata
 
     async def topics(
@@ -280,10 +291,12 @@ class Cluster:
         endpoint: Broker | None = None,
     ) -> bool:
         """A broker refused and said who leads (KIP-951); whether that was news."""
+        if endpoint is None and leader_id not in self.metadata.brokers:
+            return False
         if not self.metadata.learn_leader(tp, leader_id, leader_epoch):
             return False
-        if endpoint is not None:
-            self.metadata.learn_broker(endpoint)
+        if endpoint is not None and self.metadata.learn_broker(endpoint):
+            self._nodes.on_brokers()
         self._refresh.notify(Change(topics=(tp.topic,)))
         return True
 
@@ -323,9 +336,7 @@ class Cluster:
                 request = FindCoordinatorRequest(key_type=which.kind, coordinator_keys=[which.key])
             else:
                 request = FindCoordinatorRequest(key=which.key, key_type=which.kind)
-            answer = await connection.ask(
-                request, timeout_ms=self._timeout_ms(deadline, self.config.request_timeout_ms)
-            )
+            answer = await connection.ask(request)
             found = answer.coordinators[0] if answer.coordinators else answer
             if not found.error_code:
                 node_id: int = found.node_id
@@ -363,18 +374,20 @@ class Cluster:
         """
         self.check()
         failures = 0
+        last: RetriableError | None = None
         while True:
             answer = None
             code = 0
             problem: RetriableError | None = None
             try:
-                connection = await self._within(deadline, self._find(to, deadline))
-                each_ms = timeout_ms or self.config.request_timeout_ms
-                answer = await connection.ask(
-                    request, at_most=at_most, timeout_ms=self._timeout_ms(deadline, each_ms)
-                )
+                # The caller's deadline ends the waiting, not the connection: it has others on it.
+                async with asyncio.timeout(max(0.0, deadline - self.now())):
+                    connection = await self._find(to, deadline)
+                    answer = await connection.ask(request, at_most=at_most, timeout_ms=timeout_ms)
+            except TimeoutError:
+                raise self._too_late(request, to, last) from None
             except RetriableError as error:
-                problem = error
+                problem = last = error
             else:
                 code = code_of(answer) if code_of is not None else 0
                 if code not in retry:
@@ -412,12 +425,16 @@ class Cluster:
         else:
             self.need_update()
 
-    async def _within(self, deadline: float, awaited: Awaitable[Connection]) -> Connection:
-        try:
-            async with asyncio.timeout(max(0.0, deadline - self.now())):
-                return await awaited
-        except TimeoutError:
-            raise RequestTimedOut("no broker could be asked within the time given") from None
-
-    def _timeout_ms(self, deadline: float, most_ms: int) -> int:
-        return max(1, min(most_ms, round((deadline - self.now()) * 1000)))
+    def _too_late(
+        self, request: Message, to: Target, last: RetriableError | None
+    ) -> RequestTimedOut:
+        match to:
+            case Where():
+                whom = to.value
+            case Coordinator(key, kind):
+                whom = f"the coordinator of {kind.name.lower()} {key}"
+            case int():
+                whom = f"node {to}"
+        what = type(request).__name__.removesuffix("Request")
+        before = f"; before that: {last}" if last is not None else ""
+        return RequestTimedOut(f"{what}: no answer from {whom} within the time given{before}")

@@ -53,7 +53,14 @@ class Connection:
     """A stream's receiver. Made by `connect`; usable once that has returned."""
 
     def __init__(
-        self, stream: Stream, *, node_id: int, address: Address, clock: Clock, client_id: str
+        self,
+        stream: Stream,
+        *,
+        node_id: int,
+        address: Address,
+        clock: Clock,
+        client_id: str,
+        request_timeout_ms: int,
     ) -> None:
         self.node_id = node_id
         self.address = address
@@ -67,6 +74,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._now = clock.monotonic
         self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +142,8 @@ class Connection:
             deadline = self._now() + timeout_ms / 1000
             self._pending.append(_Pending(api, version, correlation_id, deadline, done))
             self._watch(deadline)
+        else:
+            self.active_at = self._now()  # no answer will say that somebody lives
         self._stream.send(parts)
 
     async def ask(
@@ -148,7 +158,7 @@ class Connection:
                 f"{self._who()} does not serve {APIS[key].name} in a version that is known here"
                 + (f" and at most {at_most}" if at_most is not None else "")
             )
-        return await self.exchange(request, version, 30_000 if timeout_ms is None else timeout_ms)
+        return await self.exchange(request, version, timeout_ms or self._request_timeout_ms)
 
     async def exchange(self, request: Message, version: int, timeout_ms: int) -> Any:
         """The answer to a request in this very version."""

@@ -14,7 +14,13 @@ from headwater.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 
 
 async def connect(
-    host: Host, address: Address, *, node_id: int, client_id: str, timeout_ms: int
+    host: Host,
+    address: Address,
+    *,
+    node_id: int,
+    client_id: str,
+    timeout_ms: int,
+    request_timeout_ms: int,
 ) -> Connection:
     """A connection that can be used, within the time; else NotKafka, or a RetriableError."""
     made: list[Connection] = []
@@ -22,12 +28,17 @@ async def connect(
     def receiver(stream: Stream) -> Connection:
         made.append(
             Connection(
-                stream, node_id=node_id, address=address, clock=host.clock, client_id=client_id
+                stream,
+                node_id=node_id,
+                address=address,
+                clock=host.clock,
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
             )
         )
         return made[0]
 
-    who = str(address) if node_id < 0 else f"node {node_id} at {address}"
+    who = str(address) if node_id < 0 else f"node {node_id} at {address}, its advertised address"
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await host.network.connect(address.host, address.port, receiver)
@@ -66,5 +77,5 @@ def _known_there(answer: ApiVersionsResponse) -> int:
     """The newest version of ApiVersions itself that a broker says it knows."""
     for each in answer.api_keys:
         if each.api_key == ApiKey.API_VERSIONS:
-            return max(0, min(each.max_version, APIS[ApiKey.API_VERSIONS].versions[1]))  # type: ignore[index]
+            return max(0, min(each.max_version, ApiVersionsRequest.VERSIONS[1]))
     return 0

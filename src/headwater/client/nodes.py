@@ -7,7 +7,6 @@ serves a connection in order, and a JoinGroup that waits would hold the fetches 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.client.backoff import Backoff
@@ -37,7 +36,6 @@ class _Failures:
 class Nodes:
     def __init__(self, config: ClientConfig, host: Host, metadata: ClusterMetadata) -> None:
         self.is_closed = False
-        self.on_opened: Callable[[Connection], None] | None = None
         self._config = config
         self._host = host
         self._metadata = metadata
@@ -111,13 +109,17 @@ class Nodes:
             if task is None:
                 task = asyncio.get_running_loop().create_task(self._connect(key, address))
                 self._connecting[key] = task
+                task.add_done_callback(_seen)
             # One attempt serves all who wait; that one of them gives up does not end it.
             await asyncio.wait((task,))
             if task.cancelled():
                 raise ClientClosed("the client was closed")
             error = task.exception()
+            if isinstance(error, ClientError):
+                # Each waiter raises its own: a shared one would gather all their tracebacks.
+                raise type(error)(str(error), code=error.code)
             if error is not None:
-                raise error.with_traceback(None)
+                raise error
 
     async def _connect(self, key: Key, address: Address) -> Connection:
         node_id, _ = key
@@ -132,6 +134,7 @@ class Nodes:
                 node_id=node_id,
                 client_id=self._config.client_id,
                 timeout_ms=round(self._setup.seconds(failures.count + 1, self._host.random) * 1000),
+                request_timeout_ms=self._config.request_timeout_ms,
             )
         except ClientError as error:
             failures.count += 1
@@ -144,13 +147,13 @@ class Nodes:
             del self._connecting[key]
         self._failures.pop(node_id, None)
         before = self._open.get(key)
-        if before is not None and before.is_open:
-            before.close()  # the node has moved to another address
+        if before is not None:
+            self._drop(key, before)  # the node has moved to another address
         self._open[key] = connection
         connection.on_closed = self._on_closed
         self._watch_idle()
-        if self.on_opened is not None:
-            self.on_opened(connection)
+        if node_id >= 0:
+            self._leave_bootstrap()
         return connection
 
     def _on_closed(self, connection: Connection) -> None:
@@ -175,18 +178,45 @@ class Nodes:
     def _close_idle(self) -> None:
         self._sweep = None
         since = self._host.clock.monotonic() - self._config.connections_max_idle_ms / 1000
-        for connection in list(self._open.values()):
+        for key, connection in list(self._open.items()):
             if not connection.in_flight and connection.active_at < since:
-                connection.close()
+                self._drop(key, connection)
         self._watch_idle()
 
     # Ending
 
-    def forget_bootstrap(self) -> None:
-        """Closes the connections to bootstrap addresses: the brokers are known by their ids."""
-        for (node_id, _), connection in list(self._open.items()):
-            if node_id < 0 and not connection.in_flight:
-                connection.close()
+    def _drop(self, key: Key, connection: Connection) -> None:
+        """Ends a connection of which we want no more. The node has not failed."""
+        self._open.pop(key, None)
+        connection.on_closed = None
+        connection.close()
+
+    def _leave_bootstrap(self) -> None:
+        """Closes what is open to bootstrap addresses: brokers are known by their ids now."""
+        for key, connection in list(self._open.items()):
+            if key[0] < 0 and not connection.in_flight:
+                self._drop(key, connection)
+
+    def on_brokers(self) -> None:
+        """The brokers have changed: connections follow, unless answers are owed on them."""
+        for key, connection in list(self._open.items()):
+            node_id, use = key
+            if node_id >= 0:
+                if connection.address != self.address(node_id) and not connection.in_flight:
+                    self._drop(key, connection)
+                continue
+            # The bootstrap address is a broker's own: no need to connect to it again.
+            for broker in self._metadata.brokers.values():
+                if broker.address == connection.address and (broker.node_id, use) not in self._open:
+                    del self._open[key]
+                    connection.node_id = broker.node_id
+                    self._open[broker.node_id, use] = connection
+                    break
+
+    def drop_all(self) -> None:
+        for key, connection in list(self._open.items()):
+            self._drop(key, connection)
+        self._failures.clear()
 
     async def close(self) -> None:
         self.is_closed = True
@@ -195,7 +225,13 @@ class Nodes:
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        for connection in list(self._open.values()):
-            connection.close()
+        for key, connection in list(self._open.items()):
+            self._drop(key, connection)
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _seen(task: asyncio.Task[Connection]) -> None:
+    """Whoever waited may have given up; the failure is noted, and nobody need hear of it."""
+    if not task.cancelled():
+        task.exception()

@@ -17,7 +17,6 @@ from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
     ClientError,
-    FatalError,
     RequestTimedOut,
     RetriableError,
     error_class,
@@ -44,6 +43,7 @@ class Refresh:
         host: Host,
         metadata: ClusterMetadata,
         any_connection: Callable[[], Awaitable[Connection]],
+        rebootstrap: Callable[[], None],
     ) -> None:
         self.updated_at: float | None = None  # when the last good answer came
         self.failure: ClientError | None = None  # why the last question had none
@@ -51,11 +51,14 @@ class Refresh:
         self._host = host
         self._metadata = metadata
         self._any = any_connection
+        self._rebootstrap = rebootstrap
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._followed: dict[str, bool] = {}  # with whether the broker may create them
         self._all = False
         self._new: dict[str, bool] = {}  # asked for, and not answered yet
         self._wanted = False
+        self._urgent = False  # somebody waits for a topic that was never asked for
+        self._failing_since: float | None = None
         self._barren = 0  # questions in a row that brought nothing new
         self._tried_at = float("-inf")
         self._wake = asyncio.Event()
@@ -83,6 +86,9 @@ class Refresh:
         if topic is not None and topic not in self._followed:
             self._new.setdefault(topic, False)
         self._wanted = True
+        now = self._host.clock.monotonic()
+        if now - self._tried_at > self._config.retry_backoff_max_ms / 1000:
+            self._barren = 0
         self._wake.set()
 
     # Waiting
@@ -109,6 +115,7 @@ class Refresh:
         wanted = list(dict.fromkeys(names))
         known = self._metadata.topics
         missing = [name for name in wanted if name not in known]
+        self._urgent |= bool(missing)
         while missing:
             for name in missing:
                 self._new[name] = create
@@ -134,6 +141,11 @@ class Refresh:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="headwater-metadata")
+        self._task.add_done_callback(self._on_task_end)
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("metadata is not kept fresh any more", exc_info=task.exception())
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -150,14 +162,26 @@ class Refresh:
             self._tried_at = self._host.clock.monotonic()
             try:
                 await self.refresh()
-            except FatalError as error:
-                self.failure = error
-                self._barren += 1
-                _log.warning("metadata: %s", error)
             except ClientError as error:
-                self.failure = error
-                self._barren += 1
+                self._failed(error)
             self._tell()
+
+    def _failed(self, error: ClientError) -> None:
+        if self.failure is None:
+            _log.warning("metadata: %s", error)
+        self.failure = error
+        self._barren += 1
+        if self._config.metadata_recovery_strategy != "rebootstrap":
+            return
+        now = self._host.clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        trigger_seconds = self._config.metadata_recovery_rebootstrap_trigger_ms / 1000
+        required = error.code == ErrorCode.REBOOTSTRAP_REQUIRED
+        if required or now - self._failing_since >= trigger_seconds:
+            # Brokers that answer and cannot help are worse than none (KIP-1102).
+            self._failing_since = None
+            self._rebootstrap()
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -179,6 +203,8 @@ class Refresh:
 
     def _due_at(self) -> float:
         soon = self._tried_at
+        if self._urgent:
+            return soon
         if self._barren:
             soon += self._backoff.seconds(self._barren, self._host.random)
         if self._wanted or self._new or self.failure is not None:
@@ -189,14 +215,14 @@ class Refresh:
     async def refresh(self) -> None:
         """Asks once, for all that is followed and all that is new."""
         connection = await self._any()
-        new, self._new, self._wanted = self._new, {}, False
+        new, self._new, self._wanted, self._urgent = self._new, {}, False, False
         try:
             changed = await self._ask(connection, new)
         except ClientError:
             self._new = new | self._new
             self._wanted = True
             raise
-        self.failure = None
+        self.failure = self._failing_since = None
         self.updated_at = self._host.clock.monotonic()
         still = any(name not in self._metadata.topics for name in new)
         leaderless = self._metadata.leaderless
