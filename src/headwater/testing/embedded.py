@@ -60,6 +60,10 @@ class EmbeddedBroker:
         return self._bootstrap
 
     @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    @property
     def addresses(self) -> dict[str, str]:
         """HOST:PORT of each listener, by its name."""
         return dict(self._addresses)

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from headwater import _core
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.produce import PartitionProduceResponse
 from headwater.testing.sim.client import SimClient, Unknown
-from headwater.testing.sim.cluster import Cluster, Topic
+from headwater.testing.sim.cluster import DELETION, Cluster, Topic
 from headwater.testing.sim.judge import Outcome, PartitionModel, Sent
 
 _ATTEMPTS_MAX = 60
@@ -50,6 +51,12 @@ class Values:
         random = self._random
         size = random.choice((3, 40, 40, 400, 3000))
         return tuple(self._next(size) for _ in range(random.choice((1, 1, 1, 3, 8))))
+
+    def draw_keys(self, count: int) -> tuple[bytes, ...]:
+        return tuple(b"k%d" % self._random.randrange(12) for _ in range(count))
+
+    def draw_marks(self, values: tuple[bytes, ...]) -> frozenset[bytes]:
+        return frozenset(value for value in values if self._random.random() < 0.15)
 
     def _next(self, size: int) -> bytes:
         self._count += 1
@@ -108,7 +115,7 @@ class Producer:
         now = self.cluster.machine.clock.wall_ms()
         return bytes(
             _core.encode(
-                [(None, value, (), now) for value in sent.values],
+                list(_rows(sent, now)),
                 codec=self.random.choice(_CODECS),
                 producer_id=self._id if self.idempotent else -1,
                 producer_epoch=self._epoch if self.idempotent else -1,
@@ -117,7 +124,12 @@ class Producer:
         )
 
     def _draw(self, topic: Topic, model: PartitionModel) -> Sent:
-        return self.cluster.judge.sending(model, self.values.draw(), durable=topic.durable)
+        values = self.values.draw()
+        keys = self.values.draw_keys(len(values)) if model.compacts else ()
+        marks = self.values.draw_marks(values) if model.compacts else frozenset[bytes]()
+        return self.cluster.judge.sending(
+            model, values, durable=topic.durable, keys=keys, marks=marks
+        )
 
     async def _send_once(self, topic: Topic, model: PartitionModel) -> None:
         """No sequence: one attempt, and whatever came of it."""
@@ -293,16 +305,17 @@ class Consumer:
         if answer.error_code:
             world.note(f"{self.name} of {model.tp}: {ErrorCode(answer.error_code).name}")
             return
-        found = self.cluster.records_of(model.tp, answer.records, offset)
-        if not found and offset < acknowledged:
+        found, after = self.cluster.records_of(model.tp, answer.records, offset)
+        if offset < acknowledged and (after == offset or not (found or model.compacts)):
             raise judge.fail(f"{model.tp}: nothing at {offset}, acknowledged to {acknowledged}")
-        self._positions[model] = judge.read(
+        position = judge.read(
             model,
             found,
             from_offset=offset,
             high_watermark=answer.high_watermark,
             acknowledged_end=acknowledged,
         )
+        self._positions[model] = max(position, after)
         if found:
             world.note(f"{self.name} of {model.tp}: {offset}..{self._positions[model]}")
 
@@ -405,6 +418,14 @@ class Administrator:
             cluster.world.happened("records deleted")
 
 
+def _rows(sent: Sent, now_ms: int) -> Iterator[tuple[bytes | None, bytes | None, Any, int]]:
+    for key, value in zip(sent.keys or (None,) * len(sent.values), sent.values, strict=True):
+        if value in sent.marks:
+            yield key, None, ((DELETION, value),), now_ms
+        else:
+            yield key, value, (), now_ms
+
+
 def choose(cluster: Cluster, random: Random) -> tuple[Topic, PartitionModel] | None:
     """A partition of a topic that is there."""
     there = [
@@ -422,6 +443,15 @@ def draw_configs(random: Random) -> Iterator[tuple[str, str]]:
         yield "flush.messages", "1"
     yield "segment.index.bytes", random.choice(("60", "240", "100000"))
     yield "index.interval.bytes", random.choice(("10", "300", "4096"))
+    compacts = random.random() < 0.4
+    if compacts:
+        yield "cleanup.policy", random.choice(("compact", "compact", "compact,delete"))
+        yield "min.cleanable.dirty.ratio", random.choice(("0.01", "0.5"))
+        yield "delete.retention.ms", random.choice(("0", "2000"))
+        if random.random() < 0.2:
+            yield "min.compaction.lag.ms", "1000"
+        if random.random() < 0.2:
+            yield "max.compaction.lag.ms", "2000"
     if random.random() < 0.25:
         yield "retention.bytes", random.choice(("2000", "20000"))
     elif random.random() < 0.2:

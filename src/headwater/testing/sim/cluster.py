@@ -24,6 +24,7 @@ from headwater.testing.sim.world import World
 T = TypeVar("T")
 
 PORT = 9092
+DELETION = "deletion"  # the header of a record without a value, which says which one it is
 _DATA = "/data"
 _START_SECONDS_MAX = 60.0
 _READ_BYTES = 64 * 1024
@@ -50,6 +51,10 @@ class Topic:
     @property
     def trims(self) -> bool:
         return "retention.bytes" in self.configs or "retention.ms" in self.configs
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.configs.get("cleanup.policy", "")
 
 
 class _Lines(Log):
@@ -247,7 +252,7 @@ class Cluster:
         if not topic.models:
             for number in range(topic.partitions):
                 tp = TopicPartition(topic.name, number)
-                model = PartitionModel(tp, topic.id, topic.trims)
+                model = PartitionModel(tp, topic.id, topic.trims, topic.compacts)
                 topic.models.append(model)
                 self.judge.partitions[tp] = model
 
@@ -272,23 +277,25 @@ class Cluster:
                     f"{tp}: fetch at {offset} of {start}..{end} answered "
                     f"{ErrorCode(answer.error_code).name}"
                 )
-            found = self.records_of(tp, answer.records, offset)
-            if not found:
+            found, after = self.records_of(tp, answer.records, offset)
+            if after == offset or not (found or model.compacts):
                 raise self.judge.fail(f"{tp}: nothing at {offset} of {start}..{end}")
             for at, value in found:
-                if at != offset:
+                if at != offset and not (model.compacts and at > offset):
                     raise self.judge.fail(f"{tp}: offset {at} where {offset} was due")
-                assert value is not None
                 records[at] = value
-                offset += 1
+                offset = at + 1
+            offset = max(offset, after)
         self.judge.recovered(model, start, end, records)
         self.world.note(f"{tp} is {start}..{end}")
 
     def records_of(
         self, tp: TopicPartition, data: object, offset: int
-    ) -> list[tuple[int, bytes | None]]:
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """Offset and value of each record, and where to read on: behind the last batch, of which
+        compaction may have left nothing. A deletion has no value; its header stands for it."""
         if not data:
-            return []
+            return [], offset
         assert isinstance(data, bytes | memoryview | bytearray)
         try:
             found = _core.decode(data, from_offset=offset)
@@ -296,7 +303,9 @@ class Cluster:
             raise self.judge.fail(f"{tp}: a corrupt batch was served at {offset}: {corrupt}") from (
                 corrupt
             )
-        return [(record.offset, record.value) for record in found]
+        batches = _core.scan(data)[0]
+        after = batches[-1].last_offset + 1 if batches else offset
+        return [(record.offset, _value(record)) for record in found], after
 
     async def _offset(self, tp: TopicPartition, which: int) -> int:
         code, offset = await self._insist(lambda: self._judge_client.list_offset(tp, which))
@@ -312,3 +321,9 @@ class Cluster:
             except Unknown:
                 await asyncio.sleep(0.05)
         raise self.judge.fail("the node does not answer")
+
+
+def _value(record: _core.Record) -> bytes:
+    value = record.value if record.value is not None else dict(record.headers)[DELETION]
+    assert value is not None
+    return value

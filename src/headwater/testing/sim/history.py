@@ -298,6 +298,10 @@ def _draw_settings(fate: Random) -> dict[str, str]:
         "log.flush.start.offset.checkpoint.interval.ms": fate.choice(("700", "60000")),
         "replica.high.watermark.checkpoint.interval.ms": fate.choice(("900", "5000")),
         "log.initial.task.delay.ms": "500",
+        "log.cleaner.backoff.ms": fate.choice(("200", "1000", "15000")),
+        "log.cleaner.threads": fate.choice(("1", "2")),
+        "log.cleaner.io.buffer.size": fate.choice(("140000", "524288")),
+        "log.cleaner.io.max.bytes.per.second": fate.choice(("20000", "1.7976931348623157E308")),
         "metadata.log.max.record.bytes.between.snapshots": fate.choice(("1000", "20971520")),
         "metadata.log.segment.bytes": "8388608",
     }

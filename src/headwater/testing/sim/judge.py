@@ -9,7 +9,9 @@ tells which send it came from. The rules, in the words of Jepsen's Kafka workloa
 - what was acknowledged is there (lost write); after a power cut, what was acknowledged after an
   fsync is there, and of the rest a prefix;
 - what was acknowledged before a fetch was sent is below the high watermark it answers;
-- offsets have no holes, batches have a good checksum.
+- offsets have no holes, batches have a good checksum;
+- of a compacted log a record is missing only if its key has a later one, or was deleted by it or a
+  later one, and none that has gone comes back.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Sent:
 
     values: tuple[bytes, ...]
     durable: bool  # whether its acknowledgement means that it was synced
+    keys: tuple[bytes | None, ...] = ()  # those of a compacted topic
+    marks: frozenset[bytes] = frozenset()  # which of the values stand for deletions
     outcome: Outcome = Outcome.PENDING
     base: int = -1
 
@@ -47,6 +51,7 @@ class PartitionModel:
     tp: TopicPartition
     topic_id: bytes
     trims: bool  # whether retention may move its start
+    compacts: bool = False
     known: dict[int, bytes] = field(default_factory=dict)
     durable: set[int] = field(default_factory=set)
     place: dict[bytes, int] = field(default_factory=dict)  # the inverse of `known`
@@ -56,6 +61,8 @@ class PartitionModel:
     start: int = 0  # the highest start that was seen
     start_max: int = 0  # how far somebody asked for deletion
     loss_allowed: bool = False  # the power was cut since the log was last looked at
+    gone: set[bytes] = field(default_factory=set)  # by compaction
+    deletions: dict[bytes, int] = field(default_factory=dict)  # the last one of each key
 
 
 class Judge:
@@ -74,9 +81,15 @@ class Judge:
     # Writes
 
     def sending(
-        self, partition: PartitionModel, values: tuple[bytes, ...], *, durable: bool
+        self,
+        partition: PartitionModel,
+        values: tuple[bytes, ...],
+        *,
+        durable: bool,
+        keys: tuple[bytes | None, ...] = (),
+        marks: frozenset[bytes] = frozenset(),
     ) -> Sent:
-        sent = Sent(values, durable)
+        sent = Sent(values, durable, keys, marks)
         for value in values:
             partition.sends[value] = sent
         return sent
@@ -105,6 +118,10 @@ class Judge:
             )
         partition.known[offset] = value
         partition.place[value] = offset
+        sent = partition.sends[value]
+        if value in sent.marks:
+            key = _key(sent, value)
+            partition.deletions[key] = max(offset, partition.deletions.get(key, -1))
 
     # Reads
 
@@ -126,7 +143,8 @@ class Judge:
         )
         offset = from_offset
         for at, value in records:
-            self._expect(at == offset, f"{tp}: offset {at} where {offset} was due")
+            in_order = at >= offset if partition.compacts else at == offset
+            self._expect(in_order, f"{tp}: offset {at} where {offset} was due")
             self._expect(at < high_watermark, f"{tp}: {at} read past {high_watermark}")
             assert value is not None
             self._check_sent(partition, at, value)
@@ -142,6 +160,8 @@ class Judge:
             raise self.fail(f"{partition.tp}: {_short(value)} at {offset} was refused")
         if value in partition.lost:
             raise self.fail(f"{partition.tp}: {_short(value)} at {offset} was lost and is back")
+        if value in partition.gone:
+            raise self.fail(f"{partition.tp}: {_short(value)} at {offset} had gone and is back")
 
     def log_start(self, partition: PartitionModel, start: int) -> None:
         """The start of the log moves only if somebody asked for it."""
@@ -167,12 +187,16 @@ class Judge:
         self.log_start(partition, start)
         for offset, value in records.items():
             self._check_sent(partition, offset, value)
+        if partition.compacts:
+            self._compacted(partition, start, end, records)
         for offset in sorted(partition.known):
             value = partition.known[offset]
             if offset < start:
                 continue
             if offset < end:
                 found = records.get(offset)
+                if found is None and value in partition.gone:
+                    continue
                 if found != value:
                     raise self.fail(
                         f"{tp}: offset {offset} was {_short(value)}, after the start it is "
@@ -187,6 +211,40 @@ class Judge:
         partition.acknowledged_end = min(partition.acknowledged_end, end)
         partition.loss_allowed = False
 
+    def _compacted(
+        self, partition: PartitionModel, start: int, end: int, records: dict[int, bytes]
+    ) -> None:
+        """What is missing in the middle of a compacted log has gone for a reason."""
+        partition.deletions = {
+            key: offset for key, offset in partition.deletions.items() if offset < end
+        }
+        newest: dict[bytes, int] = {}
+        for offset, value in records.items():
+            newest[_key(partition.sends[value], value)] = offset
+        last = {
+            key: max(partition.deletions.get(key, -1), newest.get(key, -1))
+            for key in (*partition.deletions, *newest)
+        }
+        for key, offset in partition.deletions.items():
+            older = newest.get(key, offset)
+            self._expect(
+                older >= offset or offset in records or offset < start,
+                f"{partition.tp}: the deletion of {key.decode()} at {offset} is gone, {older} not",
+            )
+        for offset, value in partition.known.items():
+            if not start <= offset < end or offset in records:
+                continue
+            sent = partition.sends[value]
+            key = _key(sent, value)
+            is_last = last.get(key, -1) <= offset
+            if is_last and value not in sent.marks:
+                raise self.fail(
+                    f"{partition.tp}: {_short(value)} at {offset} is gone though it is the last "
+                    f"of {key.decode()}"
+                )
+            partition.gone.add(value)
+            self._world.happened("deletion mark gone" if is_last else "record compacted")
+
     def _lose(self, partition: PartitionModel, offset: int, value: bytes, end: int) -> None:
         what = f"{partition.tp}: {_short(value)} at {offset} is lost, the log ends at {end}"
         self._expect(partition.loss_allowed, what + " though the power was not cut")
@@ -196,6 +254,12 @@ class Judge:
         if sent.outcome is Outcome.ACKNOWLEDGED:
             # A batch that may still be sent again may come back; this one may not.
             partition.lost.add(value)
+
+
+def _key(sent: Sent, value: bytes) -> bytes:
+    key = sent.keys[sent.values.index(value)]
+    assert key is not None
+    return key
 
 
 def _short(value: bytes | None) -> str:

@@ -1,0 +1,101 @@
+"""The fixtures that ship with the package, as somebody else's tests see them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from headwater.testing import EmbeddedBroker
+
+pytest_plugins = ["pytester"]
+
+
+def test_the_broker_is_there_without_an_import(headwater_broker: EmbeddedBroker) -> None:
+    host, _, port = headwater_broker.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), 5):
+        pass
+
+
+def test_each_test_has_its_own_and_a_session_may_share_one(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        seen = []
+
+        def test_one(headwater_broker, headwater_shared_broker):
+            seen.append((headwater_broker, headwater_shared_broker))
+
+        def test_two(headwater_broker, headwater_shared_broker):
+            before, shared = seen[0]
+            assert headwater_broker is not before
+            assert headwater_shared_broker is shared
+            assert not before.is_running
+            assert shared.is_running
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_settings_come_from_ini_marker_and_call_the_later_over_the_earlier(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeini(
+        """
+        [pytest]
+        headwater_settings =
+            num.partitions=2
+            default.replication.factor=1
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+        from confluent_kafka.admin import AdminClient, ConfigResource
+
+        def partitions(broker):
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            asked = admin.describe_configs([ConfigResource("broker", "1")])
+            (answer,) = asked.values()
+            return int(answer.result(30)["num.partitions"].value)
+
+        def test_ini(headwater_broker):
+            assert partitions(headwater_broker) == 2
+
+        @pytest.mark.headwater({"num.partitions": "3"})
+        def test_marker(headwater_broker):
+            assert partitions(headwater_broker) == 3
+
+        @pytest.mark.headwater({"num.partitions": "3"})
+        def test_call(make_headwater_broker):
+            assert partitions(make_headwater_broker({"num.partitions": "4"})) == 4
+        """
+    )
+    pytester.runpytest_subprocess("--strict-markers").assert_outcomes(passed=3)
+
+
+def test_a_failed_test_shows_what_its_broker_said(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(headwater_broker):
+            assert False
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*headwater 127\.0\.0\.1:\d+", r".*INFO .*"])
+
+
+def test_a_setting_that_is_none_is_said(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nheadwater_settings = num.partitions")
+    pytester.makepyfile("def test_it(headwater_broker): ...")
+    result = pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(["*headwater_settings: 'num.partitions' is not key=value*"])
+
+
+def test_data_given_a_folder_is_there_for_the_next_broker(
+    make_headwater_broker: type[EmbeddedBroker], tmp_path: Path
+) -> None:
+    make_headwater_broker(data=tmp_path).stop()
+    assert (tmp_path / "meta.properties").exists()
+    assert make_headwater_broker(data=tmp_path).is_running
