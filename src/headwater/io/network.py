@@ -15,7 +15,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headwater.io.disk import FileSlice, SystemFile
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
+
+
+_NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
 
 class Address(NamedTuple):
@@ -379,21 +382,67 @@ class SocketNetwork:
     ) -> SocketStream:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        failure: OSError | None = None
-        for family, kind, protocol, _, address in found:
-            sock = socket.socket(family, kind, protocol)
-            try:
-                _tune(sock)
-                await loop.sock_connect(sock, address)
-            except OSError as error:
-                sock.close()
-                failure = error
-            except BaseException:
-                sock.close()
-                raise
-            else:
-                stream = SocketStream(sock, loop)
-                stream.start(receiver(stream))
-                return stream
-        assert failure is not None
-        raise failure
+        if len(found) == 1:
+            sock = await _connected(loop, found[0])
+        else:
+            sock = await _first_connected(loop, found)
+        try:
+            stream = SocketStream(sock, loop)
+        except OSError:
+            sock.close()
+            raise
+        stream.start(receiver(stream))
+        return stream
+
+
+_Found = tuple[int, int, int, str, Any]  # as getaddrinfo has it
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, found: _Found) -> socket.socket:
+    family, kind, protocol, _, address = found
+    sock = socket.socket(family, kind, protocol)
+    try:
+        _tune(sock)
+        await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _first_connected(
+    loop: asyncio.AbstractEventLoop, found: Sequence[_Found]
+) -> socket.socket:
+    """A name has several addresses: each is tried as soon as the one before has failed, or has
+    been silent for a moment, and the first that answers is taken."""
+    trying: list[asyncio.Task[socket.socket]] = []
+    failure: BaseException | None = None
+    try:
+        for place in [*found, None]:
+            if place is not None:
+                trying.append(loop.create_task(_connected(loop, place)))
+            while trying:
+                done, _ = await asyncio.wait(
+                    trying,
+                    timeout=_NEXT_ADDRESS_SECONDS if place is not None else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    trying.remove(task)
+                    failure = task.exception()
+                    if failure is None:
+                        return task.result()
+                if place is not None:
+                    break
+    finally:
+        for task in trying:
+            task.add_done_callback(_close_late)
+            task.cancel()
+    assert failure is not None
+    raise failure
+
+
+def _close_late(task: asyncio.Task[socket.socket]) -> None:
+    """It connected at the moment in which it was not wanted any more."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
