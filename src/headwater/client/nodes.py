@@ -20,6 +20,7 @@ from headwater.io import Address, Host
 DATA = 0
 COORDINATION = 1
 FETCHING = 2  # a fetch waits at the broker for records; what stands behind it would, too
+JOINING = 3  # JoinGroup waits for the whole group; heartbeats and commits must not
 
 Key = tuple[int, int]  # node id (negative: a bootstrap address), use
 
@@ -66,8 +67,13 @@ class Nodes:
         return True
 
     def least_loaded(self) -> Connection | None:
-        """The open connection with the least in flight, if there is one that may be used."""
-        free = [each for each in self._open.values() if each.is_open and self._is_free(each)]
+        """The open connection with the least in flight, if there is one that may be used. Not one
+        of those on which requests wait at the broker: who comes behind them would wait, too."""
+        free = [
+            each
+            for (_, use), each in self._open.items()
+            if use == DATA and each.is_open and self._is_free(each)
+        ]
         return min(free, key=lambda each: each.in_flight, default=None)
 
     def retry_at(self, node_id: int) -> float:

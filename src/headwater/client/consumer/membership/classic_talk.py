@@ -11,7 +11,7 @@ import re
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
-from headwater.client.consumer.membership.classic import ClassicMember, Next, Phase
+from headwater.client.consumer.membership.classic import ClassicMember, Next
 from headwater.client.consumer.membership.embedded import PROTOCOL_TYPE, write_subscription
 from headwater.client.consumer.membership.leading import divide, members_of, topics_of
 from headwater.client.consumer.membership.signals import Signal
@@ -23,6 +23,7 @@ from headwater.client.errors import (
     RetriableError,
     UnsupportedVersion,
 )
+from headwater.client.nodes import JOINING
 from headwater.model import NO_EPOCH
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
@@ -102,7 +103,10 @@ class ClassicTalk:
             self._signal.fire()
 
     async def _attempt(self) -> Next:
-        connection = await self._cluster.coordinator(self._settings.group_id)
+        coordinator = await self._cluster.coordinator(self._settings.group_id)
+        # A broker serves a connection in order: JoinGroup, which waits for the whole group, goes
+        # where no heartbeat or commit stands behind it.
+        connection = await self._cluster.connection(coordinator.node_id, JOINING)
         version = self._version(connection)
         self._machine.on_join_sent()
         response = await connection.exchange(self._join_request(), version, self._join_timeout_ms())
@@ -241,7 +245,7 @@ class ClassicTalk:
     async def leave(self, deadline: float, *, reason: str, remain: bool | None) -> None:
         """As well as it can be done before the deadline; the session ends by itself if not."""
         machine = self._machine
-        member_id, was_joining = machine.member_id, machine.phase is Phase.JOINING
+        member_id = machine.member_id
         machine.on_left(reason=reason)
         stays = self._settings.instance_id is not None if remain is None else remain
         if stays or not member_id:
@@ -251,9 +255,6 @@ class ClassicTalk:
                 connection = await self._cluster.coordinator(
                     self._settings.group_id, deadline=deadline
                 )
-                if was_joining:
-                    # The JoinGroup that waits there would hold up what comes behind it.
-                    connection = await self._cluster.connection(connection.node_id)
                 await self._send_leave(connection, member_id, reason, deadline)
         except (ClientError, TimeoutError):
             return
