@@ -225,10 +225,16 @@ class Refresh:
         self.failure = self._failing_since = None
         self.updated_at = self._host.clock.monotonic()
         still = any(name not in self._metadata.topics for name in new)
-        leaderless = self._metadata.leaderless
         self._barren = 0 if changed and not still else self._barren + 1
-        if leaderless:
+        if self._metadata.leaderless or any(map(self._may_appear, self._followed)):
             self._wanted = True
+
+    def _may_appear(self, name: str) -> bool:
+        """Whether a topic is not there, and may be the next time."""
+        if name in self._metadata.topics:
+            return False
+        code = self._metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return issubclass(error_class(code), RetriableError)
 
     async def _ask(self, connection: Connection, new: dict[str, bool]) -> bool:
         changed = False

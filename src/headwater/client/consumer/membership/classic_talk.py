@@ -68,7 +68,9 @@ class ClassicTalk:
     # Joining.
 
     def start_join(self) -> None:
-        assert self._joining is None or self._joining.done(), "one join at a time"
+        if self._joining is not None:
+            # A heartbeat was told that we are no member while a sync was under way.
+            self._joining.cancel()
         self._machine.on_join_sent()
         self._joining = asyncio.get_running_loop().create_task(
             self._join(), name=f"headwater-join-{self._settings.group_id}"
@@ -99,8 +101,10 @@ class ClassicTalk:
         except Exception as error:  # an assignor may be the user's own; poll raises it there
             self._machine.failure = error
         finally:
-            self._machine.on_join_failed()
-            self._signal.fire()
+            if self._joining is asyncio.current_task():
+                self._joining = None
+                self._machine.on_join_failed()
+                self._signal.fire()
 
     async def _attempt(self) -> Next:
         coordinator = await self._cluster.coordinator(self._settings.group_id)
@@ -285,3 +289,4 @@ class ClassicTalk:
         if joining is not None and not joining.done():
             joining.cancel()
             await asyncio.wait((joining,))
+            self._machine.on_join_failed()
