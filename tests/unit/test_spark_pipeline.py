@@ -19,12 +19,16 @@ def test_a_function_becomes_a_pipeline_by_its_names_alone() -> None:
     assert not big_orders.is_batch
 
 
-def test_defaults_of_parameters_say_what_is_read() -> None:
-    @pipeline(to="totals", key="customer", mode="update", every="5 seconds")
-    def totals(
-        orders: Any = Stream("shop.orders", schema="customer string", watermark="at 10 seconds"),
-        customers: Any = Table("customers", schema="id string"),
-    ) -> Any:
+def test_what_is_read_is_said_for_each_parameter() -> None:
+    @pipeline(
+        orders=Stream("shop.orders", schema="customer string", watermark="at 10 seconds"),
+        customers=Table("customers", schema="id string"),
+        to="totals",
+        key="customer",
+        mode="update",
+        every="5 seconds",
+    )
+    def totals(orders: Any, customers: Any) -> Any:
         return orders.join(customers, "id")
 
     assert [each.topic for each in totals.inputs.values()] == ["shop.orders", "customers"]
@@ -37,8 +41,8 @@ def test_defaults_of_parameters_say_what_is_read() -> None:
 
 
 def test_a_pipeline_over_tables_only_runs_once() -> None:
-    @pipeline
-    def report(customers: Any = Table("customers", schema="id string")) -> Any:
+    @pipeline(customers=Table("customers", schema="id string"))
+    def report(customers: Any) -> Any:
         return customers
 
     assert report.is_batch
@@ -75,8 +79,8 @@ def test_an_input_that_cannot_be_is_said_with_its_topic() -> None:
         Stream("orders", schema="at timestamp", watermark="soon")
     with pytest.raises(PipelineError, match="a name has letters"):
         Stream("orders and more")
-    with pytest.raises(PipelineError, match="parameter orders has 'orders'"):
+    with pytest.raises(PipelineError, match="totals has no parameter order: it takes orders"):
 
-        @pipeline
-        def totals(orders: Any = "orders") -> Any:
+        @pipeline(order=Stream("orders"))
+        def totals(orders: Any) -> Any:
             return orders

@@ -2,8 +2,11 @@
 
     from headwater.spark.pipeline import Stream, pipeline
 
-    @pipeline(to="totals", key="customer", mode="update")
-    def totals(orders=Stream("orders", schema="customer string, amount double")):
+    @pipeline(
+        orders=Stream("orders", schema="customer string, amount double"),
+        to="totals", key="customer", mode="update",
+    )
+    def totals(orders):
         return orders.groupBy("customer").sum("amount")
 
 A Python file with such functions is a pipeline file; `headwater pipeline run` runs each of them as
@@ -125,8 +128,8 @@ class Pipeline:
             )
         if not self.inputs:
             raise PipelineError(
-                f"{self.name} reads nothing: give it a parameter such as "
-                'orders=Stream("orders", schema="id string")'
+                f"{self.name} reads nothing: give it a parameter such as orders, and say "
+                '@pipeline(orders=Stream("orders", schema="id string"))'
             )
         if self.each is not None and len(self.inputs) != 1:
             raise PipelineError(f"{self.name}: a function for each record reads one topic")
@@ -154,6 +157,7 @@ def pipeline(
     every: str | None = None,
     name: str | None = None,
     options: Mapping[str, str] | None = None,
+    **inputs: Input,
 ) -> Callable[[Function], Pipeline]: ...
 def pipeline(
     function: Function | None = None,
@@ -166,10 +170,12 @@ def pipeline(
     every: str | None = None,
     name: str | None = None,
     options: Mapping[str, str] | None = None,
+    **inputs: Input,
 ) -> Pipeline | Callable[[Function], Pipeline]:
-    """Declares a function as a pipeline. Its parameters say what it reads: each has a `Stream` or a
-    `Table` as its default; one without reads the topic of its own name, as bytes.
+    """Declares a function as a pipeline.
 
+    inputs: a `Stream` or a `Table` for each parameter of the function, by its name; a parameter
+        without one reads the topic of its own name, as bytes
     to: the topic that is written (default: the function's name, with '-' for '_')
     key: the column that becomes the key of each record (default: the key of the input, if it is
         still there)
@@ -182,7 +188,7 @@ def pipeline(
         own = name or declared.__name__
         return Pipeline(
             name=own,
-            inputs=_inputs(declared),
+            inputs=_inputs(declared, inputs),
             function=declared,
             to=to or own.replace("_", "-"),
             key=key,
@@ -195,20 +201,17 @@ def pipeline(
     return declare if function is None else declare(function)
 
 
-def _inputs(function: Function) -> dict[str, Input]:
-    inputs: dict[str, Input] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        match parameter.default:
-            case Input() as given:
-                inputs[parameter.name] = given
-            case inspect.Parameter.empty:
-                inputs[parameter.name] = Stream(parameter.name.replace("_", "-"))
-            case other:
-                raise PipelineError(
-                    f"{function.__name__}: parameter {parameter.name} has {other!r} where a "
-                    "Stream or a Table was expected"
-                )
-    return inputs
+def _inputs(function: Function, given: Mapping[str, Input]) -> dict[str, Input]:
+    parameters = list(inspect.signature(function).parameters)
+    for name, what in given.items():
+        if name not in parameters:
+            takes = ", ".join(parameters) or "nothing"
+            raise PipelineError(f"{function.__name__} has no parameter {name}: it takes {takes}")
+        if not isinstance(what, Input):
+            raise PipelineError(
+                f"{function.__name__}: {name} is {what!r}: expected a Stream or a Table"
+            )
+    return {name: given.get(name) or Stream(name.replace("_", "-")) for name in parameters}
 
 
 def declared_in(namespace: Mapping[str, Any]) -> list[Pipeline]:

@@ -1,6 +1,7 @@
 """Pipelines in SQL: three statements of ours around Spark's own.
 
-    CREATE STREAM orders (customer STRING, amount DOUBLE, at TIMESTAMP, WATERMARK FOR at AS 10 SECONDS)
+    CREATE STREAM orders (customer STRING, amount DOUBLE, at TIMESTAMP,
+                          WATERMARK FOR at AS 10 SECONDS)
     FROM TOPIC orders WITH (startingOffsets = 'latest');
 
     CREATE TABLE customers (id STRING, name STRING) FROM TOPIC customers;

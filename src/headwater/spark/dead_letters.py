@@ -1,0 +1,161 @@
+"""Records that a pipeline cannot use, and where they go.
+
+A value that is not what the input's schema says, and a record for which a user's function raised,
+are written to the dead-letter topic as they were, key, value, time and headers, with the reason and
+the place they came from in headers more. The pipeline goes on. They are part of the same query as
+the results: one checkpoint, and, once the sink is exactly once, one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REASON, PIPELINE = "headwater.reason", "headwater.pipeline"
+TOPIC, PARTITION, OFFSET = "headwater.topic", "headwater.partition", "headwater.offset"
+
+REASON_COLUMN = "__reason"  # null in a record that is well
+PARSED_COLUMN = "__parsed"
+_CORRUPT = "__corrupt"  # from_json puts a value here that it cannot read
+_REASON_CHARACTERS_MAX = 1000
+
+
+def parse_json(raw: DataFrame, schema: str) -> DataFrame:
+    """`raw` with the fields of its values in a struct, and with a reason where there are none. A
+    record without a value (a tombstone) has no fields and is well."""
+    text = raw["value"].cast("string")
+    parsed = f.from_json(
+        text,
+        f"{schema}, `{_CORRUPT}` string",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
+    )
+    frame = raw.withColumn(PARSED_COLUMN, parsed)
+    misfit = f.lit(f"the value is JSON, but does not fit the schema: {' '.join(schema.split())}")
+    reason = f.when(f.try_parse_json(text).isNull(), f.lit("the value is not JSON")).otherwise(
+        misfit
+    )
+    bad = frame[PARSED_COLUMN][_CORRUPT].isNotNull()
+    return frame.withColumn(REASON_COLUMN, f.when(bad, reason))
+
+
+def parse_text(raw: DataFrame) -> DataFrame:
+    """`raw` with a reason where the value is not UTF-8."""
+    reason = f.when(
+        ~f.is_valid_utf8(raw["value"].cast("string")), f.lit("the value is not text in UTF-8")
+    )
+    return raw.withColumn(REASON_COLUMN, reason)
+
+
+def letters(frame: DataFrame, *, topic: str, pipeline: str) -> DataFrame:
+    """The records of `frame` that have a reason, as rows for the sink."""
+    bad = frame.where(frame[REASON_COLUMN].isNotNull())
+    return bad.select(
+        f.lit(topic).alias("topic"),
+        "key",
+        "value",
+        "timestamp",
+        headers_with_reason(pipeline).alias("headers"),
+    )
+
+
+def headers_with_reason(pipeline: str) -> Column:
+    """The headers of a record and ours, for a frame with the source's columns and a reason."""
+    ours = {
+        REASON: f.col(REASON_COLUMN),
+        PIPELINE: f.lit(pipeline),
+        TOPIC: f.col("topic"),
+        PARTITION: f.col("partition").cast("string"),
+        OFFSET: f.col("offset").cast("string"),
+    }
+    added = f.array(
+        *(
+            f.struct(f.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+            for name, value in ours.items()
+        )
+    )
+    known = f.coalesce(f.col("headers"), f.array().cast(HEADERS_TYPE))
+    return f.concat(known, added.cast(HEADERS_TYPE))
+
+
+HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+
+
+RESULT_COLUMN = "__result"
+_GIVEN_COLUMN = "__given"
+
+
+def each_record(
+    frame: DataFrame,
+    function: Callable[[dict[str, Any]], Any],
+    result: StructType,
+    *,
+    fields: Mapping[str, Column],
+) -> DataFrame:
+    """Calls a function for each record that is well. What it returns stands in RESULT_COLUMN; if
+    it raises, its record has a reason.
+
+    `fields` are the keys of the dict that it gets, and the columns they come from.
+    """
+    given = f.struct(*(column.alias(name) for name, column in fields.items()))
+    rest = frame.drop(PARSED_COLUMN)
+    output = StructType([*rest.schema.fields, StructField(RESULT_COLUMN, result)])
+    called = frame.withColumn(_GIVEN_COLUMN, given).drop(PARSED_COLUMN)
+    return called.mapInArrow(_Caller(function, to_arrow_type(result)), output)
+
+
+class _Caller:
+    """What runs in the workers: batches in, batches out, one call a record."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any], result: pa.StructType) -> None:
+        self._function = function
+        self._type = result
+        self._names = frozenset(field.name for field in result)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows: list[int] = []
+            results: list[Any] = []
+            reasons: list[str | None] = []
+            records = batch.column(_GIVEN_COLUMN).to_pylist()
+            known = batch.column(REASON_COLUMN).to_pylist()
+            for row, (record, reason) in enumerate(zip(records, known, strict=True)):
+                found = [None] if reason is not None else self._results(record)
+                if isinstance(found, str):
+                    found, reason = [None], found
+                rows += [row] * len(found)
+                results += found
+                reasons += [reason] * len(found)
+            kept = batch.drop_columns([_GIVEN_COLUMN]).take(pa.array(rows, pa.int32()))
+            at = kept.schema.get_field_index(REASON_COLUMN)
+            kept = kept.set_column(at, REASON_COLUMN, pa.array(reasons, pa.string()))
+            yield kept.append_column(RESULT_COLUMN, pa.array(results, self._type))
+
+    def _results(self, record: dict[str, Any]) -> list[Any] | str:
+        """What the function returns, as Arrow takes it; or why there is nothing."""
+        try:
+            returned = self._function(record)
+            if returned is None:
+                return []
+            # If a generator raises in the middle, nothing of what it has given goes out.
+            several = [returned] if isinstance(returned, Mapping) else list(returned)
+            for each in several:
+                self._check(each)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
+        return several
+
+    def _check(self, result: Any) -> None:
+        if not isinstance(result, Mapping):
+            raise TypeError(f"the function returned {result!r}: expected a dict, several, or None")
+        unknown = sorted(set(result) - self._names)
+        if unknown:
+            raise ValueError(f"the function returned {unknown[0]!r}, which its schema has not")
+        pa.scalar(result, self._type)

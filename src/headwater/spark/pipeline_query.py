@@ -1,0 +1,312 @@
+"""Makes Spark queries of pipelines: reads the inputs, calls the function, writes its result.
+
+Results and dead letters are rows of one query: what comes from good records goes to the pipeline's
+topic, what does not parse goes to the dead letters, and one sink writes both. So a pipeline has one
+checkpoint; and when the sink writes a micro-batch in one transaction, both are in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from headwater.spark import dead_letters
+from headwater.spark.dead_letters import PARSED_COLUMN, REASON_COLUMN, RESULT_COLUMN
+from headwater.spark.pipeline import Input, Pipeline, PipelineError, Stream, Table
+from headwater.spark.pipeline_sql import CreateInput, InsertInto, Other, Statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMAT = "headwater"
+# What a record has besides its value, under names that fields of users do not have.
+ABOUT = ("key", "topic", "partition", "offset", "timestamp", "headers")
+_SINK_COLUMNS = frozenset({"key", "value", "partition", "headers", "timestamp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a pipeline runs: the cluster, its folder for checkpoints, its dead letters."""
+
+    bootstrap: str
+    checkpoints: str
+    dead_letters: str | None = None  # a topic; None: what cannot be read fails the query
+    once: bool = False  # take what is there now, then end
+
+    def checkpoint(self, pipeline: Pipeline) -> str:
+        return f"{self.checkpoints.rstrip('/')}/{pipeline.name}"
+
+
+def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> StreamingQuery:
+    """Starts a pipeline that reads streams. PipelineError if it cannot be run."""
+    records = rows_to_write(spark, pipeline, setting)
+    if not records.isStreaming:
+        raise PipelineError(f"{pipeline.name} reads a stream but returns a table that is none")
+    writer = records.writeStream.queryName(pipeline.name).outputMode(pipeline.mode)
+    writer = writer.option("checkpointLocation", setting.checkpoint(pipeline))
+    if setting.once:
+        writer = writer.trigger(availableNow=True)
+    elif pipeline.every is not None:
+        writer = writer.trigger(processingTime=pipeline.every)
+    options = _sink_options(pipeline, setting)
+    if pipeline.mode == "update":
+        # Spark lets no Python sink have rows that change; a batch of them, however, is a table.
+        def write(batch: DataFrame, _batch_id: int) -> None:
+            batch.write.format(FORMAT).mode("append").options(**options).save()
+
+        writer = writer.foreachBatch(write)
+    else:
+        writer = writer.format(FORMAT).options(**options)
+    try:
+        return writer.start()
+    except AnalysisException as error:
+        raise PipelineError(_refusal(pipeline, error)) from None
+
+
+def run_once(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> None:
+    """Runs a pipeline that reads tables only."""
+    records = rows_to_write(spark, pipeline, setting)
+    records.write.format(FORMAT).mode("append").options(**_sink_options(pipeline, setting)).save()
+
+
+def rows_to_write(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> DataFrame:
+    """Rows for the sink: the results of a pipeline, and its dead letters."""
+    if pipeline.each is not None:
+        return _rows_of_each(spark, pipeline, setting)
+    frames, parsed = {}, []
+    for name, source in pipeline.inputs.items():
+        frame = _parsed(spark, pipeline, source, setting)
+        frames[name] = _good(frame, source)
+        if isinstance(source, Stream) == (not pipeline.is_batch) and REASON_COLUMN in frame.columns:
+            parsed.append(frame)
+    try:
+        result = pipeline.function(**frames)
+    except AnalysisException as error:
+        raise PipelineError(_refusal(pipeline, error)) from None
+    if type(result).__name__ != "DataFrame":
+        raise PipelineError(f"{pipeline.name} returned {result!r}: expected a DataFrame")
+    parts = [_as_records(result, pipeline)]
+    if setting.dead_letters is not None:
+        parts += [
+            dead_letters.letters(frame, topic=setting.dead_letters, pipeline=pipeline.name)
+            for frame in parsed
+        ]
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
+    """The pipelines of a SQL script: one for each INSERT INTO TOPIC."""
+    inputs = {each.name: each.input for each in statements if isinstance(each, CreateInput)}
+    others = [each for each in statements if isinstance(each, Other)]
+    done: set[int] = set()  # views and settings are made once, for all queries of the script
+
+    def pipeline_of(insert: InsertInto) -> Pipeline:
+        texts = [insert.select, *(other.text for other in others)]
+        used = {
+            name: source
+            for name, source in inputs.items()
+            if any(re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE) for text in texts)
+        }
+
+        def select(**frames: DataFrame) -> DataFrame:
+            spark = next(iter(frames.values())).sparkSession
+            for name, frame in frames.items():
+                frame.createOrReplaceTempView(name)
+            for number, other in enumerate(others):
+                if number not in done:
+                    spark.sql(other.text)
+                    done.add(number)
+            return spark.sql(insert.select)
+
+        return Pipeline(
+            name=insert.name or insert.to,
+            inputs=used,
+            function=select,
+            to=insert.to,
+            key=insert.key,
+            mode=insert.mode,
+            every=insert.every,
+            options=insert.options,
+        )
+
+    return [pipeline_of(each) for each in statements if isinstance(each, InsertInto)]
+
+
+def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Setting) -> DataFrame:
+    options = {
+        "kafka.bootstrap.servers": setting.bootstrap,
+        "subscribe": source.topic,
+        "includeHeaders": "true",
+        "startingOffsets": "earliest",
+    }
+    if any(name.lower().startswith("starting") for name in source.options):
+        del options["startingOffsets"]
+    if isinstance(source, Stream):
+        # So its lag shows in every tool that shows the lag of groups.
+        reader = spark.readStream.format(FORMAT).options(**options, group=pipeline.name)
+        return reader.options(**source.options).load()
+    return spark.read.format(FORMAT).options(**options).options(**source.options).load()
+
+
+def _parsed(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Setting) -> DataFrame:
+    """The source's columns; with a schema also the parsed value; with one or with text a reason."""
+    raw = _raw(spark, pipeline, source, setting)
+    if isinstance(source, Table):
+        raw = _newest(raw)
+    match source.value_format:
+        case "json":
+            assert source.schema is not None
+            _fields(source)
+            return dead_letters.parse_json(raw, source.schema)
+        case "text":
+            return dead_letters.parse_text(raw)
+        case _:
+            return raw
+
+
+def _newest(raw: DataFrame) -> DataFrame:
+    """The newest record of each key. A key is always in the same partition, so offsets compare."""
+    whole = f.struct(*(raw[name] for name in raw.columns))
+    newest = (
+        raw.where(raw["key"].isNotNull()).groupBy("key").agg(f.max_by(whole, "offset").alias("r"))
+    )
+    return newest.select("r.*").where(f.col("value").isNotNull())
+
+
+def _fields(source: Input) -> list[str]:
+    assert source.schema is not None
+    return _struct(source.schema, f"topic {source.topic}: schema").fieldNames()
+
+
+def _struct(text: str, what: str) -> StructType:
+    try:
+        struct = StructType.fromDDL(text)
+    except ParseException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PipelineError(f"{what} {text!r}: {reason}") from None
+    if not isinstance(struct, StructType):
+        raise PipelineError(f'{what} {text!r}: expected fields, such as "id string, amount double"')
+    return struct
+
+
+def _columns_of(source: Input) -> dict[str, Column]:
+    """What a pipeline's function sees of a record: its fields, and what there is about it."""
+    columns: dict[str, Column] = {}
+    is_text = source.value_format != "bytes"
+    if source.value_format == "json":
+        columns |= {name: f.col(PARSED_COLUMN)[name] for name in _fields(source)}
+    else:
+        columns["value"] = f.col("value").cast("string") if is_text else f.col("value")
+    for name in ABOUT:
+        column = f.col(name)
+        columns[f"_{name}"] = column.cast("string") if name == "key" and is_text else column
+    return columns
+
+
+def _good(frame: DataFrame, source: Input) -> DataFrame:
+    if REASON_COLUMN in frame.columns:
+        frame = frame.where(frame[REASON_COLUMN].isNull())
+    good = frame.select(*(column.alias(name) for name, column in _columns_of(source).items()))
+    if isinstance(source, Stream) and source.watermark is not None:
+        column, delay = source.watermark_parts()
+        if column not in good.columns:
+            raise PipelineError(
+                f"topic {source.topic}: watermark of {column}, but there is no such column; there "
+                f"are {', '.join(good.columns)}"
+            )
+        good = good.withWatermark(column, delay)
+    return good
+
+
+def _rows_of_each(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> DataFrame:
+    assert pipeline.each is not None
+    (source,) = pipeline.inputs.values()
+    frame = _parsed(spark, pipeline, source, setting)
+    if REASON_COLUMN not in frame.columns:
+        frame = frame.withColumn(REASON_COLUMN, f.lit(None).cast("string"))
+    result = _struct(pipeline.each, f"{pipeline.name}: each =")
+    called = dead_letters.each_record(frame, pipeline.function, result, fields=_columns_of(source))
+    good = called.where(called[REASON_COLUMN].isNull()) if setting.dead_letters is None else called
+    is_bad = good[REASON_COLUMN].isNotNull()
+    fine = _record_columns(
+        {field.name: good[RESULT_COLUMN][field.name] for field in result.fields},
+        {field.name: field.dataType.typeName() for field in result.fields},
+        pipeline,
+    )
+    fine.setdefault("key", good["key"])
+    fine.setdefault("timestamp", good["timestamp"])
+    fine.setdefault("headers", good["headers"])
+    headers = dead_letters.headers_with_reason(pipeline.name)
+    return good.select(
+        f.when(is_bad, f.lit(setting.dead_letters)).otherwise(f.lit(pipeline.to)).alias("topic"),
+        f.when(is_bad, good["key"]).otherwise(fine["key"].cast("binary")).alias("key"),
+        f.when(is_bad, good["value"]).otherwise(fine["value"].cast("binary")).alias("value"),
+        f.when(is_bad, good["timestamp"]).otherwise(fine["timestamp"]).alias("timestamp"),
+        f.when(is_bad, headers).otherwise(fine["headers"]).alias("headers"),
+    )
+
+
+def _as_records(result: DataFrame, pipeline: Pipeline) -> DataFrame:
+    kinds = {field.name: field.dataType.typeName() for field in result.schema.fields}
+    columns = _record_columns({name: result[name] for name in kinds}, kinds, pipeline)
+    columns["topic"] = f.lit(pipeline.to)
+    for name in ("key", "value"):
+        if name in columns:
+            columns[name] = columns[name].cast("binary")
+    return result.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _record_columns(
+    columns: dict[str, Column], kinds: dict[str, str], pipeline: Pipeline
+) -> dict[str, Column]:
+    """The sink's columns out of those of a result.
+
+    A result that has a value, text or bytes, and otherwise only columns of the sink is taken as it
+    is. Of any other the columns become the fields of a JSON object. `_key`, `_timestamp` and
+    `_headers`, where the function has left them, are those of the record.
+    """
+    own = [name for name in columns if not name.startswith("_")]
+    text_or_bytes = (StringType.typeName(), BinaryType.typeName())
+    if kinds.get("value") in text_or_bytes and _SINK_COLUMNS.issuperset(own):
+        records = {name: columns[name] for name in own}
+    elif not own:
+        raise PipelineError(f"{pipeline.name} returns no columns to write")
+    else:
+        value = f.to_json(f.struct(*(columns[name].alias(name) for name in own)))
+        records = {"value": value}
+    if pipeline.key is not None:
+        if pipeline.key not in columns:
+            raise PipelineError(
+                f"{pipeline.name}: key {pipeline.key!r} is no column of the result; it has "
+                f"{', '.join(columns)}"
+            )
+        key = columns[pipeline.key]
+        is_nested = kinds[pipeline.key] in ("struct", "array", "map")
+        is_bytes = kinds[pipeline.key] == BinaryType.typeName()
+        records["key"] = f.to_json(key) if is_nested else key if is_bytes else key.cast("string")
+    for name in ("key", "timestamp", "headers"):
+        if f"_{name}" in columns:
+            records.setdefault(name, columns[f"_{name}"])
+    return records
+
+
+def _sink_options(pipeline: Pipeline, setting: Setting) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": setting.bootstrap, **pipeline.options}
+
+
+def _refusal(pipeline: Pipeline, error: AnalysisException) -> str:
+    first = str(error).strip().splitlines()[0]
+    if "OUTPUT_MODE" in first.upper() or "output mode not supported" in first.lower():
+        return (
+            f'{pipeline.name}: rows that may still change cannot be appended: say mode="update", '
+            f"or give the input a watermark and group by a window of it ({first})"
+        )
+    return f"{pipeline.name}: {first}"
