@@ -1,0 +1,228 @@
+"""`Admin`: everything that a cluster's administrative APIs offer.
+
+    async with Admin("localhost:9092") as admin:
+        await admin.create_topic("orders", partitions=3)
+        for topic in await admin.list_topics():
+            print(topic.name, topic.partitions)
+
+A call for one thing gives its result or raises. A call for many gives a dict with the result or the
+error of each; `or_raise` turns that into the results, or raises the first error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from headwater.client.admin import (
+    acls,
+    cluster,
+    committed,
+    configs,
+    elections,
+    features,
+    groups,
+    log_dirs,
+    offsets,
+    producers,
+    quorum,
+    quotas,
+    reassignments,
+    records,
+    scram,
+    topics,
+    transactions,
+)
+from headwater.client.admin.acls import Acl, AclFilter, AclPattern, AclPermission, AclResource
+from headwater.client.admin.cluster import ClusterDescription, Node
+from headwater.client.admin.committed import CommittedOffset
+from headwater.client.admin.configs import (
+    Append,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ResourceType,
+    Subtract,
+    broker_config,
+    group_config,
+    topic_config,
+)
+from headwater.client.admin.features import Features, FeatureUpdate, Levels, UpgradeType
+from headwater.client.admin.group_answers import Group, Member
+from headwater.client.admin.groups import GroupListed
+from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
+from headwater.client.admin.offsets import OffsetFound, OffsetSpec
+from headwater.client.admin.operations import Operation
+from headwater.client.admin.producers import ActiveProducer, ProducerFence
+from headwater.client.admin.quorum import Quorum, QuorumReplica
+from headwater.client.admin.quotas import QuotaEntity, QuotaFilter
+from headwater.client.admin.reassignments import Reassignment
+from headwater.client.admin.records import HIGH_WATERMARK
+from headwater.client.admin.results import or_raise
+from headwater.client.admin.routing import Router
+from headwater.client.admin.scram import ScramCredential
+from headwater.client.admin.topics import (
+    NewPartitions,
+    NewTopic,
+    Partition,
+    Topic,
+    TopicCreated,
+    TopicListed,
+)
+from headwater.client.admin.transactions import Transaction, TransactionListed
+from headwater.client.cluster import Cluster
+from headwater.client.config import AdminConfig, Bootstrap
+from headwater.io import Host
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from headwater.client.settings import AdminSettings
+
+__all__ = [
+    "HIGH_WATERMARK",
+    "Acl",
+    "AclFilter",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
+    "ActiveProducer",
+    "Admin",
+    "Append",
+    "ClusterDescription",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "FeatureUpdate",
+    "Features",
+    "Group",
+    "GroupListed",
+    "Levels",
+    "LogDir",
+    "Member",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "OffsetFound",
+    "OffsetSpec",
+    "Operation",
+    "Partition",
+    "ProducerFence",
+    "Quorum",
+    "QuorumReplica",
+    "QuotaEntity",
+    "QuotaFilter",
+    "Reassignment",
+    "Replica",
+    "ReplicaLog",
+    "ResourceType",
+    "ScramCredential",
+    "Subtract",
+    "Topic",
+    "TopicCreated",
+    "TopicListed",
+    "Transaction",
+    "TransactionListed",
+    "UpgradeType",
+    "broker_config",
+    "group_config",
+    "or_raise",
+    "topic_config",
+]
+
+
+class Admin:
+    """A client for those who run a cluster. `config` takes Kafka's names of the same settings.
+
+    Every call takes `timeout_ms`, by default `default_api_timeout_ms`; within it controllers,
+    leaders and coordinators may move without the caller noticing.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        host: Host | None = None,
+        **settings: Unpack[AdminSettings],
+    ) -> None:
+        self.config = AdminConfig.build(bootstrap, config=config, **settings)
+        self._cluster = Cluster(self.config, host or Host.system())
+        # For the families of calls below; each is one module, and reads like the API it asks.
+        self.router = Router(self._cluster, self.config)
+
+    async def start(self) -> Self:
+        """Finds a first broker; `async with` does it."""
+        await self._cluster.start()
+        return self
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    create_topic = topics.create_topic
+    create_topics = topics.create_topics
+    delete_topic = topics.delete_topic
+    delete_topics = topics.delete_topics
+    list_topics = topics.list_topics
+    describe_topic = topics.describe_topic
+    describe_topics = topics.describe_topics
+    create_partitions = topics.create_partitions
+
+    list_offsets = offsets.list_offsets
+    topic_offsets = offsets.topic_offsets
+    delete_records = records.delete_records
+
+    describe_config = configs.describe_config
+    describe_configs = configs.describe_configs
+    alter_config = configs.alter_config
+    alter_configs = configs.alter_configs
+    list_config_resources = configs.list_config_resources
+
+    list_groups = groups.list_groups
+    describe_group = groups.describe_group
+    describe_groups = groups.describe_groups
+    delete_group = groups.delete_group
+    delete_groups = groups.delete_groups
+    remove_members = groups.remove_members
+    group_offsets = committed.group_offsets
+    list_group_offsets = committed.list_group_offsets
+    alter_group_offsets = committed.alter_group_offsets
+    delete_group_offsets = committed.delete_group_offsets
+
+    describe_cluster = cluster.describe_cluster
+    unregister_broker = cluster.unregister_broker
+    describe_log_dirs = log_dirs.describe_log_dirs
+    alter_replica_log_dirs = log_dirs.alter_replica_log_dirs
+    describe_quorum = quorum.describe_quorum
+    add_voter = quorum.add_voter
+    remove_voter = quorum.remove_voter
+    describe_features = features.describe_features
+    update_features = features.update_features
+    elect_leaders = elections.elect_leaders
+    reassign_partitions = reassignments.reassign_partitions
+    list_reassignments = reassignments.list_reassignments
+
+    describe_producers = producers.describe_producers
+    fence_producers = producers.fence_producers
+    list_transactions = transactions.list_transactions
+    describe_transaction = transactions.describe_transaction
+    describe_transactions = transactions.describe_transactions
+    abort_transaction = transactions.abort_transaction
+
+    create_acls = acls.create_acls
+    describe_acls = acls.describe_acls
+    delete_acls = acls.delete_acls
+    describe_quotas = quotas.describe_quotas
+    alter_quotas = quotas.alter_quotas
+    describe_scram = scram.describe_scram
+    set_scram = scram.set_scram
+    delete_scram = scram.delete_scram

@@ -1,0 +1,185 @@
+"""ACLs: who may do what to which resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from headwater.client.admin.operations import Operation
+from headwater.client.admin.results import check, known
+from headwater.client.errors import ClientError, error_for
+from headwater.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from headwater.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from headwater.protocol.messages.describe_acls import DescribeAclsRequest
+
+if TYPE_CHECKING:
+    from headwater.client.admin import Admin
+
+
+class AclResource(IntEnum):
+    """`ANY` is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class AclPattern(IntEnum):
+    """How a name is meant. `ANY` and `MATCH`, all that would match a name, are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclPermission(IntEnum):
+    """`ANY` is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One rule. A principal is `User:alice`, and `User:*` is everybody; host `*` is every host; a
+    literal name `*` is every resource of the type."""
+
+    resource: AclResource
+    name: str
+    principal: str
+    operation: Operation
+    permission: AclPermission = AclPermission.ALLOW
+    host: str = "*"
+    pattern: AclPattern = AclPattern.LITERAL
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """What a rule must be like; what is left out may be anything."""
+
+    resource: AclResource = AclResource.ANY
+    name: str | None = None
+    principal: str | None = None
+    operation: Operation = Operation.ANY
+    permission: AclPermission = AclPermission.ANY
+    host: str | None = None
+    pattern: AclPattern = AclPattern.ANY
+
+
+async def create_acls(
+    admin: Admin, acls: Iterable[Acl], *, timeout_ms: int | None = None
+) -> dict[Acl, ClientError | None]:
+    """Adds rules; one that is there already stays."""
+    wanted = list(dict.fromkeys(acls))
+    answer = await admin.router.controller(
+        CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=each.resource,
+                    resource_name=each.name,
+                    resource_pattern_type=each.pattern,
+                    principal=each.principal,
+                    host=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in wanted
+            ]
+        ),
+        timeout_ms=timeout_ms,
+    )
+    return {
+        acl: error_for(each.error_code, f"ACL for {acl.principal}", each.error_message)
+        if each.error_code
+        else None
+        for acl, each in zip(wanted, answer.results, strict=True)
+    }
+
+
+async def describe_acls(
+    admin: Admin, wanted: AclFilter | None = None, *, timeout_ms: int | None = None
+) -> list[Acl]:
+    """The rules that match a filter, or all."""
+    wanted = wanted or AclFilter()
+    answer = await admin.router.anyone(
+        DescribeAclsRequest(
+            resource_type_filter=wanted.resource,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        ),
+        timeout_ms=timeout_ms,
+    )
+    check(answer.error_code, "the ACLs", answer.error_message)
+    return [
+        Acl(
+            resource=known(AclResource, resource.resource_type),
+            name=resource.resource_name,
+            principal=each.principal,
+            operation=known(Operation, each.operation),
+            permission=known(AclPermission, each.permission_type),
+            host=each.host,
+            pattern=known(AclPattern, resource.pattern_type),
+        )
+        for resource in answer.resources
+        for each in resource.acls
+    ]
+
+
+async def delete_acls(
+    admin: Admin, filters: Iterable[AclFilter], *, timeout_ms: int | None = None
+) -> dict[AclFilter, list[Acl] | ClientError]:
+    """Deletes the rules that match, and tells for each filter which they were."""
+    wanted = list(dict.fromkeys(filters))
+    answer = await admin.router.controller(
+        DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=each.resource,
+                    resource_name_filter=each.name,
+                    pattern_type_filter=each.pattern,
+                    principal_filter=each.principal,
+                    host_filter=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in wanted
+            ]
+        ),
+        timeout_ms=timeout_ms,
+    )
+    results: dict[AclFilter, list[Acl] | ClientError] = {}
+    for each, result in zip(wanted, answer.filter_results, strict=True):
+        # Of those that match, one that could not be deleted is what the caller must know of.
+        failed = next((acl for acl in result.matching_acls if acl.error_code), result)
+        results[each] = (
+            error_for(failed.error_code, "deletion of ACLs", failed.error_message)
+            if failed.error_code
+            else [
+                Acl(
+                    resource=known(AclResource, acl.resource_type),
+                    name=acl.resource_name,
+                    principal=acl.principal,
+                    operation=known(Operation, acl.operation),
+                    permission=known(AclPermission, acl.permission_type),
+                    host=acl.host,
+                    pattern=known(AclPattern, acl.pattern_type),
+                )
+                for acl in result.matching_acls
+            ]
+        )
+    return results

@@ -1,0 +1,100 @@
+"""The cluster: its nodes, its id, who is its controller, and forgetting a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.client.admin.operations import operations
+from headwater.client.admin.results import check
+from headwater.model import NO_NODE
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.protocol.messages.metadata import MetadataRequest
+from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+if TYPE_CHECKING:
+    from headwater.client.admin import Admin
+
+_FENCED_SINCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as clients reach it. A fenced one is registered, and serves nobody."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_fenced: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster. In a KRaft cluster `controller_id` is that of a broker which hands on what is
+    meant for the controller; `describe_quorum` tells who leads it."""
+
+    id: str | None
+    controller_id: int | None
+    nodes: tuple[Node, ...]
+    operations: frozenset[str] | None = None
+
+
+async def describe_cluster(
+    admin: Admin,
+    *,
+    fenced: bool = False,
+    operations: bool = False,
+    timeout_ms: int | None = None,
+) -> ClusterDescription:
+    """The brokers that clients can reach, and those that are fenced too if `fenced`."""
+    deadline = admin.router.deadline(timeout_ms)
+    if not await admin.router.serves(ApiKey.DESCRIBE_CLUSTER, deadline):
+        return await _from_metadata(admin, deadline)
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=operations, include_fenced_brokers=fenced
+    )
+    answer = await admin.router.anyone(
+        request, deadline=deadline, at_least=_FENCED_SINCE if fenced else None
+    )
+    check(answer.error_code, "the cluster", answer.error_message)
+    return ClusterDescription(
+        id=answer.cluster_id,
+        controller_id=None if answer.controller_id == NO_NODE else answer.controller_id,
+        nodes=tuple(
+            Node(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
+            for each in sorted(answer.brokers, key=lambda each: each.broker_id)
+        ),
+        operations=_operations(answer.cluster_authorized_operations),
+    )
+
+
+_operations = operations
+
+
+async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:
+    """From brokers before 2.8."""
+    answer = await admin.router.anyone(
+        MetadataRequest(topics=[], allow_auto_topic_creation=False), deadline=deadline
+    )
+    return ClusterDescription(
+        id=answer.cluster_id,
+        controller_id=None if answer.controller_id == NO_NODE else answer.controller_id,
+        nodes=tuple(
+            Node(each.node_id, each.host, each.port, each.rack)
+            for each in sorted(answer.brokers, key=lambda each: each.node_id)
+        ),
+    )
+
+
+async def unregister_broker(admin: Admin, node_id: int, *, timeout_ms: int | None = None) -> None:
+    """Forgets a broker that is gone for good."""
+    answer = await admin.router.controller(
+        UnregisterBrokerRequest(broker_id=node_id), timeout_ms=timeout_ms
+    )
+    check(answer.error_code, f"broker {node_id}", answer.error_message)

@@ -1,0 +1,61 @@
+"""Deleting records from the front of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.client.admin.results import by_topic
+from headwater.client.errors import ClientError, error_for
+from headwater.model import TopicPartition
+from headwater.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+if TYPE_CHECKING:
+    from headwater.client.admin import Admin
+    from headwater.client.connection import Connection
+
+HIGH_WATERMARK = -1  # in `delete_records`: all that is committed
+
+
+async def delete_records(
+    admin: Admin, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+) -> dict[TopicPartition, int | ClientError]:
+    """Deletes the records before an offset in each partition, `HIGH_WATERMARK` for all of them.
+    Answers with the offset at which the partition starts now."""
+    offsets = {TopicPartition(*where): offset for where, offset in before.items()}
+
+    async def ask(
+        node: Connection, asked: Sequence[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, int | ClientError]:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsPartition(
+                            partition_index=number, offset=offsets[TopicPartition(topic, number)]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(asked).items()
+            ],
+            timeout_ms=admin.router.left_ms(deadline),
+        )
+        answer = await admin.router.ask(node, request, deadline)
+        results: dict[TopicPartition, int | ClientError] = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                where = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    what = f"{where}, records before {offsets.get(where)}"
+                    results[where] = error_for(each.error_code, what)
+                else:
+                    results[where] = each.low_watermark
+        return results
+
+    return await admin.router.by_leader(offsets, ask, timeout_ms=timeout_ms)

@@ -1,0 +1,224 @@
+"""`Admin` on the cluster itself, and what it says when an API is not there.
+
+With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafka meets them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater.blocking import Admin
+from headwater.client.admin import (
+    LogDir,
+    NewTopic,
+    OffsetSpec,
+    Operation,
+    QuotaEntity,
+    Replica,
+    or_raise,
+)
+from headwater.client.admin.acls import Acl, AclFilter, AclResource
+from headwater.client.admin.quotas import ANY, DEFAULT, QuotaFilter
+from headwater.client.errors import (
+    BrokersUnavailable,
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    UnsupportedVersion,
+)
+from headwater.errors import ErrorCode
+from headwater.model import TopicPartition
+from headwater.protocol.apis import APIS, ApiKey
+from headwater.testing import EmbeddedBroker
+from tests.wire import Plain, Wire, batch, until
+
+
+@pytest.fixture
+def admin(shared_broker: EmbeddedBroker) -> Iterator[Admin]:
+    with Admin(shared_broker.bootstrap) as connected:
+        yield connected
+
+
+def is_refused(admin: Admin, api: ApiKey, call: Callable[[], Any]) -> bool:
+    """Whether the broker does not serve an API, which the call must say by its name."""
+    router = admin.asynchronous.router
+    if admin.run(lambda: router.serves(api, router.deadline(None))):
+        return False
+    with pytest.raises(UnsupportedVersion, match=APIS[api].name):
+        call()
+    return True
+
+
+def test_the_cluster_tells_its_nodes(admin: Admin, shared_broker: EmbeddedBroker) -> None:
+    told = admin.describe_cluster(fenced=True, operations=True)
+    (node,) = told.nodes
+    assert node.address == shared_broker.bootstrap
+    assert not node.is_fenced
+    assert told.id
+    assert "ALTER" in (told.operations or ())
+
+
+def test_the_quorum_tells_its_voters(admin: Admin) -> None:
+    quorum = admin.describe_quorum()
+    (voter,) = quorum.voters
+    assert voter.node_id == quorum.leader_id
+    assert 0 < quorum.high_watermark <= voter.log_end
+    assert quorum.observers == ()
+
+
+def test_features_are_told_and_checked_before_they_change(admin: Admin) -> None:
+    features = admin.describe_features()
+    level = features.finalized["metadata.version"].most
+    assert features.supported["metadata.version"].most >= level
+    name = "group.version"
+    same = {name: features.finalized[name].most}
+    assert admin.update_features(same, validate_only=True) == {name: None}
+    refused = admin.update_features({name: 99}, validate_only=True)[name]
+    assert isinstance(refused, ClientError)
+    assert "99" in str(refused)
+
+
+def test_directories_tell_what_lies_in_them(admin: Admin, wire: Wire, topic: str) -> None:
+    admin.create_topic(topic)
+    assert wire.produce(topic, batch([Plain(b"v" * 100)])).error_code == 0
+    where = TopicPartition(topic, 0)
+    (dirs,) = or_raise(admin.describe_log_dirs(partitions=[where])).values()
+    (found,) = [each for each in dirs.values() if where in each.replicas]
+    assert isinstance(found, LogDir)
+    assert found.size_bytes == found.replicas[where].size_bytes > 100
+    assert found.error is None
+    assert found.total_bytes is None or found.total_bytes >= (found.usable_bytes or 0)
+
+
+def test_a_replica_is_not_moved_to_where_nothing_is(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    (node,) = admin.describe_cluster().nodes
+    replica = Replica(topic, 0, node.id)
+    refused = admin.alter_replica_log_dirs({replica: "/no/such/directory"})[replica]
+    assert isinstance(refused, ClientError)
+    assert refused.code == ErrorCode.LOG_DIR_NOT_FOUND
+    assert "/no/such/directory" in str(refused)
+
+
+def test_a_partition_tells_its_producers(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    where = TopicPartition(topic, 0)
+    assert admin.describe_producers([where]) == {where: ()}
+    (node,) = admin.describe_cluster().nodes
+    assert admin.describe_producers([where], node_id=node.id) == {where: ()}
+
+
+def test_a_leader_that_is_the_right_one_needs_no_election(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    where, beyond = TopicPartition(topic, 0), TopicPartition(topic, 9)
+    elected = admin.elect_leaders([where, beyond])
+    assert elected[where] is None
+    assert isinstance(elected[beyond], ClientError)
+    assert all(error is None for error in admin.elect_leaders().values())
+
+
+def test_partitions_are_reassigned(admin: Admin, topic: str) -> None:
+    if is_refused(admin, ApiKey.LIST_PARTITION_REASSIGNMENTS, admin.list_reassignments):
+        return
+    admin.create_topic(topic)
+    (node,) = admin.describe_cluster().nodes
+    where = TopicPartition(topic, 0)
+    assert admin.reassign_partitions({where: [node.id]}) == {where: None}
+    assert admin.list_reassignments([where]) == {}
+    ended = admin.reassign_partitions({where: None})[where]
+    assert isinstance(ended, ClientError)
+    assert ended.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_transactions_are_listed_and_described(admin: Admin, topic: str) -> None:
+    if is_refused(admin, ApiKey.LIST_TRANSACTIONS, admin.list_transactions):
+        with pytest.raises(UnsupportedVersion, match="DescribeTransactions"):
+            admin.describe_transactions([topic])
+        return
+    fence = or_raise(admin.fence_producers([topic]))[topic]
+    about = admin.describe_transaction(topic)
+    assert (about.state, about.producer_id) == ("Empty", fence.producer_id)
+    listed = admin.list_transactions(producer_ids=[fence.producer_id], states=["Empty"])
+    assert [each.transactional_id for each in listed] == [topic]
+    unknown = admin.describe_transactions([f"{topic}-unknown"])[f"{topic}-unknown"]
+    assert isinstance(unknown, ClientError)
+    assert unknown.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_acls_are_made_found_and_deleted(admin: Admin, topic: str) -> None:
+    if is_refused(admin, ApiKey.DESCRIBE_ACLS, admin.describe_acls):
+        return
+    acl = Acl(AclResource.TOPIC, topic, "User:alice", Operation.READ)
+    assert admin.create_acls([acl]) == {acl: None}
+    wanted = AclFilter(name=topic)
+    assert admin.describe_acls(wanted) == [acl]
+    assert admin.delete_acls([wanted]) == {wanted: [acl]}
+    assert admin.describe_acls(wanted) == []
+
+
+def test_quotas_are_set_found_and_taken_away(admin: Admin, topic: str) -> None:
+    if is_refused(admin, ApiKey.DESCRIBE_CLIENT_QUOTAS, admin.describe_quotas):
+        return
+    user, everyone = QuotaEntity(user=topic), QuotaEntity(user=DEFAULT)
+    done = admin.alter_quotas(
+        {user: {"producer_byte_rate": 1e6}, everyone: {"consumer_byte_rate": 2e6}}
+    )
+    assert done == {user: None, everyone: None}
+    until(lambda: user in admin.describe_quotas(QuotaFilter(user=topic)), "the quota")
+    assert admin.describe_quotas(QuotaFilter(user=topic)) == {user: {"producer_byte_rate": 1e6}}
+    found = admin.describe_quotas(QuotaFilter(user=ANY))
+    assert (user in found, everyone in found) == (True, True)
+    admin.alter_quotas({user: {"producer_byte_rate": None}, everyone: {"consumer_byte_rate": None}})
+    until(lambda: not admin.describe_quotas(QuotaFilter(user=topic)), "no quota")
+
+
+def test_users_get_and_lose_passwords(admin: Admin, topic: str) -> None:
+    user = topic[-8:]
+    if is_refused(admin, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, admin.describe_scram):
+        return
+    admin.set_scram(user, "secret", mechanism="SCRAM-SHA-256", iterations=8192)
+    (credential,) = or_raise(admin.describe_scram([user]))[user]
+    assert (credential.mechanism, credential.iterations) == ("SCRAM-SHA-256", 8192)
+    assert admin.delete_scram({user: "SCRAM-SHA-256"}) == {user: None}
+    assert admin.describe_scram([user]) == {user: ()}
+
+
+# The client itself
+
+
+def test_the_asyncio_face_is_the_same(shared_broker: EmbeddedBroker, topic: str) -> None:
+    async def story() -> list[int | None]:
+        async with headwater.Admin(shared_broker.bootstrap, client_id="story") as admin:
+            made = await admin.create_topics([NewTopic(topic, 2)])
+            assert or_raise(made)[topic].partitions == 2
+            offsets = await asyncio.gather(
+                admin.topic_offsets(topic), admin.topic_offsets(topic, OffsetSpec.EARLIEST)
+            )
+            return [found.offset for each in offsets for found in each.values()]
+
+    assert asyncio.run(story()) == [0, 0, 0, 0]
+
+
+def test_a_dead_address_is_named_in_bounded_time() -> None:
+    with (
+        pytest.raises(BrokersUnavailable, match=r"127\.0\.0\.1:1"),
+        Admin("127.0.0.1:1", start_timeout_ms=200),
+    ):
+        pass
+
+
+def test_a_closed_client_says_so(shared_broker: EmbeddedBroker) -> None:
+    with Admin(shared_broker.bootstrap) as admin:
+        pass
+    with pytest.raises(ClientClosed):
+        admin.list_topics()
+
+
+def test_a_setting_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"retry\.backoff\.ms"):
+        Admin("localhost:9092", config={"retry.backof.ms": 1})

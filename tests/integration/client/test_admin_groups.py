@@ -1,0 +1,194 @@
+"""`Admin` on groups and how far they have read.
+
+With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafka meets them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.blocking import Admin
+from headwater.client.admin import CommittedOffset, Group, group_config, or_raise
+from headwater.client.errors import ClientError, GroupNotEmpty, GroupNotFound
+from headwater.errors import ErrorCode
+from headwater.model import TopicPartition
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headwater.testing import EmbeddedBroker
+from tests.group_shards import subscription
+from tests.wire import Wire, until
+
+
+@pytest.fixture
+def admin(shared_broker: EmbeddedBroker) -> Iterator[Admin]:
+    with Admin(shared_broker.bootstrap) as connected:
+        connected.describe_groups(["any"])  # who asks makes the topic that coordinators live from
+        yield connected
+
+
+def join(wire: Wire, group_id: str, topic: str, instance_id: str | None = None) -> str:
+    """A classic member that is alone and has been given partition 0 of the topic; its id."""
+    member_id = ""
+
+    def request() -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(topic))],
+        )
+
+    def joined() -> int | None:
+        nonlocal member_id
+        answer = wire.ask(request())
+        member_id = answer.member_id or member_id
+        return answer.generation_id if answer.error_code == 0 else None
+
+    generation = until(joined, "a place in the group")
+    name = len(topic).to_bytes(2) + topic.encode()
+    given = (
+        b"\x00\x00\x00\x00\x00\x01" + name + b"\x00\x00\x00\x01" + bytes(4) + b"\xff\xff\xff\xff"
+    )
+    wire.ask(
+        SyncGroupRequest(
+            group_id=group_id,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=given)],
+        )
+    )
+    return member_id
+
+
+def heartbeat(wire: Wire, group_id: str, topic: str, epoch: int = 0) -> int:
+    """A member of the newer protocol; the error code."""
+    code: int = wire.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=f"member-of-{group_id}"[:36],
+            member_epoch=epoch,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=[],
+        )
+    ).error_code
+    return code
+
+
+def test_offsets_are_moved_told_and_forgotten(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    moved = admin.alter_group_offsets(topic, {first: 7, second: CommittedOffset(9, 0, "why not")})
+    assert moved == {first: None, second: None}
+    told = admin.group_offsets(topic)
+    assert told[first].offset == 7
+    assert (told[second].offset, told[second].metadata) == (9, "why not")
+    assert set(admin.group_offsets(topic, [second])) == {second}
+    assert admin.delete_group_offsets(topic, [first]) == {first: None}
+    assert set(admin.group_offsets(topic)) == {second}
+
+
+def test_offsets_of_many_groups_come_at_once(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    groups = [f"{topic}-{number}" for number in range(5)]
+    where = TopicPartition(topic, 0)
+    for number, group in enumerate(groups):
+        or_raise(admin.alter_group_offsets(group, {where: number}))
+    nobody = f"{topic}-nobody"
+    told = or_raise(admin.list_group_offsets([*groups, nobody]))
+    assert [told[group][where].offset for group in groups] == [0, 1, 2, 3, 4]
+    assert told[nobody] == {}
+
+
+def test_a_classic_group_is_described_with_its_members(
+    admin: Admin, wire: Wire, topic: str
+) -> None:
+    admin.create_topic(topic)
+    member_id = join(wire, topic, topic)
+    group = admin.describe_group(topic)
+    assert (group.kind, group.state, group.assignor) == ("classic", "Stable", "range")
+    (member,) = group.members
+    assert (member.id, member.client_id) == (member_id, "test")
+    assert member.assigned == {TopicPartition(topic, 0)}
+    assert member.topics == {topic}
+    assert group.owner(TopicPartition(topic, 0)) == member
+    assert group.coordinator.startswith("127.0.0.1:")
+
+
+def test_a_consumer_group_is_described_in_the_same_words(
+    admin: Admin, wire: Wire, topic: str
+) -> None:
+    admin.create_topic(topic)
+    until(lambda: heartbeat(wire, topic, topic) == 0, "a place in the group")
+    group = admin.describe_group(topic)
+    assert (group.kind, group.epoch) == ("consumer", group.assignment_epoch)
+    (member,) = group.members
+    assert member.topics == {topic}
+    assert member.target == frozenset({TopicPartition(topic, 0)})
+    assert not member.is_classic
+    heartbeat(wire, topic, topic, epoch=-1)
+
+
+def test_groups_of_both_kinds_are_described_and_listed_at_once(
+    admin: Admin, wire: Wire, topic: str
+) -> None:
+    admin.create_topic(topic)
+    classic, consumer, nobody = f"{topic}-c", f"{topic}-n", f"{topic}-nobody"
+    admin.alter_group_offsets(classic, {TopicPartition(topic, 0): 0})
+    until(lambda: heartbeat(wire, consumer, topic) == 0, "a place in the group")
+    told = admin.describe_groups([nobody, consumer, classic])
+    assert list(told) == [nobody, consumer, classic]
+    assert isinstance(told[nobody], GroupNotFound)
+    kinds = [group.kind for group in told.values() if isinstance(group, Group)]
+    assert kinds == ["consumer", "classic"]
+    listed = {each.id: each for each in admin.list_groups()}
+    assert (listed[classic].type, listed[classic].state) == ("classic", "Empty")
+    assert listed[consumer].type == "consumer"
+    assert classic in {each.id for each in admin.list_groups(states=["empty"], types=["Classic"])}
+    assert consumer not in {each.id for each in admin.list_groups(types=["classic"])}
+    heartbeat(wire, consumer, topic, epoch=-1)
+
+
+def test_a_group_that_somebody_is_in_is_not_deleted(admin: Admin, wire: Wire, topic: str) -> None:
+    admin.create_topic(topic)
+    join(wire, topic, topic)
+    empty, nobody = f"{topic}-empty", f"{topic}-nobody"
+    admin.alter_group_offsets(empty, {TopicPartition(topic, 0): 0})
+    gone = admin.delete_groups([topic, empty, nobody])
+    assert isinstance(gone[topic], GroupNotEmpty)
+    assert gone[empty] is None
+    assert isinstance(gone[nobody], GroupNotFound)
+    with pytest.raises(GroupNotEmpty):
+        admin.delete_group(topic)
+    refused = admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 0})
+    assert isinstance(refused[TopicPartition(topic, 0)], ClientError)
+
+
+def test_members_are_put_out(admin: Admin, wire: Wire, topic: str) -> None:
+    admin.create_topic(topic)
+    join(wire, topic, topic, instance_id="left")
+    put_out = admin.remove_members(topic, instance_ids=["left", "never-there"], reason="it hangs")
+    assert put_out["left"] is None
+    refused = put_out["never-there"]
+    assert isinstance(refused, ClientError)
+    assert refused.code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert admin.describe_group(topic).is_empty
+    member_id = join(wire, topic, topic)
+    assert admin.remove_members(topic, all_members=True) == {member_id: None}
+    assert admin.describe_group(topic).members == ()
+
+
+def test_groups_have_configs(admin: Admin, topic: str) -> None:
+    admin.alter_config(group_config(topic), {"consumer.session.timeout.ms": 50_000})
+    config = admin.describe_config(group_config(topic))["consumer.session.timeout.ms"]
+    assert (config.value, config.is_own) == ("50000", True)
+    assert group_config(topic) in admin.list_config_resources()
