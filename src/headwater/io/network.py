@@ -404,6 +404,10 @@ async def _connected(loop: asyncio.AbstractEventLoop, found: _Found) -> socket.s
     try:
         _tune(sock)
         await loop.sock_connect(sock, address)
+    except OSError as error:
+        sock.close()
+        # The loop's own text has the address, which the caller knows, and not the reason.
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from None
     except BaseException:
         sock.close()
         raise
