@@ -13,6 +13,7 @@ mod fault;
 mod hash;
 mod header;
 mod intake;
+mod intake_arrow;
 mod keymap;
 mod murmur2;
 mod outgoing;
@@ -44,6 +45,8 @@ mod _core {
     use super::header::{restamp, scan, validate, Batch};
     #[pymodule_export]
     use super::intake::Intake;
+    #[pymodule_export]
+    use super::intake_arrow::submit_arrow;
     #[pymodule_export]
     use super::keymap::KeyMap;
     #[pymodule_export]

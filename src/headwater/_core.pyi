@@ -5,7 +5,7 @@ functions take any contiguous buffer (bytes, bytearray, memoryview, mmap). The p
 in `tests/reference/` is the judge of every function here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from typing_extensions import Buffer
@@ -318,3 +318,139 @@ class Retainer:
         """Goes through the whole batches of `data`. Gives how many bytes were read, what is left
         of them, and the index entries that are due: (position in the segment, last offset of the
         batch there, largest timestamp so far, its offset). Raises CorruptBatch."""
+
+# The producer. A waiter is whoever wants to know what became of one record; the core only keeps it.
+_Waiter = Any
+
+@final
+class Sealed:
+    """Bytes that never change, to be sent without a copy."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Outgoing:
+    """A batch of one partition that takes no more records."""
+
+    topic: str
+    partition: int
+    count: int
+    cost: int  # bytes of the intake's buffer that it holds; 0 once released
+    size: int  # bytes to send; before it is sealed, bytes before compression
+    max_timestamp: int
+    awaited: int  # records that have a waiter
+    records: Sealed | None  # once it is sealed
+    waiters: list[tuple[_Waiter, int, int, int, int]]
+    # waiter, index in the batch, timestamp, bytes of key and of value (-1: none)
+
+    def seal(
+        self,
+        codec: int = 0,
+        level: int | None = None,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+    ) -> None:
+        """Compresses, writes the header and the checksum. ValueError for a bad codec or level,
+        or if it is sealed."""
+
+    def stamp(self, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Gives a sealed batch another producer state, in a copy: what is on its way stays."""
+
+    def split(self, bytes_max: int, /) -> list[Outgoing]:
+        """The records of a sealed batch in order, with their waiters, in batches that are not
+        sealed and not above so many bytes; a larger record stands alone."""
+
+@final
+class Intake:
+    """Takes a producer's records in: chooses the partition, writes the record behind the others
+    of its batch, keeps account of the memory. One thread at a time."""
+
+    used_bytes: int
+    held: list[tuple[str, int]]  # topics that are not known yet, and how many records wait
+
+    def __init__(
+        self,
+        calls: Any,
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        record_bytes_max: int,
+        sticky_bytes: int = 16384,
+        ignore_keys: bool = False,
+        choose: Callable[[str, Any, Any], int] | None = None,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """`calls` has these methods:
+
+        opened(topic, partition): a batch got its first record.
+        closed(outgoing): a batch is full; the record that did not fit follows.
+        switch(topic) -> int: where records without a key go next. Asked at the first one, and
+            when a batch ends after `sticky_bytes` since the last time.
+        unknown(topic): a first record is held until `know` or `abandon`.
+        full(size): there is no room for so many bytes; it makes some, or raises.
+        too_large(topic, size), no_partition(topic, partition, partitions),
+        refused(what, topic, cause): they raise what the caller is to see. `what` is key, value,
+            headers or timestamp.
+
+        `choose(topic, key, value)` takes the place of hash and stickiness. `wall_ms` gives the
+        time of records that have none; without it, the machine's clock."""
+
+    def submit(
+        self,
+        topic: str,
+        value: Buffer | str | None = None,
+        *,
+        key: Buffer | str | None = None,
+        headers: Any = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: _Waiter | None = None,
+    ) -> None:
+        """Takes a record in. Headers are a dict or pairs of names and values."""
+
+    def add(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Any,
+        timestamp: int | None,
+        partition: int | None,
+        waiter: _Waiter | None,
+    ) -> int:
+        """The same for who can wait: the partition, -1 if the record is held, and -2 if there is
+        no room, without a call of `full`."""
+
+    def know(self, topic: str, partitions: int) -> list[tuple[_Waiter | None, BaseException]]:
+        """A topic has so many partitions. What was held of it is taken in; those that could not
+        be are given back, with the reason."""
+
+    def abandon(self, topic: str) -> list[_Waiter | None]:
+        """Gives up what was held of a topic: a waiter, or None, for each record."""
+
+    def forget(self, topic: str) -> None:
+        """The topic is not known any more; what comes now is held."""
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it has; 0 if it is not known."""
+
+    def take(self, topic: str, partition: int) -> Outgoing | None:
+        """Closes the open batch of a partition, if there is one."""
+
+    def release(self, batch: Outgoing) -> None:
+        """Gives back the memory of a batch."""
+
+    def charge(self, batch: Outgoing) -> None:
+        """Takes the memory of a batch that came from a split."""
+
+def submit_arrow(
+    intake: Intake, rows: object, *, topic: str | None = None, start: int = 0
+) -> tuple[int, str | None]:
+    """Takes the rows of an Arrow record batch in from `start` on, by its columns key, value, topic,
+    partition, headers and timestamp; `topic` is for all rows. Ends before the first row for which
+    there is no room, or whose topic is not known: answers its number, and that topic. TypeError
+    and ValueError name the column, and the row if it is one."""

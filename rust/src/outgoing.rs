@@ -1,0 +1,325 @@
+//! A producer's batch on its way: records as they were appended, then sealed bytes to be sent, and
+//! who waits for which of its records.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use crate::batch::{whole, Header, HEADER_BYTES, TRANSACTIONAL};
+use crate::compression;
+use crate::record::Record;
+use crate::varint;
+
+/// Compressing fewer bytes than this is quicker than giving the interpreter lock away.
+const DETACH_BYTES_MIN: usize = 16 * 1024;
+
+/// Somebody who wants to know what became of one record.
+pub struct Waiter {
+    pub index: i32,
+    pub timestamp: i64,
+    pub key_bytes: i32, // -1: none
+    pub value_bytes: i32,
+    pub object: Py<PyAny>,
+}
+
+impl Waiter {
+    fn at(&self, py: Python<'_>, index: i32) -> Self {
+        Self {
+            index,
+            object: self.object.clone_ref(py),
+            ..*self
+        }
+    }
+}
+
+/// Records behind a blank header, as they are appended.
+pub struct Growing {
+    pub bytes: Vec<u8>,
+    pub count: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub waiters: Vec<Waiter>,
+}
+
+impl Growing {
+    pub fn new(capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(capacity.max(HEADER_BYTES));
+        bytes.resize(HEADER_BYTES, 0);
+        Self {
+            bytes,
+            count: 0,
+            base_timestamp: -1,
+            max_timestamp: -1,
+            waiters: Vec::new(),
+        }
+    }
+}
+
+/// Bytes that never change, to be sent without a copy.
+#[pyclass(frozen, module = "headwater._core")]
+pub struct Sealed {
+    bytes: Vec<u8>,
+}
+
+#[pymethods]
+impl Sealed {
+    fn __len__(&self) -> usize {
+        self.bytes.len()
+    }
+
+    // SAFETY: the bytes live as long as the object, which the view keeps, and never change.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let bytes = &slf.get().bytes;
+        let answer = ffi::PyBuffer_FillInfo(
+            view,
+            slf.as_ptr(),
+            bytes.as_ptr() as *mut c_void,
+            bytes.len() as isize,
+            1,
+            flags,
+        );
+        if answer != 0 {
+            (*view).obj = ptr::null_mut();
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+}
+
+#[pyclass(module = "headwater._core")]
+pub struct Outgoing {
+    #[pyo3(get)]
+    topic: Py<PyString>,
+    #[pyo3(get)]
+    partition: i32,
+    #[pyo3(get)]
+    count: i32,
+    /// What it takes of the buffer until it is released.
+    #[pyo3(get)]
+    pub cost: usize,
+    #[pyo3(get)]
+    records: Option<Py<Sealed>>,
+    growing: Vec<u8>, // empty once sealed
+    base_timestamp: i64,
+    max_timestamp: i64,
+    waiters: Vec<Waiter>,
+}
+
+impl Outgoing {
+    pub fn new(topic: Py<PyString>, partition: i32, growing: Growing) -> Self {
+        Self {
+            topic,
+            partition,
+            count: growing.count,
+            cost: growing.bytes.len(),
+            records: None,
+            growing: growing.bytes,
+            base_timestamp: growing.base_timestamp,
+            max_timestamp: growing.max_timestamp,
+            waiters: growing.waiters,
+        }
+    }
+
+    fn part(&self, py: Python<'_>, growing: Growing) -> Self {
+        Self::new(self.topic.clone_ref(py), self.partition, growing)
+    }
+}
+
+#[pymethods]
+impl Outgoing {
+    #[getter]
+    fn size(&self) -> usize {
+        match &self.records {
+            Some(sealed) => sealed.get().bytes.len(),
+            None => self.growing.len(),
+        }
+    }
+
+    #[getter]
+    fn max_timestamp(&self) -> i64 {
+        self.max_timestamp
+    }
+
+    /// How many records somebody waits for.
+    #[getter]
+    fn awaited(&self) -> usize {
+        self.waiters.len()
+    }
+
+    #[getter]
+    fn waiters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let all = self.waiters.iter().map(|waiter| {
+            (
+                waiter.object.clone_ref(py),
+                waiter.index,
+                waiter.timestamp,
+                waiter.key_bytes,
+                waiter.value_bytes,
+            )
+        });
+        PyList::new(py, all.collect::<Vec<_>>())
+    }
+
+    #[pyo3(signature = (
+        codec = 0, level = None, *, producer_id = -1, producer_epoch = -1, base_sequence = -1,
+        transactional = false,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn seal(
+        &mut self,
+        py: Python<'_>,
+        codec: u8,
+        level: Option<i32>,
+        producer_id: i64,
+        producer_epoch: i16,
+        base_sequence: i32,
+        transactional: bool,
+    ) -> PyResult<()> {
+        if self.records.is_some() {
+            return Err(PyValueError::new_err("the batch is sealed already"));
+        }
+        let header = Header {
+            leader_epoch: -1,
+            attributes: if transactional { TRANSACTIONAL } else { 0 },
+            last_offset_delta: self.count - 1,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count: self.count,
+            ..Header::default()
+        }
+        .with_codec(codec);
+        let plain = &mut self.growing;
+        let mut run = || -> Result<Vec<u8>, String> {
+            let mut bytes = if codec == compression::NONE {
+                std::mem::take(plain)
+            } else {
+                let mut bytes = Vec::with_capacity(HEADER_BYTES + plain.len() / 2);
+                bytes.resize(HEADER_BYTES, 0);
+                compression::compress_into(&mut bytes, codec, &plain[HEADER_BYTES..], level)?;
+                bytes
+            };
+            header.seal(&mut bytes);
+            Ok(bytes)
+        };
+        let answer = if codec != compression::NONE && self.cost >= DETACH_BYTES_MIN {
+            py.detach(run)
+        } else {
+            run()
+        };
+        let bytes = answer.map_err(PyValueError::new_err)?;
+        self.growing = Vec::new();
+        self.records = Some(Py::new(py, Sealed { bytes })?);
+        Ok(())
+    }
+
+    /// Another producer id, epoch or sequence; what is being sent already stays as it was.
+    #[pyo3(signature = (*, producer_id, producer_epoch, base_sequence))]
+    fn stamp(
+        &mut self,
+        py: Python<'_>,
+        producer_id: i64,
+        producer_epoch: i16,
+        base_sequence: i32,
+    ) -> PyResult<()> {
+        let Some(sealed) = &self.records else {
+            return Err(PyValueError::new_err("the batch is not sealed yet"));
+        };
+        let mut bytes = sealed.get().bytes.clone();
+        let header = Header {
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            ..whole(&bytes, 0)?.header
+        };
+        header.seal(&mut bytes);
+        self.records = Some(Py::new(py, Sealed { bytes })?);
+        Ok(())
+    }
+
+    /// The same records in order, unsealed, in batches of about so many bytes; a record that is
+    /// larger stands alone.
+    fn split(&self, py: Python<'_>, bytes_max: usize) -> PyResult<Vec<Self>> {
+        let Some(sealed) = &self.records else {
+            return Err(PyValueError::new_err("the batch is not sealed yet"));
+        };
+        let bytes = &sealed.get().bytes;
+        let batch = whole(bytes, 0)?;
+        let payload = py.detach(|| batch.payload(usize::MAX))?;
+        let mut parts = Vec::new();
+        let mut growing = Growing::new(bytes_max);
+        let mut waiters = self.waiters.iter().peekable();
+        batch.for_each_record::<PyErr>(&payload, |index, record| {
+            let timestamp = batch.header.timestamp_of(&record);
+            let length = record_bytes(&record);
+            if growing.count > 0 && growing.bytes.len() + length > bytes_max {
+                let full = std::mem::replace(&mut growing, Growing::new(bytes_max));
+                parts.push(self.part(py, full));
+            }
+            while let Some(waiter) = waiters.next_if(|waiter| waiter.index == index as i32) {
+                growing.waiters.push(waiter.at(py, growing.count));
+            }
+            copy_record(&mut growing, &record, timestamp);
+            Ok(())
+        })?;
+        parts.push(self.part(py, growing));
+        Ok(parts)
+    }
+}
+
+fn blob_bytes(blob: Option<&[u8]>) -> usize {
+    blob.map_or(1, |bytes| varint::size(bytes.len() as i64) + bytes.len())
+}
+
+/// At most what the record takes in another batch.
+fn record_bytes(record: &Record<'_>) -> usize {
+    26 + blob_bytes(record.key) + blob_bytes(record.value) + record.headers.bytes.len()
+}
+
+fn write_blob(out: &mut Vec<u8>, blob: Option<&[u8]>) {
+    match blob {
+        None => varint::write(out, -1),
+        Some(bytes) => {
+            varint::write(out, bytes.len() as i64);
+            out.extend_from_slice(bytes);
+        }
+    }
+}
+
+fn copy_record(growing: &mut Growing, record: &Record<'_>, timestamp: i64) {
+    if growing.count == 0 {
+        growing.base_timestamp = timestamp;
+    }
+    growing.max_timestamp = growing.max_timestamp.max(timestamp);
+    let delta = timestamp.wrapping_sub(growing.base_timestamp);
+    let length = 1
+        + varint::size(delta)
+        + varint::size(growing.count as i64)
+        + blob_bytes(record.key)
+        + blob_bytes(record.value)
+        + varint::size(record.headers.count as i64)
+        + record.headers.bytes.len();
+    let out = &mut growing.bytes;
+    varint::write(out, length as i64);
+    out.push(0);
+    varint::write(out, delta);
+    varint::write(out, growing.count as i64);
+    write_blob(out, record.key);
+    write_blob(out, record.value);
+    varint::write(out, record.headers.count as i64);
+    out.extend_from_slice(record.headers.bytes);
+    growing.count += 1;
+}

@@ -1,0 +1,7 @@
+"""The producer."""
+
+from headwater.client.producer.producer import Producer
+from headwater.client.producer.records import ProducerRecord, RecordMetadata
+from headwater.client.producer.serializing import Interceptor
+
+__all__ = ["Interceptor", "Producer", "ProducerRecord", "RecordMetadata"]

@@ -1,0 +1,312 @@
+"""The producer: what a user holds. It puts the parts together and guards the entrance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headwater._core import Intake
+from headwater.client.cluster import Cluster
+from headwater.client.config import Bootstrap, ProducerConfig
+from headwater.client.errors import (
+    BufferFull,
+    ClientClosed,
+    ClientError,
+    RequestTimedOut,
+)
+from headwater.client.metadata import Partition
+from headwater.client.producer.lanes import Lanes
+from headwater.client.producer.memory import Room
+from headwater.client.producer.outcomes import Outcomes
+from headwater.client.producer.records import Headers, ProducerRecord, RecordMetadata
+from headwater.client.producer.rows import Rows
+from headwater.client.producer.sender import Sender
+from headwater.client.producer.sequences import Identity
+from headwater.client.producer.serializing import Serializing
+from headwater.client.producer.settling import Delivered
+from headwater.client.producer.taking import Taking
+from headwater.client.producer.topics import Topics
+from headwater.client.producer.transactions import Transaction, not_there_yet
+from headwater.io import Host
+from headwater.io.clock import SystemClock
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_ROOM = -2  # what `Intake.add` answers then
+
+
+class Producer:
+    """Publishes records.
+
+        async with Producer("localhost:9092") as producer:
+            await producer.send("orders", key="alice", value=b"...")
+            producer.submit("orders", value=b"...")
+
+    Keys and values are bytes or text, or whatever `key_serializer` and `value_serializer` take.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        host: Host | None = None,
+        **settings: Any,
+    ) -> None:
+        """Settings are Kafka's, as keywords (`linger_ms=5`) or in `config` (`{"linger.ms": 5}`)."""
+        self._config = ProducerConfig.build(bootstrap, config=config, **settings)
+        if self._config.transactional_id is not None:
+            not_there_yet()
+        self._host = host if host is not None else Host.system()
+        self._cluster = Cluster(self._config, self._host)
+        self._serializing = Serializing(
+            key=self._config.key_serializer,
+            value=self._config.value_serializer,
+            interceptors=self._config.interceptors,
+        )
+        self._room = Room()
+        self._closing = False
+        self._intake: Intake
+        self._sender: Sender
+        self._topics: Topics
+        self._outcomes: Outcomes
+        self._rows: Rows
+
+    # Beginning and ending
+
+    async def start(self) -> None:
+        """Connects. Raises BrokersUnavailable if no broker answers within start_timeout_ms."""
+        await self._cluster.start()
+        config, cluster = self._config, self._cluster
+        taking = Taking(config, cluster)
+        clock = self._host.clock
+        self._intake = intake = Intake(
+            taking,
+            batch_bytes=config.batch_size,
+            buffer_bytes=config.buffer_memory,
+            record_bytes_max=config.max_request_size,
+            ignore_keys=config.partitioner_ignore_keys,
+            choose=None if config.partitioner is None else self._choose,
+            # The core reads the machine's clock itself; any other is asked for each record.
+            wall_ms=None if isinstance(clock, SystemClock) else clock.wall_ms,
+        )
+        lanes = Lanes(
+            linger=config.linger_ms / 1000,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+            identity=Identity() if config.enable_idempotence else None,
+            # A linger that was asked for is kept. The default one is not imposed on who awaits.
+            hurries="linger.ms" not in config.given or config.linger_ms == 0,
+        )
+        self._outcomes = Outcomes(config, cluster, intake, lanes, self._room)
+        self._sender = Sender(config, cluster, intake, lanes, self._outcomes)
+        self._topics = Topics(config, cluster, intake, self._outcomes.settling)
+        self._rows = Rows(config, intake, self._sender, self._topics, self._room)
+        taking.connect(self._sender, self._topics)
+        try:
+            await self._sender.start()
+        except BaseException:
+            await self._stop("the producer could not start")
+            raise
+        if self._serializing.is_plain:
+            # No call of ours stands between a plain record and the core.
+            vars(self)["submit"] = intake.submit
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
+        with ClientClosed. Raises what `flush` would; in any case the producer is closed."""
+        if self._closing or self._cluster.is_closed:
+            return
+        self._cluster.check()
+        self._closing = True
+        vars(self).pop("submit", None)
+        unsent = "the producer was closed"
+        try:
+            await self._flush(timeout_ms)
+        except RequestTimedOut:
+            unsent = f"the producer was closed and timeout_ms={timeout_ms} is over"
+        finally:
+            await self._stop(f"{unsent}; a record that was sent may have been written")
+        self._outcomes.settling.raise_unheard()
+
+    async def _stop(self, reason: str) -> None:
+        error = ClientClosed(reason)
+        self._closing = True
+        await self._topics.stop(error)
+        await self._sender.stop(error)
+        self._room.fail(error)
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except ClientError:
+            if error is None:  # else the first problem is the one to be seen
+                raise
+
+    # Records
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Sends a record and awaits its acknowledgement. If the buffer is full it waits in line
+        for room, at most max_block_ms."""
+        self._check()
+        serializing = self._serializing
+        if not serializing.is_plain:
+            record = ProducerRecord(topic, value, key, headers, timestamp, partition)
+            record = serializing.prepare(record)
+            topic, value, key = record.topic, record.value, record.key
+            headers, timestamp, partition = record.headers, record.timestamp, record.partition
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        placed = _NO_ROOM
+        if not self._room:
+            placed = self._intake.add(topic, value, key, headers, timestamp, partition, future)
+        if placed == _NO_ROOM:
+            placed = await self._in_line(topic, value, key, headers, timestamp, partition, future)
+        if placed >= 0:
+            self._sender.urge(topic, placed)
+        if not serializing.is_watched:
+            return await future
+        try:
+            metadata = await future
+        except ClientError as error:
+            serializing.acknowledged(None, error)
+            raise
+        serializing.acknowledged(metadata, None)
+        return metadata
+
+    async def _in_line(self, *record: Any) -> int:
+        """Waits for room, first come first served, and takes the record in."""
+        self._outcomes.metrics.waits_for_room += 1
+        was_first = False
+        try:
+            async with asyncio.timeout(self._config.max_block_ms / 1000):
+                while True:
+                    self._sender.close_open()
+                    self._sender.advance()
+                    await self._room.turn(ahead=was_first)
+                    was_first = True
+                    placed = self._intake.add(*record)
+                    if placed != _NO_ROOM:
+                        break
+        except TimeoutError:
+            raise BufferFull(
+                f"the buffer stayed full (buffer_memory={self._config.buffer_memory}) for "
+                f"max_block_ms={self._config.max_block_ms}"
+            ) from None
+        self._room.freed()  # there may be room for the next one, too
+        return placed
+
+    def submit(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        """Queues a record and returns. What goes wrong later is given to `on_delivery`, or else
+        raised by `flush`. If the buffer is full, this sends on the spot until there is room, at
+        most max_block_ms; then BufferFull."""
+        self._check()
+        serializing = self._serializing
+        record = ProducerRecord(topic, value, key, headers, timestamp, partition)
+        record = serializing.prepare(record)
+        if serializing.is_watched:
+            on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
+        self._intake.submit(
+            record.topic,
+            record.value,
+            key=record.key,
+            headers=record.headers,
+            timestamp=record.timestamp,
+            partition=record.partition,
+            on_delivery=on_delivery,
+        )
+
+    async def submit_arrow(self, rows: pa.RecordBatch, *, topic: str | None = None) -> None:
+        """Queues the rows of a pyarrow.RecordBatch, each a record, by its columns: key, value,
+        topic, partition, headers, timestamp. `topic` is for all rows. Waits while the buffer is
+        full; what goes wrong later is raised by `flush`. Serializers are not asked."""
+        self._check()
+        await self._rows.take(rows, topic)
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """Sends all that is queued and waits until it is settled. Raises the first error of records
+        that nobody awaited, once."""
+        self._check()
+        await self._flush(timeout_ms)
+        self._outcomes.settling.raise_unheard()
+
+    async def _flush(self, timeout_ms: int | None) -> None:
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._topics.settled()
+                self._sender.close_open()
+                settled = self._outcomes.settling.settled()
+                self._sender.advance()
+                await settled
+        except TimeoutError:
+            left = len(self._outcomes.settling)
+            raise RequestTimedOut(
+                f"{left} batches were not acknowledged within timeout_ms={timeout_ms}"
+            ) from None
+
+    # The rest
+
+    async def partitions_for(self, topic: str) -> tuple[Partition, ...]:
+        """The partitions of a topic, with their leaders and replicas."""
+        self._check()
+        return (await self._topics.get(topic)).partitions
+
+    def metrics(self) -> dict[str, float]:
+        """Counts and means since the start, under Kafka's names."""
+        self._check()
+        return self._outcomes.metrics.shown(
+            buffer_total=self._config.buffer_memory,
+            buffer_used=self._intake.used_bytes,
+            in_flight=sum(self._sender.flying.values()),
+        )
+
+    def transaction(self) -> Transaction:
+        """`async with producer.transaction():` everything sent in it is written, or nothing."""
+        return Transaction()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+        """Commits a group's offsets as a part of the transaction."""
+        not_there_yet()
+
+    def _check(self) -> None:
+        if self._closing:
+            raise ClientClosed("the producer was closed; make a new one")
+        self._cluster.check()
+
+    def _choose(self, topic: str, key: Any, value: Any) -> int:
+        """Asks the user's partitioner."""
+        assert self._config.partitioner is not None
+        partitions = self._intake.partitions(topic)
+        chosen: int = self._config.partitioner(topic, key, value, partitions)
+        return chosen

@@ -1,0 +1,81 @@
+"""Produce requests from batches, and answers by partition. From version 13 on topics go by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headwater.client.connection import Connection
+from headwater.client.errors import UnsupportedVersion
+from headwater.client.metadata import Topic
+from headwater.client.producer.batches import Batch
+from headwater.client.producer.lanes import Lane
+from headwater.model import ZERO_ID, TopicPartition
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+Payload = tuple[Lane, Batch]
+
+_BY_ID_SINCE = 13
+_ZSTD_SINCE = 7
+
+
+def produce_request(
+    connection: Connection,
+    payloads: Iterable[Payload],
+    *,
+    topics: Mapping[str, Topic],
+    acks: int,
+    timeout_ms: int,
+) -> tuple[ProduceRequest, int]:
+    """A request with one batch for each partition, and the version to send it in."""
+    data: dict[str, TopicProduceData] = {}
+    at_most = None
+    for lane, batch in payloads:
+        name, partition = lane.tp
+        topic = data.get(name)
+        if topic is None:
+            known = topics.get(name)
+            topic_id = ZERO_ID if known is None else known.topic_id
+            if topic_id == ZERO_ID:
+                at_most = _BY_ID_SINCE - 1
+            topic = data[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+        records = batch.outgoing.records
+        assert records is not None
+        topic.partition_data.append(
+            PartitionProduceData(index=partition, records=memoryview(records))
+        )
+    version = connection.version(ApiKey.PRODUCE, at_most=at_most)
+    if version is None:
+        raise UnsupportedVersion(f"{connection!r} serves Produce in no version known here")
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(data.values()))
+    return request, version
+
+
+def serves_zstd(connection: Connection) -> bool:
+    return (connection.version(ApiKey.PRODUCE) or 0) >= _ZSTD_SINCE
+
+
+def results_of(
+    answer: ProduceResponse, names: Mapping[bytes, str], payloads: Iterable[Payload]
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    """What the broker says, by partition. A request for one partition needs no look at names."""
+    responses = answer.responses
+    if len(responses) == 1:
+        # The topic may be known by another id by now; it is still the one that was sent.
+        asked = {lane.tp.topic for lane, _ in payloads}
+        if len(asked) == 1:
+            name = asked.pop()
+            return {
+                TopicPartition(name, each.index): each for each in responses[0].partition_responses
+            }
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
+        for topic in responses
+        for each in topic.partition_responses
+    }

@@ -1,0 +1,355 @@
+"""Carries batches to the brokers: the producer's driver.
+
+There is no task of its own. Whatever happens (a batch is full, an answer came, a timer fired, a
+connection opened) ends in `advance`, which sends what may be sent. So a tight loop of `submit`
+sends from within, and a single awaited record leaves before `send` waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from math import inf
+
+from headwater._core import Intake, Outgoing
+from headwater.client.cluster import Cluster
+from headwater.client.config import ProducerConfig
+from headwater.client.connection import Connection
+from headwater.client.errors import ClientError, RetriableError, UnsupportedVersion
+from headwater.client.producer.batches import Batch
+from headwater.client.producer.identity import IdentityKeeper
+from headwater.client.producer.lanes import Lane, Lanes
+from headwater.client.producer.outcomes import Outcomes
+from headwater.client.producer.requests import Payload, produce_request, serves_zstd
+from headwater.model import NO_SEQUENCE, TopicPartition
+from headwater.protocol.messages.produce import ProduceResponse
+
+_CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+# With acks=0 nothing comes back: what the kernel has not taken is what is in flight.
+_UNANSWERED_BYTES_MAX = 1024 * 1024
+_UNANSWERED_LOOK_SECONDS = 0.005
+# `submit` cannot wait for a connection, so the first ones are made before it is called.
+_EAGER_CONNECTIONS_MAX = 32
+_EAGER_SECONDS = 1.0
+
+
+class Sender:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        intake: Intake,
+        lanes: Lanes,
+        outcomes: Outcomes,
+    ) -> None:
+        self.flying: dict[Connection, int] = {}  # requests that are not answered
+        self._config = config
+        self._cluster = cluster
+        self._intake = intake
+        self._lanes = lanes
+        self.outcomes = outcomes
+        self._now = cluster.host.clock.monotonic
+        self._loop = asyncio.get_running_loop()
+        self._linger = config.linger_ms / 1000
+        self._codec = _CODECS[config.compression_type]
+        self._level = getattr(config, f"compression_{config.compression_type}_level", None)
+        self._in_flight_max = config.max_in_flight_requests_per_connection
+        self._identity = IdentityKeeper(config, cluster, self._granted, self._refused)
+        self._failure: ClientError | None = None  # no id, and there will be none
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        self._stalled_since: dict[int, float] = {}  # nodes that take nothing
+        self._is_advancing = False
+        self._again = False
+
+    async def start(self) -> None:
+        """Gets the producer's id and connections to the brokers."""
+        if self._lanes.identity is not None:
+            await self._identity.start()
+        for node_id in list(self._cluster.metadata.brokers)[:_EAGER_CONNECTIONS_MAX]:
+            self._open(node_id)
+        if self._opening:
+            await asyncio.wait(self._opening.values(), timeout=_EAGER_SECONDS)
+
+    async def stop(self, error: ClientError) -> None:
+        """What is not settled yet fails."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_advancing = True  # from now on nothing is sent
+        await self._identity.stop()
+        for task in self._opening.values():
+            task.cancel()
+        self.close_open()
+        for lane, batch in list(self._lanes.unsettled()):
+            self._drop(lane, batch, error)
+
+    # From the intake
+
+    def opened(self, topic: str, partition: int) -> None:
+        now = self._now()
+        self._lanes.opened(self._lanes.lane(topic, partition), now)
+        self._look_at(now + self._linger)
+
+    def closed(self, outgoing: Outgoing) -> None:
+        """A batch is full."""
+        self._take(self._lanes.lane(outgoing.topic, outgoing.partition), outgoing, self._now())
+        # Answers that are there already make room for what is sent now.
+        for connection in tuple(self.flying):
+            if connection.in_flight >= self._in_flight_max:
+                connection.pump(0)
+        self.advance()
+
+    def urge(self, topic: str, partition: int) -> None:
+        """Somebody awaits a record that was just taken in."""
+        if self._lanes.urge(self._lanes.lane(topic, partition)):
+            self.advance()
+
+    def has_room(self, size: int) -> bool:
+        used = self._intake.used_bytes
+        return used == 0 or used + size <= self._config.buffer_memory
+
+    def queued(self, topic: str, partitions: int) -> list[int | None]:
+        """How much waits for each partition, for the choice of the next one; None where nothing
+        can be sent to."""
+        known = self._cluster.metadata.topics.get(topic)
+        patience = self._config.partitioner_availability_timeout_ms / 1000
+        now = self._now()
+        sizes: list[int | None] = []
+        for index in range(partitions):
+            leader = -1
+            if known is not None and index < len(known.partitions):
+                leader = known.partitions[index].leader
+            stalled = self._stalled_since.get(leader)
+            if leader < 0 or (patience and stalled is not None and now - stalled > patience):
+                sizes.append(None)
+                continue
+            lane = self._lanes.find(TopicPartition(topic, index))
+            sizes.append(0 if lane is None else lane.queued)
+        return sizes
+
+    # Moving on
+
+    def close_open(self) -> None:
+        """Closes every open batch, however young: for `flush`, and when the buffer is full."""
+        now = self._now()
+        for lane in self._lanes.all_open():
+            self._close(lane, now)
+
+    def _close(self, lane: Lane, now: float) -> None:
+        outgoing = self._intake.take(*lane.tp)
+        assert outgoing is not None
+        self._take(lane, outgoing, now)
+
+    def _take(self, lane: Lane, outgoing: Outgoing, now: float) -> None:
+        self.outcomes.settling.begin(self._lanes.closed(lane, outgoing, now))
+
+    def advance(self) -> None:
+        """Sends all that may be sent now, and sets the timer for what may be sent later."""
+        if self._is_advancing:  # called from what is done here: look once more at the end
+            self._again = True
+            return
+        self._is_advancing = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                self._advance(self._now())
+        finally:
+            self._is_advancing = False
+
+    def _advance(self, now: float) -> None:
+        lanes = self._lanes
+        for lane in lanes.due(now):
+            self._close(lane, now)
+        for lane, batch in lanes.expired(now):
+            self._drop(lane, batch, self.outcomes.timed_out(batch))
+        if self._failure is not None:
+            for lane, batch in list(lanes.unsettled()):
+                self._drop(lane, batch, self._failure)
+        if lanes.restarting:
+            before = lanes.identity.epoch if lanes.identity is not None else 0
+            self._restamp(lanes.restart())
+            if lanes.identity is not None and lanes.identity.epoch != before:
+                self.outcomes.metrics.epochs_bumped += 1
+        if lanes.waiting:
+            if lanes.identity is not None and not lanes.identity.is_known:
+                self._identity.want()
+            self._send_waiting(now)
+        self._look_at(lanes.next_deadline(now))
+
+    def _drop(self, lane: Lane, batch: Batch, error: ClientError) -> None:
+        if not batch.on_wire:
+            self._lanes.dropped(lane, batch)
+        self.outcomes.give_up(lane, batch, error)
+
+    def _restamp(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            if batch.outgoing.records is not None:
+                batch.outgoing.stamp(
+                    producer_id=batch.producer_id,
+                    producer_epoch=batch.epoch,
+                    base_sequence=batch.base_sequence,
+                )
+
+    def _granted(self, producer_id: int, epoch: int) -> None:
+        self._restamp(self._lanes.granted(producer_id, epoch))
+        self.advance()
+
+    def _refused(self, error: ClientError) -> None:
+        self._failure = error
+        self.advance()
+
+    def _look_at(self, deadline: float) -> None:
+        """Makes sure that `advance` is called then, or before."""
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline != inf:
+            self._timer_at = deadline
+            delay = max(0.0, deadline - self._now())
+            self._timer = self._loop.call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.advance()
+
+    # Sending
+
+    def _send_waiting(self, now: float) -> None:
+        """One request after the other to every node that takes one."""
+        by_node: dict[int, list[Lane]] = {}
+        leader_of = self._cluster.metadata.leader
+        for lane in self._lanes.waiting.values():
+            leader = leader_of(lane.tp)
+            if leader is None:
+                self._cluster.need_update(lane.tp.topic)
+            else:
+                by_node.setdefault(leader, []).append(lane)
+        for node_id, lanes in by_node.items():
+            while lanes and (connection := self._free(node_id, now)) is not None:
+                chosen = self._choose(lanes, now)
+                if not chosen:
+                    break
+                self._send(connection, chosen, now)
+                # Those that did not fit come first in the next one.
+                served = [lane for lane, _ in chosen]
+                lanes = [lane for lane in lanes if lane not in served]
+                lanes += [lane for lane in served if lane.queue]
+
+    def _free(self, node_id: int, now: float) -> Connection | None:
+        """A connection to the node that takes another request now."""
+        connection = self._cluster.ready(node_id)
+        if connection is None:
+            self._open(node_id)
+        elif connection.in_flight < self._in_flight_max:
+            if self._config.acks or connection.queued_bytes < _UNANSWERED_BYTES_MAX:
+                self._stalled_since.pop(node_id, None)
+                return connection
+            self._look_at(now + _UNANSWERED_LOOK_SECONDS)
+        self._stalled_since.setdefault(node_id, now)
+        return None
+
+    def _choose(self, lanes: list[Lane], now: float) -> list[Payload]:
+        """What goes into the next request: one batch of each partition, up to its size."""
+        chosen: list[Payload] = []
+        size = 0
+        for lane in lanes:
+            batch = self._lanes.sendable(lane, now)
+            if batch is None:
+                continue
+            # Before it is sealed, so by its plain size: what has a sequence must be sent.
+            size += batch.outgoing.size
+            if chosen and size > self._config.max_request_size:
+                break
+            if batch.outgoing.records is None:
+                self._seal(lane, batch)
+            chosen.append((lane, batch))
+        return chosen
+
+    def _seal(self, lane: Lane, batch: Batch) -> None:
+        identity = self._lanes.identity
+        if identity is not None and batch.base_sequence == NO_SEQUENCE:
+            lane.sequence.assign(batch, identity)
+        batch.outgoing.seal(
+            self._codec,
+            self._level,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.epoch,
+            base_sequence=batch.base_sequence,
+        )
+
+    def _send(self, connection: Connection, chosen: list[Payload], now: float) -> None:
+        config, metrics = self._config, self.outcomes.metrics
+        for lane, batch in chosen:
+            if not batch.attempts:
+                metrics.queue_time_total += now - batch.created
+            self._lanes.sent(lane, batch)
+        metrics.requests += 1
+        self.flying[connection] = self.flying.get(connection, 0) + 1
+        done = partial(self._answered, connection, chosen, now)
+        try:
+            request, version = produce_request(
+                connection,
+                chosen,
+                topics=self._cluster.metadata.topics,
+                acks=config.acks,
+                timeout_ms=config.request_timeout_ms,
+            )
+            if config.compression_type == "zstd" and not serves_zstd(connection):
+                raise UnsupportedVersion(f"{connection!r} is too old for compression_type='zstd'")
+        except UnsupportedVersion as error:
+            done(None, error)
+            return
+        if config.acks:
+            connection.post(request, version, done, timeout_ms=config.request_timeout_ms)
+        else:
+            connection.post(request, version, None, timeout_ms=config.request_timeout_ms)
+            done(None, None)
+
+    def _open(self, node_id: int) -> None:
+        if node_id not in self._opening and not self._cluster.is_closed:
+            self._opening[node_id] = self._loop.create_task(self._connect(node_id))
+
+    async def _connect(self, node_id: int) -> None:
+        error: ClientError | None = None
+        try:
+            await self._cluster.connection(node_id)
+        except ClientError as problem:
+            error = problem
+        finally:
+            del self._opening[node_id]
+        if error is not None:
+            if isinstance(error, RetriableError):
+                self._cluster.need_update()
+            for lane in self._lanes.waiting.values():
+                if self._cluster.metadata.leader(lane.tp) == node_id:
+                    lane.queue[0].error = error  # what to say if it times out
+        self.advance()
+
+    def _answered(
+        self,
+        connection: Connection,
+        chosen: list[Payload],
+        asked: float,
+        answer: ProduceResponse | None,
+        error: ClientError | None,
+    ) -> None:
+        left = self.flying.pop(connection) - 1
+        if left:
+            self.flying[connection] = left
+        now = self._now()
+        outcomes = self.outcomes
+        for lane, batch in chosen:
+            self._lanes.back(lane, batch)
+        if error is not None:
+            outcomes.unanswered(chosen, error, now)
+        elif answer is not None:
+            outcomes.metrics.answered(now - asked)
+            outcomes.answered(chosen, answer, now)
+        else:  # acks=0: it is with the kernel, and that is all we will know
+            for lane, batch in chosen:
+                outcomes.acknowledge(lane, batch, -1, -1)
+        self.advance()

@@ -1,0 +1,159 @@
+"""Idempotence: which sequence a batch has, and what to do when the broker finds a gap.
+
+A machine. The producer has one id and epoch; each partition counts its own records. A batch that
+was sent keeps its sequence whatever happens to it, so that the broker can tell a retry from a new
+batch. Where a gap cannot be closed, for a batch before it was refused or given up, the producer
+takes the next epoch and the partition counts from zero again (KIP-360).
+
+Sequences are written anew only when nothing of the partition is on the wire: what may have been
+written under an old sequence must not be sent under a new one.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from headwater.client.producer.batches import Batch, sequence_after
+from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+
+EPOCH_MAX = 2**15 - 1
+
+
+@dataclass(slots=True)
+class Identity:
+    """The producer's id and epoch; none until a broker has given one."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+
+    @property
+    def is_known(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def granted(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+    def bump(self) -> bool:
+        """The next epoch. When they are used up: False, and no id until a broker gives one."""
+        assert self.is_known
+        if self.epoch == EPOCH_MAX:
+            self.producer_id = NO_PRODUCER_ID
+            self.epoch = NO_PRODUCER_EPOCH
+            return False
+        self.epoch += 1
+        return True
+
+
+@dataclass(slots=True)
+class PartitionSequence:
+    """One partition's count."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    next: int = 0
+    expected: int = 0  # what follows the last acknowledged record
+    # Sent at least once and not settled, by number: on the wire or waiting to be sent again.
+    sent: list[Batch] = field(default_factory=list)
+    unresolved: bool = False  # a batch was given up, and nobody knows whether it was written
+    needs_epoch: bool = False
+
+    def may_send(self, batch: Batch, identity: Identity) -> bool:
+        if self.needs_epoch:
+            return False
+        if batch.base_sequence != NO_SEQUENCE:
+            # A second attempt: one at a time and in order, or the broker sees a gap.
+            return self.sent[0] is batch
+        if not identity.is_known or self.unresolved:
+            return False
+        # Batches of the old epoch come first; a new epoch would have the broker refuse them.
+        return not (self.sent and self._is_stale(identity))
+
+    def assign(self, batch: Batch, identity: Identity) -> None:
+        """Gives the batch its sequence, when it is sent for the first time."""
+        assert batch.base_sequence == NO_SEQUENCE
+        if self._is_stale(identity):
+            assert not self.sent
+            self._restart(identity)
+        self._number(batch)
+        self.sent.append(batch)
+
+    def _is_stale(self, identity: Identity) -> bool:
+        return (self.producer_id, self.epoch) != (identity.producer_id, identity.epoch)
+
+    def _restart(self, identity: Identity) -> None:
+        self.producer_id = identity.producer_id
+        self.epoch = identity.epoch
+        self.next = 0
+        self.expected = 0
+        self.unresolved = False
+        self.needs_epoch = False
+
+    def _number(self, batch: Batch) -> None:
+        batch.producer_id = self.producer_id
+        batch.epoch = self.epoch
+        batch.base_sequence = self.next
+        self.next = sequence_after(self.next, batch.count)
+
+    # What became of a batch
+
+    def acknowledged(self, batch: Batch) -> None:
+        if batch.base_sequence == NO_SEQUENCE:
+            return
+        # The answer may come after the batch was given up; it still says that there is no gap.
+        if (batch.producer_id, batch.epoch) == (self.producer_id, self.epoch):
+            self.expected = batch.next_sequence
+        self._remove(batch)
+
+    def refused(self, batch: Batch) -> None:
+        """It was not written and never will be; those behind it stand behind a gap."""
+        if batch.base_sequence != NO_SEQUENCE:
+            self.needs_epoch = True
+            self._remove(batch)
+
+    def given_up(self, batch: Batch) -> None:
+        """Its time is over. Whether it was written, the batches behind it will tell."""
+        if batch.base_sequence != NO_SEQUENCE:
+            self.unresolved = True
+            self._remove(batch)
+
+    def _remove(self, batch: Batch) -> None:
+        if batch in self.sent:
+            self.sent.remove(batch)
+        if self.unresolved and not self.sent:
+            self.unresolved = False
+            self.needs_epoch = self.needs_epoch or self.expected != self.next
+
+    def out_of_order(self, batch: Batch) -> None:
+        """The broker misses something before this batch."""
+        # If it is not the next one, the batch before it failed and is sent again first. If it is,
+        # the broker has forgotten us, or what was given up before was not written.
+        if self.unresolved or batch.base_sequence == self.expected:
+            self.needs_epoch = True
+
+    def split(self, batch: Batch, parts: list[Batch]) -> None:
+        """The parts take the place and the sequences of the whole."""
+        if batch.base_sequence == NO_SEQUENCE:
+            return
+        sequence = batch.base_sequence
+        self.sent.remove(batch)
+        for part in parts:
+            part.producer_id, part.epoch = batch.producer_id, batch.epoch
+            part.base_sequence = sequence
+            sequence = sequence_after(sequence, part.count)
+            insort(self.sent, part, key=lambda each: each.number)
+
+    # The next epoch
+
+    @property
+    def may_restart(self) -> bool:
+        return self.needs_epoch and not any(batch.on_wire for batch in self.sent)
+
+    def restart(self, identity: Identity) -> list[Batch]:
+        """Counts from zero under a new identity; the batches that have other sequences now."""
+        assert identity.is_known
+        self._restart(identity)
+        for batch in self.sent:
+            self._number(batch)
+        return self.sent

@@ -1,0 +1,94 @@
+"""Values to bytes by the user's functions, and the interceptors around that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from headwater.client.errors import ClientError, SerializationFailed
+from headwater.client.producer.records import ProducerRecord, RecordMetadata
+
+_log = logging.getLogger("headwater.client")
+
+
+class Interceptor(Protocol):
+    """What may be put around every record. What it raises is logged and goes no further."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Sees each record before it is serialized, and may give another one."""
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ClientError | None
+    ) -> None:
+        """Sees what became of each record."""
+
+
+class Serializing:
+    def __init__(
+        self,
+        *,
+        key: Callable[[Any], Any] | None,
+        value: Callable[[Any], Any] | None,
+        interceptors: tuple[Any, ...],
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._on_send = [each.on_send for each in interceptors if hasattr(each, "on_send")]
+        self._acknowledged = [
+            each.on_acknowledgement for each in interceptors if hasattr(each, "on_acknowledgement")
+        ]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records need nothing of this."""
+        return not (self._key or self._value or self._on_send or self._acknowledged)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to see every record's end."""
+        return bool(self._acknowledged)
+
+    def prepare(self, record: ProducerRecord) -> ProducerRecord:
+        """The record as it is to be sent. Raises SerializationFailed."""
+        for intercept in self._on_send:
+            try:
+                record = intercept(record)
+            except Exception:
+                _log.exception("an interceptor's on_send failed")
+        key, value = record.key, record.value
+        if self._key is not None:
+            key = _apply(self._key, key, "key", record.topic)
+        if self._value is not None:
+            value = _apply(self._value, value, "value", record.topic)
+        return replace(record, key=key, value=value)
+
+    def watched(
+        self, then: Callable[[RecordMetadata | None, ClientError | None], None] | None
+    ) -> Callable[[RecordMetadata | None, ClientError | None], None]:
+        """A callback for a record's end that tells the interceptors, then whoever asked."""
+
+        def settled(metadata: RecordMetadata | None, error: ClientError | None) -> None:
+            self.acknowledged(metadata, error)
+            if then is not None:
+                then(metadata, error)
+
+        return settled
+
+    def acknowledged(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        for each in self._acknowledged:
+            try:
+                each(metadata, error)
+            except Exception:
+                _log.exception("an interceptor's on_acknowledgement failed")
+
+
+def _apply(serialize: Callable[[Any], Any], given: Any, field: str, topic: str) -> Any:
+    try:
+        return serialize(given)
+    except Exception as cause:
+        raise SerializationFailed(
+            f"the {field} of a record for topic {topic}: {field}_serializer failed on "
+            f"{type(given).__name__}: {cause!r}"
+        ) from cause

@@ -1,0 +1,137 @@
+"""Telling those who wait what became of their records: futures, callbacks, `flush`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from headwater.client.errors import ClientError
+from headwater.client.producer.batches import Batch
+from headwater.client.producer.records import RecordMetadata
+from headwater.model import NO_TIMESTAMP
+
+_log = logging.getLogger("headwater.client")
+
+Delivered = Callable[[RecordMetadata | None, ClientError | None], None]
+Waiter = asyncio.Future[RecordMetadata] | Delivered
+
+
+def tell(waiter: Waiter, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+    """One record is settled. A callback of the user may fail; that is the user's, and logged."""
+    if isinstance(waiter, asyncio.Future):
+        if waiter.done():  # whoever awaited it has gone
+            return
+        if error is not None:
+            waiter.set_exception(error)
+        else:
+            assert metadata is not None
+            waiter.set_result(metadata)
+        return
+    try:
+        waiter(metadata, error)
+    except Exception:
+        _log.exception("on_delivery failed")
+
+
+class Settling:
+    """Which batches are not settled yet, who waits for that, and what failed unheard."""
+
+    def __init__(self) -> None:
+        self._unsettled: dict[int, Batch] = {}  # by serial
+        self._serial = 0
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._first_failure: ClientError | None = None
+        self._failures = 0
+
+    def __len__(self) -> int:
+        return len(self._unsettled)
+
+    def begin(self, batch: Batch) -> None:
+        self._serial += 1
+        batch.serial = self._serial
+        self._unsettled[batch.serial] = batch
+
+    def replaced(self, batch: Batch, parts: list[Batch]) -> None:
+        """A batch was split. Whoever flushes waits for the parts."""
+        for part in parts:
+            self.begin(part)
+        if self._flushes:
+            latest = parts[-1].serial
+            self._flushes = deque(
+                (max(serial, latest) if serial >= batch.serial else serial, future)
+                for serial, future in self._flushes
+            )
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        assert not batch.settled
+        batch.settled = True
+        del self._unsettled[batch.serial]
+        if self._flushes:
+            oldest = next(iter(self._unsettled), self._serial + 1)
+            while self._flushes and self._flushes[0][0] < oldest:
+                future = self._flushes.popleft()[1]
+                if not future.done():
+                    future.set_result(None)
+
+    # Outcomes
+
+    def acknowledged(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        outgoing = batch.outgoing
+        if outgoing.awaited:
+            topic, partition = batch.tp
+            for waiter, index, timestamp, key_size, value_size in outgoing.waiters:
+                metadata = RecordMetadata(
+                    topic,
+                    partition,
+                    base_offset + index if base_offset >= 0 else -1,
+                    timestamp if log_append_time == NO_TIMESTAMP else log_append_time,
+                    key_size,
+                    value_size,
+                )
+                tell(waiter, metadata, None)
+        self._end(batch)
+
+    def failed(
+        self, batch: Batch, error: ClientError, own: Mapping[int, ClientError] | None = None
+    ) -> None:
+        """None of its records was delivered; some may have a reason of their own, by index."""
+        outgoing = batch.outgoing
+        for waiter, index, _, _, _ in outgoing.waiters:
+            reason = own.get(index) if own else None
+            # Each raises its own: a shared exception would gather all their tracebacks.
+            tell(waiter, None, reason or type(error)(str(error), code=error.code))
+        self.unheard(error, batch.count - outgoing.awaited)
+        self._end(batch)
+
+    def unheard(self, error: ClientError, records: int = 1) -> None:
+        """Records failed for which nobody waits: `flush` will say it."""
+        if records:
+            self._first_failure = self._first_failure or error
+            self._failures += records
+
+    def heard(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        """For a record that has a callback and yet nobody who waits for it."""
+        if error is not None:
+            self.unheard(error)
+
+    def raise_unheard(self) -> None:
+        """Raises what failed since the last time, once."""
+        first, count = self._first_failure, self._failures
+        self._first_failure, self._failures = None, 0
+        if first is not None:
+            what = "1 record was" if count == 1 else f"{count} records were"
+            raise type(first)(f"{what} not delivered: {first}", code=first.code)
+
+    # Flushing
+
+    def settled(self) -> asyncio.Future[None]:
+        """Done when all that is unsettled now is settled."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._unsettled:
+            future.set_result(None)
+        else:
+            self._flushes.append((self._serial, future))
+        return future

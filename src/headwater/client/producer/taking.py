@@ -1,0 +1,111 @@
+"""What the intake calls: the few moments at which a record costs more than being written down."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from headwater._core import Outgoing
+from headwater.client.cluster import Cluster
+from headwater.client.config import ProducerConfig
+from headwater.client.errors import (
+    BufferFull,
+    RecordTooLarge,
+    SerializationFailed,
+    UnknownTopic,
+)
+from headwater.client.producer.partitioning import choose_partition
+from headwater.client.producer.sender import Sender
+from headwater.client.producer.topics import Topics
+
+# How long one of several connections is watched before the next one is looked at.
+_TURN_SECONDS = 0.002
+_ONLY_TURN_SECONDS = 0.1
+
+
+class Taking:
+    """The intake's calls. `connect` completes it: intake, sender and topics know each other."""
+
+    sender: Sender
+    topics: Topics
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
+        self._config = config
+        self._cluster = cluster
+
+    def connect(self, sender: Sender, topics: Topics) -> None:
+        self.sender = sender
+        self.topics = topics
+
+    def opened(self, topic: str, partition: int) -> None:
+        # `submit` is bound straight to the core, so who is on the wrong loop is found out here.
+        self._cluster.check()
+        self.sender.opened(topic, partition)
+
+    def closed(self, outgoing: Outgoing) -> None:
+        self.sender.closed(outgoing)
+
+    def switch(self, topic: str) -> int:
+        """The next partition for records without a key."""
+        partitions = len(self._cluster.metadata.topics[topic].partitions)
+        return choose_partition(
+            self._cluster.host.random,
+            queued=self.sender.queued(topic, partitions),
+            partitions=partitions,
+            adaptive=self._config.partitioner_adaptive_partitioning_enable,
+        )
+
+    def unknown(self, topic: str) -> None:
+        self._cluster.check()
+        self.topics.unknown(topic)
+
+    def full(self, size: int) -> None:
+        """`submit` found no room. It holds the loop, so what the loop would do is done here."""
+        self.sender.outcomes.metrics.waits_for_room += 1
+        deadline = self._cluster.deadline(self._config.max_block_ms)
+        while not self.sender.has_room(size):
+            self.sender.close_open()
+            self.sender.advance()
+            connections = list(self.sender.flying)
+            asking = self.topics.ask_now()
+            if asking is not None and asking not in connections:
+                connections.append(asking)
+            left = deadline - self._cluster.now()
+            if not connections or left <= 0:
+                if not self.sender.has_room(size):
+                    self._no_room(waited=bool(connections))
+                return
+            if len(connections) == 1:
+                connections[0].pump(min(left, _ONLY_TURN_SECONDS))
+            elif not sum(each.pump(0) for each in connections):  # all of them, each time
+                connections[0].pump(min(left, _TURN_SECONDS))
+
+    def _no_room(self, *, waited: bool) -> NoReturn:
+        config = self._config
+        if waited:
+            why = f"no broker took anything for max_block_ms={config.max_block_ms}"
+        else:
+            why = "no broker is connected; await flush() to let the producer reconnect"
+        raise BufferFull(f"the buffer is full (buffer_memory={config.buffer_memory}): {why}")
+
+    # Refusals
+
+    def too_large(self, topic: str, size: int) -> NoReturn:
+        config = self._config
+        for name in ("max_request_size", "buffer_memory"):
+            limit = getattr(config, name)
+            if size > limit:
+                raise RecordTooLarge(
+                    f"a record for topic {topic} takes up to {size} bytes, more than "
+                    f"{name}={limit}: raise it (and the topic's max.message.bytes), or send less"
+                )
+        raise AssertionError(f"{size} bytes are not too large")
+
+    def no_partition(self, topic: str, partition: int, partitions: int) -> NoReturn:
+        self._cluster.need_update(topic)
+        shown = "a negative one" if partition < 0 else str(partition)
+        raise UnknownTopic(
+            f"topic {topic} has partitions 0 to {partitions - 1}, and {shown} was given"
+        )
+
+    def refused(self, field: str, topic: str, cause: Exception) -> NoReturn:
+        raise SerializationFailed(f"the {field} of a record for topic {topic}: {cause}") from cause

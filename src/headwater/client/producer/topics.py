@@ -1,0 +1,137 @@
+"""Which topics the intake knows, and how it comes to know one: records wait for that, not calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater._core import Intake
+from headwater.client.cluster import Cluster
+from headwater.client.config import ProducerConfig
+from headwater.client.connection import Connection
+from headwater.client.errors import ClientError, UnknownTopic
+from headwater.client.metadata import Change, Topic
+from headwater.client.producer.settling import Settling, tell
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+
+class Topics:
+    def __init__(
+        self, config: ProducerConfig, cluster: Cluster, intake: Intake, settling: Settling
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._intake = intake
+        self._settling = settling
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._posted: Connection | None = None
+        self._end = cluster.on_change(self._changed)
+
+    async def get(self, name: str) -> Topic:
+        """What is known of a topic, asked for if need be, within max_block_ms."""
+        deadline = self._cluster.deadline(self._config.max_block_ms)
+        try:
+            topics = await self._cluster.topics([name], deadline=deadline, create=True)
+        except UnknownTopic as error:
+            limit = self._config.max_block_ms
+            raise UnknownTopic(f"{error} after max_block_ms={limit}", code=error.code) from None
+        self._cluster.follow(name, create=True)
+        return topics[name]
+
+    async def learn(self, name: str) -> None:
+        """Has the intake know a topic, or raises."""
+        self._know(await self.get(name))
+
+    # Records of topics that are not known yet
+
+    def unknown(self, name: str) -> None:
+        """A first record waits for this topic."""
+        if name not in self._asking:
+            self._asking[name] = asyncio.get_running_loop().create_task(self._learn(name))
+
+    async def _learn(self, name: str) -> None:
+        try:
+            await self.learn(name)
+        except ClientError as error:
+            self._abandon(name, error)
+        finally:
+            del self._asking[name]
+
+    def _know(self, topic: Topic) -> None:
+        for waiter, error in self._intake.know(topic.name, len(topic.partitions)):
+            assert isinstance(error, ClientError), error
+            self._failed(waiter, error)
+
+    def _abandon(self, name: str, error: ClientError) -> None:
+        for waiter in self._intake.abandon(name):
+            self._failed(waiter, type(error)(str(error), code=error.code))
+
+    def _failed(self, waiter: object, error: ClientError) -> None:
+        if waiter is None:
+            self._settling.unheard(error)
+        else:
+            tell(waiter, None, error)  # type: ignore[arg-type]
+
+    def _changed(self, change: Change) -> None:
+        for name in change.topics:
+            topic = self._cluster.metadata.topics.get(name)
+            if topic is not None and self._intake.partitions(name) not in (
+                0,
+                len(topic.partitions),
+            ):
+                self._know(topic)
+
+    async def settled(self) -> None:
+        """Until no record waits for a topic to become known."""
+        while self._asking:
+            await asyncio.wait(self._asking.values())
+
+    # For who cannot await
+
+    def ask_now(self) -> Connection | None:
+        """Asks for the topics that records wait for, by callback, on a connection that can be
+        pumped; None if there is none."""
+        if self._posted is not None and self._posted.is_open:
+            return self._posted
+        names = [name for name, _ in self._intake.held]
+        nodes = self._cluster.metadata.brokers
+        connection = next(filter(None, map(self._cluster.ready, nodes)), None)
+        if not names or connection is None:
+            return None
+        version = connection.version(ApiKey.METADATA)
+        assert version is not None
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=True,
+        )
+        self._posted = connection
+        timeout_ms = self._config.request_timeout_ms
+        connection.post(request, version, self._answered, timeout_ms=timeout_ms)
+        return connection
+
+    def _answered(self, answer: MetadataResponse | None, error: ClientError | None) -> None:
+        self._posted = None
+        if answer is None or answer.error_code or not answer.brokers:
+            return
+        self._cluster.metadata.update(answer)
+        for each in answer.topics:
+            name = each.name
+            if name is None:
+                continue
+            topic = self._cluster.metadata.topics.get(name)
+            if topic is not None:
+                self._know(topic)
+
+    async def stop(self, error: ClientError) -> None:
+        self._end()
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for name, _ in self._intake.held:
+            self._abandon(name, error)
