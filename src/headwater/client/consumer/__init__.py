@@ -1,0 +1,17 @@
+"""The consumer: records of topics, alone or as a member of a group."""
+
+from __future__ import annotations
+
+from headwater._core import ConsumedRecord
+from headwater.client.consumer.commits import OffsetAndMetadata
+from headwater.client.consumer.consumer import Consumer
+from headwater.client.consumer.listener import RebalanceListener
+from headwater.client.consumer.offsets import OffsetAndTimestamp
+
+__all__ = [
+    "ConsumedRecord",
+    "Consumer",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RebalanceListener",
+]

@@ -1,0 +1,289 @@
+"""A group's offsets: storing how far this consumer is, and reading it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from headwater.client.backoff import Backoff
+from headwater.client.cluster import Cluster, Coordinator
+from headwater.client.config import ConsumerConfig
+from headwater.client.connection import Connection
+from headwater.client.consumer.membership.contract import CommitIdentity
+from headwater.client.errors import (
+    ClientError,
+    CommitFailed,
+    RebalanceInProgress,
+    RetriableError,
+    error_for,
+)
+from headwater.errors import ErrorCode
+from headwater.model import NO_EPOCH, ZERO_ID, TopicPartition
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headwater.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+_LAST_VERSION_WITH_NAMES = 9  # of OffsetCommit and of OffsetFetch alike
+_LAST_FETCH_OF_ONE_GROUP = 7
+# The answer is about the membership, and asking again with the same identity is no use.
+_ABOUT_MEMBERSHIP = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_WAIT = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next record to read, and a note of the user's."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class Commits:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        *,
+        identity: Callable[[], CommitIdentity],
+        refused: Callable[[int, CommitIdentity], None],
+    ) -> None:
+        assert config.group_id is not None
+        self._config = config
+        self._cluster = cluster
+        self._group = Coordinator(config.group_id)
+        self._identity = identity
+        self._refused = refused
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        # Commits leave in the order they were asked for, and the next waits for the one before:
+        # an older offset must never arrive after a newer one.
+        self._turn = asyncio.Lock()
+
+    async def commit(self, offsets: Callable[[], Offsets], *, deadline: float) -> Offsets:
+        """Stores what `offsets` says when the turn has come; gives what was stored."""
+        async with self._turn:
+            wanted = offsets()
+            if wanted:
+                await self._retrying(lambda: self._commit_once(wanted, deadline), deadline)
+            return wanted
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition], *, deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is stored for these; None for those of which nothing is."""
+        wanted = list(partitions)
+        answer: dict[TopicPartition, OffsetAndMetadata | None] = {}
+
+        async def once() -> ClientError | None:
+            found = await self._fetch_once(wanted, deadline)
+            if isinstance(found, ClientError):
+                return found
+            answer.update(found)
+            return None
+
+        await self._retrying(once, deadline)
+        return {tp: answer.get(tp) for tp in wanted}
+
+    async def _retrying(self, once: Callable[[], Any], deadline: float) -> None:
+        """Tries until it works; `once` gives the error that may go away by itself."""
+        failures = 0
+        while True:
+            try:
+                problem = await once()
+            except RetriableError as error:
+                problem = error
+                self._cluster.coordinator_lost(self._group.key, self._group.kind)
+            if problem is None:
+                return
+            failures += 1
+            wait = self._backoff.seconds(failures, self._cluster.host.random)
+            if self._cluster.now() + wait >= deadline:
+                raise problem
+            await asyncio.sleep(wait)
+
+    async def _connection(self, deadline: float) -> Connection:
+        async with asyncio.timeout(max(0.001, deadline - self._cluster.now())):
+            return await self._cluster.coordinator(
+                self._group.key, self._group.kind, deadline=deadline
+            )
+
+    async def _ask(
+        self, connection: Connection, request: Any, version: int, deadline: float
+    ) -> Any:
+        left_ms = max(1, round((deadline - self._cluster.now()) * 1000))
+        timeout_ms = min(self._config.request_timeout_ms, left_ms)
+        return await connection.ask(request, at_most=version, timeout_ms=timeout_ms)
+
+    def _version(self, connection: Connection, api: int, topics: Iterable[str]) -> int:
+        """The newest version that can name all these topics."""
+        known = self._cluster.metadata.topics
+        named = all(name in known and known[name].topic_id != ZERO_ID for name in topics)
+        version = connection.version(api, at_most=None if named else _LAST_VERSION_WITH_NAMES)
+        return version if version is not None else _LAST_VERSION_WITH_NAMES
+
+    def _topic_id(self, name: str) -> bytes:
+        topic = self._cluster.metadata.topics.get(name)
+        return ZERO_ID if topic is None else topic.topic_id
+
+    # Storing
+
+    async def _commit_once(self, offsets: Offsets, deadline: float) -> ClientError | None:
+        try:
+            connection = await self._connection(deadline)
+        except TimeoutError:
+            return error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"commit of {self._group.key}")
+        identity = self._identity()
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for tp, each in offsets.items():
+            if tp.topic not in topics:
+                topics[tp.topic] = OffsetCommitRequestTopic(
+                    name=tp.topic, topic_id=self._topic_id(tp.topic), partitions=[]
+                )
+            topics[tp.topic].partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    committed_metadata=each.metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=identity.group_id,
+            generation_id_or_member_epoch=identity.generation_or_epoch,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            topics=list(topics.values()),
+        )
+        version = self._version(connection, ApiKey.OFFSET_COMMIT, topics)
+        answer = await self._ask(connection, request, version, deadline)
+        problem: ClientError | None = None
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if not each.error_code:
+                    continue
+                name = topic.name or self._cluster.metadata.names.get(topic.topic_id, "?")
+                tp = TopicPartition(name, each.partition_index)
+                problem = self._judge(each.error_code, identity, tp, offsets)
+        return problem
+
+    def _judge(
+        self, code: int, identity: CommitIdentity, tp: TopicPartition, offsets: Offsets
+    ) -> ClientError:
+        """The error to try again after; raises the one that is final."""
+        offset = offsets[tp].offset if tp in offsets else "?"
+        what = f"commit of offset {offset} for {tp} in group {identity.group_id}"
+        if code in _ABOUT_MEMBERSHIP:
+            self._refused(code, identity)
+            if code == ErrorCode.STALE_MEMBER_EPOCH and self._identity() != identity:
+                return error_for(code, what)  # the epoch has moved on: say it with the new one
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                raise RebalanceInProgress(
+                    f"{what}: the group is being rebalanced; poll, then commit again",
+                    code=ErrorCode.REBALANCE_IN_PROGRESS,
+                )
+            error = error_for(code, what)
+            if isinstance(error, CommitFailed):
+                raise CommitFailed(
+                    f"{what}: the group has gone on without this consumer, and the partition may "
+                    "belong to another one. Its records may be processed twice; process faster, "
+                    "or raise max_poll_interval_ms or lower max_poll_records",
+                    code=error.code,
+                )
+            raise error
+        if code in _MOVED:
+            self._cluster.coordinator_lost(self._group.key, self._group.kind)
+        elif code not in _WAIT:
+            raise error_for(code, what)
+        return error_for(code, what)
+
+    # Reading back
+
+    async def _fetch_once(
+        self, partitions: list[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None] | ClientError:
+        what = f"committed offsets of group {self._group.key}"
+        try:
+            connection = await self._connection(deadline)
+        except TimeoutError:
+            return error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
+        names: dict[str, list[int]] = {}
+        for tp in partitions:
+            names.setdefault(tp.topic, []).append(tp.partition)
+        version = self._version(connection, ApiKey.OFFSET_FETCH, names)
+        if version <= _LAST_FETCH_OF_ONE_GROUP:
+            topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in names.items()
+            ]
+            request = OffsetFetchRequest(
+                group_id=self._group.key, topics=topics, require_stable=version >= 7
+            )
+        else:
+            group = OffsetFetchRequestGroup(
+                group_id=self._group.key,
+                topics=[
+                    OffsetFetchRequestTopics(
+                        name=name, topic_id=self._topic_id(name), partition_indexes=indexes
+                    )
+                    for name, indexes in names.items()
+                ],
+            )
+            request = OffsetFetchRequest(groups=[group], require_stable=True)
+        answer = await self._ask(connection, request, version, deadline)
+        found = answer.groups[0] if answer.groups else answer
+        if found.error_code:
+            return self._fetch_refused(found.error_code, what)
+        offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in found.topics:
+            topic_id = getattr(topic, "topic_id", ZERO_ID)
+            name = topic.name or self._cluster.metadata.names.get(topic_id, "?")
+            for each in topic.partitions:
+                tp = TopicPartition(name, each.partition_index)
+                if each.error_code:
+                    return self._fetch_refused(each.error_code, f"{what} for {tp}")
+                offsets[tp] = (
+                    OffsetAndMetadata(
+                        each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+                    )
+                    if each.committed_offset >= 0
+                    else None
+                )
+        return offsets
+
+    def _fetch_refused(self, code: int, what: str) -> ClientError:
+        if code in _MOVED:
+            self._cluster.coordinator_lost(self._group.key, self._group.kind)
+        elif code not in _WAIT:
+            raise error_for(code, what)
+        return error_for(code, what)

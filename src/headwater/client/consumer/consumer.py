@@ -1,0 +1,456 @@
+"""The consumer as users meet it.
+
+Records are fetched in the background and handed out by `async for`, by `poll`, or as columns by
+`poll_arrow`; the three may take turns. Whatever has to do with the group (partitions come and go,
+listeners are called) happens inside these calls and nowhere else, so what a listener sees is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from headwater._core import ConsumedRecord
+from headwater.client.cluster import Cluster
+from headwater.client.config import Bootstrap, ConsumerConfig
+from headwater.client.consumer.commits import OffsetAndMetadata
+from headwater.client.consumer.committer import Committed, Committer, GivenOffsets
+from headwater.client.consumer.handing import table
+from headwater.client.consumer.offsets import OffsetAndTimestamp
+from headwater.client.consumer.partition import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    PartitionState,
+)
+from headwater.client.consumer.reading import Reading
+from headwater.client.consumer.slices import Slice
+from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.errors import ClientClosed, ClientError, ConfigError, RequestTimedOut
+from headwater.io import Host
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import pyarrow as pa
+
+    from headwater.client.settings import ConsumerSettings
+
+_log = logging.getLogger("headwater.client")
+
+_CLOSE_TIMEOUT_MS = 30_000
+# A slice is how much a loop gets before the event loop has its turn again: as many records as the
+# user's code gets through in a few milliseconds.
+_SLICE_RECORDS_MIN = 16
+_SLICE_RECORDS_MAX = 8192
+_SLICE_SECONDS = 0.005
+_JOIN_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """Reads records. `async with Consumer("localhost:9092", group="g", topics=["t"]) as consumer:`
+
+    With a group, the partitions of the topics are shared among its members; without one, this
+    consumer reads all of them, or those given to `assign`. Settings are Kafka's, spelled with
+    underscores, or a dict `config` with Kafka's names.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap | None = None,
+        *,
+        group: str | None = None,
+        topics: Iterable[str] | None = None,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: object | None = None,
+        config: Mapping[str, Any] | None = None,
+        host: Host | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        given: dict[str, Any] = dict(settings)
+        if group is not None:
+            if "group_id" in given:
+                raise ConfigError(f"group={group!r} and group_id={given['group_id']!r}: give one")
+            given["group_id"] = group
+        self.config = ConsumerConfig.build(bootstrap, config=config, **given)
+        self._host = host if host is not None else Host.system()
+        self._cluster = Cluster(self.config, self._host)
+        self._subscriptions = Subscriptions()
+        self._listener = listener
+        self._reading: Reading | None = None
+        self._is_polling = False
+        self._closing = False
+        if topics is not None or pattern is not None:
+            self._want(topics, pattern)
+
+    # Beginning and ending
+
+    async def start(self) -> None:
+        """Finds a broker. The group is joined by the first poll."""
+        await self._cluster.start()
+        self._reading = Reading(
+            self.config, self._cluster, self._host, self._subscriptions, self._listener
+        )
+        if self._subscriptions.is_subscribed:
+            self._reading.subscribed()
+
+    async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
+        """Commits what the user got (with auto commit), leaves the group and disconnects, all
+        within the time given. A loop over the consumer ends."""
+        if self._reading is not None and not self._closing:
+            self._reading.handing.settle()
+        await self._close(timeout_ms)
+
+    async def _close(self, timeout_ms: int) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        reading = self._reading
+        try:
+            if reading is not None:
+                self._cluster.check()
+                deadline = self._cluster.deadline(timeout_ms)
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await reading.end(deadline)
+        except TimeoutError:
+            _log.warning("close() left things undone: they took longer than %s ms", timeout_ms)
+        except ClientError as error:
+            _log.warning("close(): %s", error)
+        finally:
+            await self._cluster.close()
+            if reading is not None:
+                reading.wake()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        # After an exception the record that was being processed is not done.
+        if error is None:
+            await self.close()
+        else:
+            await self._close(_CLOSE_TIMEOUT_MS)
+
+    def _checked(self) -> Reading:
+        self._cluster.check()
+        if self._reading is None or self._closing:
+            raise ClientClosed("the consumer is closed, or not started")
+        return self._reading
+
+    # What to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: object | None = None,
+    ) -> None:
+        """Reads these topics instead of those before. A pattern is matched with whole names;
+        with group_protocol="consumer", one given as text is matched by the brokers (RE2)."""
+        reading = self._checked()
+        self._want(topics, pattern)
+        if listener is not None:
+            reading.listener = listener
+        reading.subscribed()
+
+    def _want(self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None) -> None:
+        if isinstance(topics, str):
+            raise ClientError(f"topics={topics!r}: expected a list of names")
+        if isinstance(pattern, str) and self.config.group_protocol == "consumer":
+            self._subscriptions.subscribe(topics=topics or (), regex=pattern)
+            return
+        try:
+            compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
+        except re.error as error:
+            raise ClientError(f"pattern {pattern!r}: {error}") from None
+        self._subscriptions.subscribe(topics=topics or (), pattern=compiled)
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group."""
+        reading = self._checked()
+        if reading.membership is not None:
+            deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
+            await reading.membership.leave(deadline, reason="the consumer unsubscribed")
+            reading.membership = None
+        reading.drop(list(self._subscriptions.partitions))
+        self._subscriptions.unsubscribe()
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads exactly these partitions, without the group's protocol."""
+        reading = self._checked()
+        wanted = [TopicPartition(*each) for each in partitions]
+        if self._subscriptions.is_subscribed:
+            self._subscriptions.assign(wanted)  # says why not
+        reading.drop([tp for tp in self._subscriptions.partitions if tp not in wanted])
+        self._subscriptions.assign(wanted)
+        reading.follow(wanted)
+        reading.changed()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer has now."""
+        return set(self._subscriptions.partitions)
+
+    def subscription(self) -> set[str]:
+        """The topics that were subscribed to by name."""
+        return set(self._subscriptions.topics)
+
+    # Records
+
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        size = _SLICE_RECORDS_MIN
+        while (slice_ := await self.next_slice(size)) is not None:
+            began = self._cluster.now()
+            for record in slice_.iterator:
+                yield record
+            elapsed = self._cluster.now() - began
+            if elapsed < _SLICE_SECONDS:
+                size = min(size * 2, _SLICE_RECORDS_MAX)
+            elif elapsed > 2 * _SLICE_SECONDS:
+                size = max(size // 2, 1)
+
+    async def poll(
+        self, timeout_ms: int = 1000, records_max: int | None = None
+    ) -> list[ConsumedRecord]:
+        """Records, as soon as there are some; none after the time given."""
+        most = self.config.max_poll_records if records_max is None else records_max
+        if most < 1:
+            raise ClientError(f"records_max={most}: expected at least 1")
+        deadline = self._cluster.deadline(timeout_ms)
+        return await self._taken(lambda reading: reading.handing.take(most), deadline) or []
+
+    async def poll_arrow(self, rows_max: int = 100_000, timeout_ms: int = 1000) -> pa.Table:
+        """Records as a table (topic, partition, offset, timestamp, key, value, headers), without
+        an object for any of them; as soon as there are some, at most `rows_max`. Deserializers
+        and interceptors do not see them."""
+        if rows_max < 1:
+            raise ClientError(f"rows_max={rows_max}: expected at least 1")
+        deadline = self._cluster.deadline(timeout_ms)
+        taken = await self._taken(lambda reading: reading.handing.take_arrow(rows_max), deadline)
+        return table(taken or [])
+
+    async def next_slice(self, records_max: int) -> Slice | None:
+        """For loops: the next records of one partition; None when the consumer is closed."""
+        try:
+            return await self._taken(lambda reading: reading.handing.slice(records_max), None)
+        except ClientClosed:
+            if self._closing and self._reading is not None:
+                return None
+            raise
+
+    async def _taken(self, take: Callable[[Reading], T | None], deadline: float | None) -> T | None:
+        """What `take` gives, waiting for it until the deadline; the user is done with all that
+        it got before."""
+        reading = self._checked()
+        if self._is_polling:
+            raise ClientError("the consumer is polled by two tasks at once; give each its own")
+        self._is_polling = True
+        try:
+            reading.handing.settle()
+            # A user who finds records ready each time would keep the loop from fetching more.
+            await asyncio.sleep(0)
+            is_waiting = False
+            while True:
+                now = self._cluster.now()
+                until = deadline if deadline is not None else now + _JOIN_SECONDS
+                await reading.turn(until, is_waiting=is_waiting)
+                self._checked()
+                taken = take(reading)
+                if taken:
+                    return taken
+                if is_waiting and deadline is not None and self._cluster.now() >= deadline:
+                    return None
+                if is_waiting:
+                    await reading.wait(deadline)
+                    self._checked()
+                is_waiting = True
+        finally:
+            self._is_polling = False
+
+    # Where to read
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """The next record of the partition is the one at this offset."""
+        reading = self._checked()
+        state = self._subscriptions.state(TopicPartition(*partition))
+        if offset < 0:
+            raise ClientError(f"seek to offset {offset} of {state.tp}: expected 0 or more")
+        reading.handing.forget(state)
+        reading.positions.solved(state)
+        state.seek(offset)
+        reading.changed()
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """To the first record of these partitions, or of all that are assigned."""
+        await self._seek_to(partitions, EARLIEST_TIMESTAMP)
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Behind the last record; with read_committed, of those that are decided."""
+        await self._seek_to(partitions, LATEST_TIMESTAMP)
+
+    async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
+        """To the first record that is not older than this; to the end if there is none."""
+        if timestamp_ms < 0:
+            raise ClientError(f"seek to time {timestamp_ms}: expected milliseconds since 1970")
+        await self._seek_to(partitions, timestamp_ms)
+
+    async def _seek_to(self, partitions: tuple[tuple[str, int], ...], timestamp: int) -> None:
+        reading = self._checked()
+        wanted = self._chosen(partitions)
+        changes = [state.changes for state in wanted]
+        deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
+        targets = {state.tp: timestamp for state in wanted}
+        found = await reading.lookup.by_time(targets, deadline=deadline)
+        late = [tp for tp, each in found.items() if each.offset < 0]
+        if late:
+            ends = dict.fromkeys(late, LATEST_TIMESTAMP)
+            found |= await reading.lookup.by_time(ends, deadline=deadline)
+        for state, before in zip(wanted, changes, strict=True):
+            is_current = self._subscriptions.partitions.get(state.tp) is state
+            if is_current and state.changes >= before:
+                self.seek(state.tp, found[state.tp].offset)
+
+    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[PartitionState]:
+        if not partitions:
+            return list(self._subscriptions.partitions.values())
+        return [self._subscriptions.state(TopicPartition(*each)) for each in partitions]
+
+    async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
+        """The offset behind the last record that the user got."""
+        reading = self._checked()
+        state = self._subscriptions.state(TopicPartition(*partition))
+        deadline = self._deadline(timeout_ms)
+        while not state.has_position:
+            problem = reading.positions.problems.get(state.tp)
+            if problem is not None:
+                raise problem.with_traceback(None)
+            if self._cluster.now() >= deadline:
+                raise RequestTimedOut(f"the position of {state.tp} could not be found in time")
+            reading.changed()
+            await reading.wait(deadline)
+            self._checked()
+        return reading.handing.position(state)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Hands out nothing of these partitions (of all, if none is named) until `resume`."""
+        reading = self._checked()
+        for state in self._chosen(partitions):
+            reading.handing.stop(state)
+            state.is_paused = True
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        reading = self._checked()
+        for state in self._chosen(partitions):
+            state.is_paused = False
+            reading.handing.arrived(state)
+        reading.changed()
+
+    def paused(self) -> set[TopicPartition]:
+        return {tp for tp, state in self._subscriptions.partitions.items() if state.is_paused}
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """How many offsets the user is behind the end, by the last fetch; None before it."""
+        reading = self._checked()
+        state = self._subscriptions.state(TopicPartition(*partition))
+        committed_only = self.config.isolation_level == "read_committed"
+        end = state.last_stable_offset if committed_only else state.high_watermark
+        if end < 0 or not state.has_position:
+            return None
+        return max(0, end - reading.handing.position(state))
+
+    # The group's offsets
+
+    async def commit(
+        self, offsets: GivenOffsets | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Stores the offsets (of all that the user got, if none are given) in the group, and
+        returns when they are stored."""
+        await self._committer().commit(offsets, self._deadline(timeout_ms))
+
+    def commit_async(
+        self, offsets: GivenOffsets | None = None, callback: Committed | None = None
+    ) -> None:
+        """The same in the background; the callback gets the offsets and the error, if any."""
+        self._committer().commit_soon(offsets, callback)
+
+    async def committed(
+        self, *partitions: tuple[str, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored for these partitions, or for all that are assigned."""
+        reading = self._checked()
+        if reading.commits is None:
+            raise ClientError("the consumer has no group, so nothing is committed")
+        wanted = [TopicPartition(*each) for each in partitions]
+        return await reading.commits.fetch(
+            wanted or list(self._subscriptions.partitions), deadline=self._deadline(timeout_ms)
+        )
+
+    def _committer(self) -> Committer:
+        committer = self._checked().committer
+        if committer is None:
+            raise ClientError("the consumer has no group to commit in; give it one: group=...")
+        return committer
+
+    def _deadline(self, timeout_ms: int | None) -> float:
+        most = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._cluster.deadline(most)
+
+    # Offsets of logs
+
+    async def beginning_offsets(
+        self, *partitions: tuple[str, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each; the partitions need not be assigned."""
+        return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+
+    async def end_offsets(
+        self, *partitions: tuple[str, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record will have; with read_committed, the first that is not
+        decided yet."""
+        return await self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
+
+    async def _ends(
+        self, partitions: tuple[tuple[str, int], ...], timestamp: int, timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        reading = self._checked()
+        targets = {TopicPartition(*each): timestamp for each in partitions}
+        found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time in ms; None where there is none."""
+        reading = self._checked()
+        targets = {TopicPartition(*tp): time for tp, time in times.items()}
+        found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
+        return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    async def partitions_for(
+        self, topic: str, *, timeout_ms: int | None = None
+    ) -> list[TopicPartition]:
+        """The partitions of a topic; UnknownTopic if there is none after the time given."""
+        self._checked()
+        found = await self._cluster.topics([topic], deadline=self._deadline(timeout_ms))
+        return [TopicPartition(topic, each.index) for each in found[topic].partitions]
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since the start."""
+        reading = self._checked()
+        fetcher = reading.fetcher
+        return {
+            "records_consumed": reading.handing.records,
+            "fetch_requests": fetcher.counts.requests,
+            "fetch_failures": fetcher.counts.failures,
+            "bytes_consumed": fetcher.counts.bytes,
+            "buffered_bytes": fetcher.ledger.held,
+            "commits": reading.committer.count if reading.committer is not None else 0,
+            "assigned_partitions": len(self._subscriptions.partitions),
+        }

@@ -1,0 +1,269 @@
+"""Handing records out: from what was fetched, in turn from all partitions, in the user's form.
+
+What the user got last counts as being processed until it asks for more. `settle` is that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater._core import ArrowRecords, ConsumedRecord, CorruptBatch
+from headwater.client.config import ConsumerConfig
+from headwater.client.consumer.fetched import Piece
+from headwater.client.consumer.partition import PartitionState, Phase
+from headwater.client.consumer.slices import Slice
+from headwater.client.errors import DeserializationFailed, InvalidRecord
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("headwater.client")
+
+Deserialize = Callable[[Any], Any]
+
+
+class Handing:
+    def __init__(self, config: ConsumerConfig, *, drained: Callable[[], None]) -> None:
+        self.current: Slice | None = None  # what a loop over the consumer is in
+        self.records = 0  # handed out, for metrics
+        self._drained = drained  # a fetched piece is used up: there is room for more
+        self._key = config.key_deserializer
+        self._value = config.value_deserializer
+        self._interceptors = config.interceptors
+        self._ready: deque[PartitionState] = deque()
+        self._unsettled: list[PartitionState] = []
+
+    def arrived(self, state: PartitionState) -> None:
+        """The partition may have something to hand out."""
+        if state.pieces and not state.is_queued:
+            state.is_queued = True
+            self._ready.append(state)
+
+    # Where the user is
+
+    def position(self, state: PartitionState) -> int:
+        current = self.current
+        if current is not None and current.state is state:
+            return current.position
+        return state.position
+
+    def done(self, state: PartitionState) -> int:
+        current = self.current
+        if current is not None and current.state is state:
+            return current.done
+        return state.done
+
+    def epoch(self, state: PartitionState) -> int:
+        """The leader epoch of the record before the position, -1 if that is not known."""
+        current = self.current
+        if current is not None and current.state is state:
+            return current.epoch
+        return state.epoch
+
+    def settle(self) -> None:
+        """The user asks for more: it is done with all it has got."""
+        current = self.current
+        if current is not None:
+            current.settle()
+            if not current.left:
+                current.state.done = current.position
+                self.current = None
+        for state in self._unsettled:
+            state.done = state.position
+        self._unsettled.clear()
+
+    def stop(self, state: PartitionState) -> None:
+        """Hands out no more of what was decoded of this partition; it is read again later."""
+        current = self.current
+        if current is None or current.state is not state:
+            return
+        position, done = current.position, current.done
+        self.records -= current.left
+        self.current = None
+        current.cut()
+        state.give_back(current.piece, position)
+        state.done = done
+        self._unsettled.append(state)
+
+    def forget(self, state: PartitionState) -> None:
+        """The partition is gone, or read from elsewhere: nothing of it is handed out."""
+        if self.current is not None and self.current.state is state:
+            self.current.cut()
+            self.current = None
+        if state in self._unsettled:
+            self._unsettled.remove(state)
+
+    # Handing out
+
+    def take(self, records_max: int) -> list[ConsumedRecord]:
+        """Up to so many records of any partition, all of which the user gets now."""
+        taken: list[ConsumedRecord] = []
+        current = self.current
+        if current is not None:
+            taken = list(current.iterator)
+            self.current = None
+            self._unsettled.append(current.state)
+            if len(taken) > records_max:
+                offset = taken[records_max].offset
+                self.records -= len(taken) - records_max
+                del taken[records_max:]
+                current.state.give_back(current.piece, offset)
+                self.arrived(current.state)
+        while len(taken) < records_max and (state := self._next()) is not None:
+            try:
+                _, records = self._decode(state, records_max - len(taken))
+            except InvalidRecord:
+                if taken:
+                    break  # the next call finds it again
+                raise
+            if records:
+                taken = taken + records if taken else records
+                self._unsettled.append(state)
+        return taken
+
+    def slice(self, records_max: int) -> Slice | None:
+        """What a loop runs over next: records of one partition, or the rest of the last slice."""
+        current = self.current
+        if current is not None and current.left:
+            return current
+        while (state := self._next()) is not None:
+            start = state.position
+            piece, records = self._decode(state, records_max)
+            if records:
+                self.current = Slice(state, piece, records, start)
+                return self.current
+            state.done = state.position
+        return None
+
+    def take_arrow(self, rows_max: int) -> list[tuple[TopicPartition, ArrowRecords]]:
+        """Up to so many records as columns."""
+        if self.current is not None:
+            self.stop(self.current.state)
+        taken: list[tuple[TopicPartition, ArrowRecords]] = []
+        rows = 0
+        while rows < rows_max and (state := self._next()) is not None:
+            piece = state.pieces[0]
+            try:
+                columns = piece.records.take_arrow(rows_max - rows)
+            except CorruptBatch as fault:
+                if taken:
+                    break
+                raise _corrupt(state, fault) from fault
+            if len(columns):
+                taken.append((state.tp, columns))
+                rows += len(columns)
+            self._passed(state, piece)
+            self._unsettled.append(state)
+        self.records += rows
+        return taken
+
+    def _next(self) -> PartitionState | None:
+        """The partition whose turn it is."""
+        ready = self._ready
+        while ready:
+            state = ready[0]
+            if state.pieces and not state.is_paused and state.phase is Phase.READING:
+                return state
+            ready.popleft()
+            state.is_queued = False
+        return None
+
+    def _decode(
+        self, state: PartitionState, records_max: int
+    ) -> tuple[Piece, list[ConsumedRecord]]:
+        piece = state.pieces[0]
+        try:
+            records = piece.records.take(records_max)
+        except CorruptBatch as fault:
+            raise _corrupt(state, fault) from fault
+        if self._key is not None or self._value is not None:
+            records = self._deserialized(state, piece, records)
+        self._passed(state, piece)
+        for interceptor in self._interceptors:
+            records = _intercepted(interceptor, records)
+        self.records += len(records)
+        return piece, records
+
+    def _passed(self, state: PartitionState, piece: Piece) -> None:
+        """So much of the piece is decoded."""
+        state.position = piece.records.next_offset
+        if piece.records.leader_epoch >= 0:
+            state.epoch = piece.records.leader_epoch
+        if piece.records.is_done:
+            state.drop_piece()
+            self._ready.popleft()  # the next one's turn
+            state.is_queued = False
+            self.arrived(state)
+            self._drained()
+
+    def _deserialized(
+        self, state: PartitionState, piece: Piece, records: list[ConsumedRecord]
+    ) -> list[ConsumedRecord]:
+        """The same with the user's objects; up to the first that cannot be read, unless it is the
+        very first."""
+        made: list[ConsumedRecord] = []
+        for record in records:
+            try:
+                key, value = record.key, record.value
+                if key is not None and self._key is not None:
+                    key = self._key(key)
+                if value is not None and self._value is not None:
+                    value = self._value(value)
+            except Exception as error:
+                piece.rewind(record.offset)
+                if made:
+                    break
+                raise DeserializationFailed(
+                    f"{state.tp}: the record at offset {record.offset} cannot be deserialized: "
+                    f"{error!r}; seek past it to go on"
+                ) from error
+            made.append(record.with_content(key, value))
+        return made
+
+
+def _corrupt(state: PartitionState, fault: CorruptBatch) -> InvalidRecord:
+    return InvalidRecord(
+        f"{state.tp}: what the broker has at offset {state.position} is corrupt ({fault}); seek "
+        "past it to go on"
+    )
+
+
+def _intercepted(interceptor: Any, records: list[ConsumedRecord]) -> list[ConsumedRecord]:
+    """What an interceptor makes of it; its errors are its own."""
+    on_consume = getattr(interceptor, "on_consume", None)
+    if on_consume is None or not records:
+        return records
+    try:
+        return list(on_consume(records))
+    except Exception:
+        _log.exception("the interceptor %r failed in on_consume", interceptor)
+        return records
+
+
+def table(taken: list[tuple[TopicPartition, ArrowRecords]]) -> pa.Table:
+    """One table of all the columns, without a copy of what the records contain."""
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", "UTC")),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(pa.field("element", header))),
+        ]
+    )
+    batches = []
+    for tp, columns in taken:
+        batch = pa.record_batch(columns)
+        topic = pa.repeat(pa.scalar(tp.topic, pa.string()), batch.num_rows)
+        arrays = [topic, *(batch.column(name) for name in schema.names[1:])]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema=schema)

@@ -1,0 +1,281 @@
+"""What a started consumer is made of, and how its parts tell each other of what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from headwater.client.cluster import Cluster
+from headwater.client.config import ConsumerConfig
+from headwater.client.consumer.commits import Commits
+from headwater.client.consumer.committer import Committer
+from headwater.client.consumer.fetcher import Fetcher
+from headwater.client.consumer.handing import Handing
+from headwater.client.consumer.listener import tell
+from headwater.client.consumer.membership import Membership, make_membership
+from headwater.client.consumer.membership.contract import CommitIdentity
+from headwater.client.consumer.offsets import OffsetLookup
+from headwater.client.consumer.partition import PartitionState
+from headwater.client.consumer.positions import Positions
+from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.consumer.tasks import Tasks
+from headwater.client.consumer.ungrouped import AllPartitions
+from headwater.client.errors import ClientError
+from headwater.client.metadata import Change
+from headwater.io import Host
+from headwater.model import NO_EPOCH, TopicPartition
+
+_ERRORS_MAX = 16
+# How long a member that owns partitions waits for a rebalance before it looks for records again.
+_GLANCE_SECONDS = 0.05
+
+
+class Reading:
+    """Also the callbacks of the membership: `revoked`, `assigned`, `lost`, `wake`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        host: Host,
+        subscriptions: Subscriptions,
+        listener: object | None,
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.subscriptions = subscriptions
+        self.listener = listener
+        self.membership: Membership | None = None
+        self.tasks = Tasks()
+        self.handing = Handing(config, drained=self._drained)
+        self.lookup = OffsetLookup(config, cluster)
+        self.commits: Commits | None = None
+        self.committer: Committer | None = None
+        partitions = subscriptions.partitions
+        if config.group_id is not None:
+            self.commits = Commits(
+                config, cluster, identity=self._identity, refused=self._commit_refused
+            )
+            self.committer = Committer(
+                config, cluster, self.commits, partitions, self.handing, self.tasks
+            )
+        self.positions = Positions(
+            config,
+            cluster,
+            partitions,
+            self.tasks,
+            self.lookup,
+            self.commits,
+            changed=self.changed,
+            look_again=self._look_again,
+        )
+        self.fetcher = Fetcher(
+            config,
+            cluster,
+            partitions,
+            self.tasks,
+            arrived=self._arrived,
+            out_of_range=self.positions.out_of_range,
+            failed=self._failed,
+            look_again=self._look_again,
+        )
+        self._host = host
+        self._errors: deque[ClientError] = deque(maxlen=_ERRORS_MAX)
+        self._waiters: list[asyncio.Future[None]] = []
+        self._look: asyncio.TimerHandle | None = None
+        self._is_driving = False
+        self._stop_listening = cluster.on_change(self._on_change)
+        if config.enable_auto_commit and self.committer is not None:
+            self.tasks.spawn(self.committer.run(self._is_rebalancing))
+
+    # What the user gets
+
+    async def turn(self, deadline: float, *, is_waiting: bool) -> None:
+        """What must happen before records are handed out. Raises what the user must hear."""
+        membership = self.membership
+        if membership is not None:
+            now = self.cluster.now()
+            membership.polled(now)
+            if membership.needs_poll:
+                if not is_waiting:
+                    deadline = now
+                elif self.subscriptions.partitions:
+                    deadline = min(deadline, now + _GLANCE_SECONDS)
+                await membership.poll(deadline)
+        if self._errors:
+            raise self._errors.popleft()
+        if self.positions.problems:
+            self._raise_problem()
+
+    def _raise_problem(self) -> None:
+        for tp, problem in self.positions.problems.items():
+            state = self.subscriptions.partitions.get(tp)
+            if state is not None and not state.is_paused:
+                raise problem.with_traceback(None)
+
+    async def wait(self, deadline: float | None) -> None:
+        """Until something happened, or the deadline."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        timer = None
+        if deadline is not None:
+            wait = max(0.0, deadline - self.cluster.now())
+            timer = loop.call_later(wait, self.wake)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    # What happened
+
+    def wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def changed(self) -> None:
+        """Something about positions is new: look at everything, once, soon."""
+        if not self._is_driving and not self.cluster.is_closed:
+            self._is_driving = True
+            asyncio.get_running_loop().call_soon(self._drive)
+
+    def _drive(self) -> None:
+        self._is_driving = False
+        if self.cluster.is_closed:
+            return
+        self.positions.drive()
+        self.fetcher.drive()
+        self.wake()
+
+    def _drained(self) -> None:
+        self.fetcher.drive()
+
+    def _arrived(self, state: PartitionState) -> None:
+        self.handing.arrived(state)
+        self.wake()
+
+    def _failed(self, error: ClientError) -> None:
+        self._errors.append(error)
+        self.wake()
+
+    def _look_again(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._look is not None:
+            if self._look.when() <= loop.time() + seconds:
+                return
+            self._look.cancel()
+        self._look = loop.call_later(seconds, self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        self._drive()
+
+    def _on_change(self, change: Change) -> None:
+        for state in self.subscriptions.partitions.values():
+            if state.tp.topic in change.recreated:
+                # Another log under the same name: nothing that was known of epochs holds.
+                state.leader_epoch = state.epoch = NO_EPOCH
+                state.evict()
+        self.changed()
+
+    # The group
+
+    def subscribed(self) -> None:
+        """The subscription has changed."""
+        if self.membership is None:
+            if self.config.group_id is None:
+                self.membership = AllPartitions(self.config, self.cluster, self.subscriptions, self)
+            else:
+                self.membership = make_membership(
+                    self.config, self.cluster, self._host, self.subscriptions, self
+                )
+        else:
+            self.membership.subscription_changed()
+        self.wake()
+
+    def _identity(self) -> CommitIdentity:
+        if self.membership is not None and not self.subscriptions.by_user:
+            return self.membership.identity
+        assert self.config.group_id is not None
+        return CommitIdentity(self.config.group_id, "", -1)
+
+    def _commit_refused(self, code: int, identity: CommitIdentity) -> None:
+        if self.membership is not None:
+            self.membership.commit_refused(code, identity)
+
+    def _is_rebalancing(self) -> bool:
+        return self.membership is not None and self.membership.rebalancing
+
+    def follow(self, partitions: list[TopicPartition]) -> None:
+        """Keeps the topics of partitions fresh that no subscription names."""
+        if self.subscriptions.topics or self.subscriptions.pattern is not None:
+            return
+        topics = self.cluster.metadata.topics
+        for topic in sorted({tp.topic for tp in partitions}):
+            create = self.config.allow_auto_create_topics and self.subscriptions.by_user
+            self.cluster.follow(topic, create=create)
+            if topic not in topics:
+                self.cluster.need_update(topic)
+
+    def drop(self, partitions: list[TopicPartition]) -> None:
+        """They are not ours any more."""
+        for tp in partitions:
+            state = self.subscriptions.partitions.get(tp)
+            if state is not None:
+                self.handing.forget(state)
+            self.positions.removed(tp)
+        self.subscriptions.remove(partitions)
+        if not self.subscriptions.topics and self.subscriptions.pattern is None:
+            left = {tp.topic for tp in self.subscriptions.partitions}
+            for topic in {tp.topic for tp in partitions} - left:
+                self.cluster.unfollow(topic)
+
+    async def assigned(self, partitions: list[TopicPartition]) -> None:
+        self.subscriptions.add(partitions)
+        self.follow(partitions)
+        try:
+            await tell(self.listener, "on_assigned", partitions)
+        finally:
+            self.changed()
+
+    async def revoked(self, partitions: list[TopicPartition]) -> None:
+        for tp in partitions:
+            state = self.subscriptions.partitions.get(tp)
+            if state is not None:
+                self.handing.stop(state)
+        try:
+            if self.committer is not None and self.config.enable_auto_commit:
+                deadline = self.cluster.deadline(self.config.default_api_timeout_ms)
+                await self.committer.commit_done(partitions, deadline)
+            await tell(self.listener, "on_revoked", partitions)
+        finally:
+            self.drop(partitions)
+
+    async def lost(self, partitions: list[TopicPartition]) -> None:
+        try:
+            await tell(self.listener, "on_lost", partitions)
+        finally:
+            self.drop(partitions)
+
+    # Ending
+
+    async def end(self, deadline: float) -> None:
+        """Leaves the group and ends what runs in the background."""
+        try:
+            by_user = self.subscriptions.by_user
+            if by_user and self.committer is not None and self.config.enable_auto_commit:
+                await self.committer.commit_done(None, deadline)
+            if self.membership is not None:
+                await self.membership.leave(deadline, reason="the consumer is being closed")
+            await self.fetcher.close(deadline)
+        finally:
+            if self.membership is not None:
+                await self.membership.abandon()
+            self._stop_listening()
+            if self._look is not None:
+                self._look.cancel()
+            await self.tasks.cancel()
+            self.wake()
