@@ -95,6 +95,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.durable_end = 0
         self.was_cut = False
         self.may_be_cut = True
+        self.decided_end = 0  # which transactions are not yet replicated, a start cannot know
         self.cleaning: Iterator[str] | None = None
         self.retired: list[RetiredSegment] = []
         self.log: Log
@@ -138,6 +139,7 @@ class CompactionModel(RuleBasedStateMachine):
             found = self.dirs.create(make.TP, make.TOPIC_ID, self.config)
         found.config = self.config
         self.log = found
+        self.decided_end = max((e.end for e in self.entries if e.marker), default=0)
 
     @property
     def end(self) -> int:
@@ -264,7 +266,8 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 6))
     def truncate(self, back: int) -> None:
-        ends = [entry.end for entry in self.entries if entry.end >= self.high_watermark]
+        lowest = max(self.high_watermark, self.decided_end)
+        ends = [entry.end for entry in self.entries if entry.end >= lowest]
         if back == 0 or len(ends) <= back or not self.may_be_cut:
             return
         self.log.truncate_to(ends[-1 - back])

@@ -304,7 +304,7 @@ def test_a_cut_while_a_log_is_compacted_ends_the_round(cut_at: int) -> None:
             if count == stop:
                 log.truncate_to(cut_at)
         assert kept(log) == expected
-        log = reopen(disk, log, clean=False, recovery_point=0, cleaned_to=log.cleaned_to)
+        log = reopen(disk, log, clean=False, recovery_point=None, cleaned_to=log.cleaned_to)
         assert log.end == cut_at, stop
         assert kept(log) == expected
         left = {name.partition(".")[2] for name in disk.list(PATH)}
@@ -320,6 +320,6 @@ def test_a_log_compacted_once_keeps_its_gaps_whatever_its_policy_says_now() -> N
     cleaned_to = log.cleaned_to
     left = kept(log)
     log.close(clean=False)
-    plain = open_log(disk, settings(), recovery_point=0, cleaned_to=cleaned_to)
+    plain = open_log(disk, settings(), cleaned_to=cleaned_to)
     assert plain.reports == []
     assert kept(plain) == left

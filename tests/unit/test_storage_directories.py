@@ -245,10 +245,8 @@ def test_a_start_in_the_middle_of_a_segment_is_remembered() -> None:
     append(log, batch(b"a"))
     append(log, batch(b"b"))
     log.delete_records_before(1)
-    flush(log)
     logs.checkpoint_job({TP: 2}).run()
     assert disk.read("/a/log-start-offset-checkpoint") == b"0\n1\norders 0 1\n"
-    assert disk.read("/a/recovery-point-offset-checkpoint") == b"0\n1\norders 0 2\n"
     assert disk.read("/a/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
     logs.close(clean=False)
     found = open_dirs(disk, "/a").get(TP)
@@ -261,10 +259,29 @@ def test_truncation_lowers_the_recovery_point_on_disk_at_once() -> None:
     logs = open_dirs(disk, "/a")
     log = logs.create(TP, TOPIC_ID, settings())
     for _ in range(4):
+        log.roll(NOW)
         append(log, batch(b"a"))
     flush(log)
     logs.checkpoint_job().run()
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 3}
     log.truncate_to(2)
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
+
+
+def test_an_active_segment_is_looked_at_whole_until_it_is_closed_and_flushed() -> None:
+    """What a close adds to its indexes no earlier flush has made durable."""
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings())
+    append(log, batch(b"a"))
+    flush(log)
+    assert (log.recovery_point, log.trusted_end) == (1, 0)
+    log.roll(NOW)
+    append(log, batch(b"b"))
+    assert log.trusted_end == 0
+    flush(log)
+    assert (log.recovery_point, log.trusted_end) == (2, 1)
+    logs.close(clean=True)
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
 
 

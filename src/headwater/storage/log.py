@@ -127,7 +127,7 @@ class Log:
         now_ms: int,
         health: Health | None = None,
         start: int = 0,
-        recovery_point: int = 0,
+        recovery_point: int | None = None,
         clean: bool = False,
         producer_expiration_ms: int = 86_400_000,
         on_truncated: Callable[[], None] | None = None,
@@ -143,7 +143,7 @@ class Log:
             path,
             tp,
             start=start,
-            recovery_point=recovery_point,
+            recovery_point=recovery_point or 0,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
             gaps_to=_gaps_to(cleaned_to, recovery_point),
@@ -756,10 +756,11 @@ class Log:
 
     @property
     def trusted_end(self) -> int:
-        """Up to where a start need not look: what is durable, but no segment that was closed after
-        its last flush, for its indexes are not."""
-        first = self._unsynced.first_without_indexes
-        return self.recovery_point if first is None else min(first, self.recovery_point)
+        """Up to where a start need not look: what is durable with its indexes. Those of the active
+        segment are behind; it is looked at as a whole anyway."""
+        active, first = self._segments[-1], self._unsynced.first_without_indexes
+        end = min(self.recovery_point, active.base) if active.dirty else self.recovery_point
+        return end if first is None else min(first, end)
 
     @property
     def unflushed_messages(self) -> int:
@@ -850,9 +851,9 @@ class Log:
         return f"{self.path}/{names.LEADER_EPOCHS}"
 
 
-def _gaps_to(cleaned_to: int | None, recovery_point: int) -> int:
+def _gaps_to(cleaned_to: int | None, recovery_point: int | None) -> int:
     """Up to where compaction may have left gaps between segments. It only touches what is flushed,
     and says so in the checkpoints before; one that cannot be read leaves us without a bound."""
     if cleaned_to is None:
         return 0
-    return max(cleaned_to, recovery_point) if recovery_point else _OFFSET_MAX
+    return _OFFSET_MAX if recovery_point is None else max(cleaned_to, recovery_point)

@@ -53,7 +53,7 @@ class LoadJob:
                 now_ms=self.now_ms,
                 health=directory.health,
                 start=directory.log_starts.get(self.tp, 0),
-                recovery_point=directory.recovery_points.get(self.tp, 0),
+                recovery_point=directory.recovery_points.get(self.tp),
                 clean=directory.was_clean,
                 producer_expiration_ms=self.producer_expiration_ms,
                 on_truncated=self.on_truncated,
@@ -312,7 +312,7 @@ class LogDirs:
                 now_ms=self._clock.wall_ms(),
                 health=directory.health,
                 start=directory.log_starts.get(tp, 0) if is_there else 0,
-                recovery_point=directory.recovery_points.get(tp, 0) if is_there else 0,
+                recovery_point=directory.recovery_points.get(tp) if is_there else None,
                 producer_expiration_ms=self._producer_expiration_ms,
                 on_truncated=lambda: self._write_ends(directory),
             )

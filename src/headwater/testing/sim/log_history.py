@@ -195,7 +195,7 @@ class LogHistory:
 
     def _checkpoint(self) -> None:
         try:
-            write_offsets(self._host.disk, _POINTS, {_TP: self._log.recovery_point})
+            write_offsets(self._host.disk, _POINTS, {_TP: self._log.trusted_end})
             if self._work.random() < 0.5:
                 write_offsets(self._host.disk, _STARTS, {_TP: self._log.start})
                 self._start_durable = self._log.start
