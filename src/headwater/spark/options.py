@@ -156,10 +156,12 @@ class SourceOptions:
     push_filters: bool
 
 
-def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Reads the options of a query. OptionError says what is wrong with which one."""
+def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
+    """Reads the options of a query. OptionError says what is wrong with which one. `streaming` is
+    None while it is not known whether it is: then only what holds for both is checked."""
     given = _Given(options)
-    given.warn_of_unknown()
+    if streaming is not None:
+        given.warn_of_unknown()
     settings = given.settings()
     if "bootstrap.servers" not in settings:
         raise OptionError("kafka.bootstrap.servers is missing: give it as host:port[,host:port]")
@@ -289,7 +291,7 @@ def _subscription(given: _Given) -> Subscription:
     return Subscription(pattern=text)
 
 
-def _starting(given: _Given, *, streaming: bool) -> Bound:
+def _starting(given: _Given, *, streaming: bool | None) -> Bound:
     strategy = given.text("startingOffsetsByTimestampStrategy")
     latest = None
     if strategy is not None:
@@ -300,7 +302,7 @@ def _starting(given: _Given, *, streaming: bool) -> Bound:
     bound = _bound(given, "starting", latest_if_none=latest)
     if bound is None:
         return Place.LATEST if streaming else Place.EARLIEST
-    if not streaming:
+    if streaming is False:
         if bound is Place.LATEST:
             raise OptionError("startingOffsets=latest: a batch read that starts there is empty")
         if isinstance(bound, ByOffset) and LATEST in bound.offsets.values():
@@ -308,7 +310,7 @@ def _starting(given: _Given, *, streaming: bool) -> Bound:
     return bound
 
 
-def _ending(given: _Given, *, streaming: bool) -> Bound:
+def _ending(given: _Given, *, streaming: bool | None) -> Bound:
     names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "endingTime")
     if streaming:
         for name in given.named(*names):
@@ -379,7 +381,7 @@ def _columns(given: _Given) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _check(options: SourceOptions, *, streaming: bool) -> None:
+def _check(options: SourceOptions, *, streaming: bool | None) -> None:
     client_config(options)
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
@@ -393,5 +395,5 @@ def _check(options: SourceOptions, *, streaming: bool) -> None:
         raise OptionError(f"valueFormat={options.value_format}: columns has no value")
     if streaming and options.from_files:
         raise OptionError("read.from=files is for batch reads; a stream reads from the brokers")
-    if options.group is not None and not streaming:
+    if options.group is not None and streaming is False:
         _log.warning("option group has no effect in a batch read")

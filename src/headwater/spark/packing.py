@@ -6,6 +6,7 @@ would lose rows or write them twice. So nothing but the ranges and the options c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -15,6 +16,12 @@ from headwater.spark.offsets import Range
 _WORTH_A_TASK = 25_000
 # From here on a task of its own for each partition costs nothing that could be noticed.
 _WORTH_A_CORE = 250_000
+
+
+def cores_here() -> int:
+    """The cores of this host: on the driver a guess at those of the executors, which Spark tells
+    nobody in Python. Large reads do not depend on it."""
+    return os.cpu_count() or 1
 
 
 def pack(

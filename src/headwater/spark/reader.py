@@ -1,0 +1,149 @@
+"""What a task does: reads its ranges, from leaders or from files, and gives Arrow batches.
+
+Runs in Spark's Python workers on the executors. One range after the other: a task has one thread,
+and its connection to a leader is kept for the next task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headwater.client.errors import OffsetOutOfRange
+from headwater.client.ranges import Chunk, RangeReader
+from headwater.spark.brokers import Brokers, brokers_of_process
+from headwater.spark.files import NotInFiles, file_chunks
+from headwater.spark.offsets import DataLost, Range
+from headwater.spark.options import SourceOptions, client_config
+from headwater.spark.schema import Columns
+from headwater.spark.values import convert
+
+_log = logging.getLogger("headwater.spark")
+
+_FETCH_BYTES_MAX = 8 * 1024 * 1024
+_FETCH_BYTES_MIN = 64 * 1024
+# What a record is taken to need until one has been seen: a short range must not fetch megabytes.
+_RECORD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Ranges that are read together; `directories` has the log directory of each, if the files
+    are to be read."""
+
+    ranges: tuple[Range, ...]
+    directories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Goes to the executors with every task."""
+
+    options: SourceOptions
+    schema: pa.Schema
+
+    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        brokers = brokers_of_process(options)
+        columns = Columns(self.schema)
+        value_type = None
+        if options.value_format != "bytes":
+            value_type = self.schema.field("value").type
+        for at, wanted in enumerate(task.ranges):
+            directory = task.directories[at] if task.directories else None
+            chunks = _chunks(brokers, wanted, directory, options)
+            for chunk in chunks:
+                for batch in columns.batches(
+                    chunk.data,
+                    topic=wanted.topic,
+                    partition=wanted.partition,
+                    from_offset=chunk.from_offset,
+                    to_offset=wanted.end,
+                    timestamp_types=chunk.timestamp_types,
+                    aborted=chunk.aborted,
+                ):
+                    if value_type is None:
+                        yield batch
+                    else:
+                        yield convert(
+                            batch,
+                            value_format=options.value_format,
+                            type_=value_type,
+                            fails=options.value_fails,
+                        )
+
+
+def _chunks(
+    brokers: Brokers, wanted: Range, directory: str | None, options: SourceOptions
+) -> Iterator[Chunk]:
+    if directory is None:
+        yield from _broker_chunks(brokers, wanted, options)
+        return
+    try:
+        yield from file_chunks(
+            brokers.host.disk,
+            directory,
+            wanted,
+            read_committed=options.read_committed,
+            log_start=lambda: brokers.log_start(wanted.tp),
+        )
+    except NotInFiles as missing:
+        _log.warning("%s: %s; reading on from the broker", wanted, missing)
+        yield from _broker_chunks(brokers, replace(wanted, start=missing.offset), options)
+
+
+def _broker_chunks(brokers: Brokers, wanted: Range, options: SourceOptions) -> Iterator[Chunk]:
+    config = client_config(options)
+    most = _FETCH_BYTES_MAX
+    if "max.partition.fetch.bytes" in config.given:
+        most = config.max_partition_fetch_bytes
+    if "fetch.max.bytes" in config.given:
+        most = min(most, config.fetch_max_bytes)
+    reader = RangeReader(
+        brokers.run(brokers.cluster()),
+        fetch_bytes=min(most, max(_FETCH_BYTES_MIN, len(wanted) * _RECORD_BYTES)),
+        read_committed=options.read_committed,
+        patience_ms=options.poll_timeout_ms,
+        rack=config.client_rack,
+    )
+    offset = wanted.start
+    while offset < wanted.end:
+        chunks = reader.chunks(wanted.tp, offset, wanted.end, topic_id=wanted.topic_id)
+        try:
+            for chunk in _blocking(brokers, chunks):
+                yield chunk
+                offset = chunk.next_offset
+            return
+        except OffsetOutOfRange as error:
+            offset = _after_loss(brokers, wanted, offset, error, options)
+
+
+def _blocking(brokers: Brokers, chunks: AsyncIterator[Chunk]) -> Iterator[Chunk]:
+    async def following() -> Chunk | None:
+        return await anext(chunks, None)
+
+    while (chunk := brokers.run(following())) is not None:
+        yield chunk
+
+
+def _after_loss(
+    brokers: Brokers,
+    wanted: Range,
+    offset: int,
+    error: OffsetOutOfRange,
+    options: SourceOptions,
+) -> int:
+    """Where to go on after records are gone; DataLost if that must not be."""
+    if options.fail_on_data_loss:
+        raise DataLost(
+            f"{error}. It was to be read from {wanted.start} up to {wanted.end}. Records were "
+            "deleted before they were read, by retention or by hand; failOnDataLoss=false goes on "
+            "without them"
+        ) from None
+    start = brokers.log_start(wanted.tp)
+    following = min(max(start, offset + 1), wanted.end) if start > offset else wanted.end
+    _log.warning("%s; offsets %d up to %d are left out", error, offset, following)
+    return following

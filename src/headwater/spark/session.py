@@ -1,0 +1,80 @@
+"""A SparkSession with the settings that matter for topics; each was measured.
+
+    from headwater.spark import spark_session
+    spark = spark_session("orders", master="local[*]")
+
+Whatever the caller sets wins. `configured` does the same to a builder of the caller's own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: dict[str, str] = {
+    # Batches of this size are the quickest between Python and the JVM.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # No TCP between the JVM and its Python workers on the same host.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Without Hadoop's native library the default starts a process for each file of a checkpoint,
+    # which takes longer than a small batch. Right for one driver on a local or NFS path.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
+    # State beyond the JVM's heap, and needed by transformWithState.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Lets option pushFilters work.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def configured(
+    builder: SparkSession.Builder, *, settings: Mapping[str, str] | None = None
+) -> SparkSession.Builder:
+    """The builder with our settings, and the caller's over them."""
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def spark_session(
+    name: str = "headwater",
+    *,
+    master: str | None = "local[*]",
+    remote: str | None = None,
+    shuffle_partitions: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session on `master`, or on a Spark Connect server (`remote="sc://host"`)."""
+    from pyspark.sql import SparkSession
+
+    chosen = dict(settings or {})
+    if remote is not None:
+        # What a running server was started with cannot be changed from here.
+        builder = SparkSession.builder.remote(remote).appName(name)
+        for key, value in chosen.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    # Otherwise the workers are whatever `python3` is on the path, without our packages. Not all
+    # parts of Spark look at the setting, so it must be in the environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if shuffle_partitions is not None:
+        chosen["spark.sql.shuffle.partitions"] = str(shuffle_partitions)
+    elif master is not None and master.startswith("local"):
+        from headwater.spark.packing import cores_here
+
+        chosen.setdefault("spark.sql.shuffle.partitions", str(max(2, cores_here())))
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    return configured(builder, settings=chosen).getOrCreate()

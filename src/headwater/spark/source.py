@@ -1,0 +1,63 @@
+"""The data source `headwater`: what Spark asks for by name, for reading and for writing.
+
+Spark makes one of these wherever it plans, in processes of its own, and asks it for a reader or a
+writer. So it holds nothing but the options, and imports the rest when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class HeadwaterSource(DataSource):
+    """Topics of Headwater or Apache Kafka, with the options and columns of format("kafka")."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "headwater"
+
+    def schema(self) -> str:
+        from headwater.spark.options import parse
+        from headwater.spark.schema import spark_schema
+
+        # Which kind of read it will be is not known yet. What depends on that is checked later.
+        return spark_schema(parse(self.options, streaming=None))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headwater.spark.batch import make_reader
+
+        return make_reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headwater.spark.stream import StreamReader
+
+        return StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        made: DataSourceWriter = _sink().batch_writer(self.options, schema, overwrite=overwrite)
+        return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        made: DataSourceStreamWriter = _sink().stream_writer(
+            self.options, schema, overwrite=overwrite
+        )
+        return made
+
+
+def _sink() -> Any:
+    try:
+        return import_module("headwater.spark.sink")
+    except ModuleNotFoundError as error:
+        raise NotImplementedError(f"this installation cannot write to topics: {error}") from error
