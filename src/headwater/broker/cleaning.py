@@ -65,19 +65,26 @@ class Cleaning:
         # files of the old one in its hands, and both have the same folder.
         self._busy: set[TopicPartition] = set()
         self._refused: set[TopicPartition] = set()  # said once, until it works again
-        self._cleaners: set[asyncio.Task[None]] = set()
+        self._cleaners: list[asyncio.Task[None]] = []
         self._uncleanable: set[Log] = set()  # until the next start, as Kafka has it
 
     async def run(self) -> None:
         """Keeps as many cleaners as the settings say, each with its own log at a time."""
-        async with asyncio.TaskGroup() as group:
+        cleaners = self._cleaners
+        try:
             while True:
                 config = self._config()
                 await asyncio.sleep(max(config.log_cleaner_backoff_ms / 1000, _BACKOFF_SECONDS_MIN))
-                while len(self._cleaners) < self._config().log_cleaner_threads:
-                    cleaner = group.create_task(self._clean_while_dirty())
-                    self._cleaners.add(cleaner)
-                    cleaner.add_done_callback(self._cleaners.discard)
+                for ended in [cleaner for cleaner in cleaners if cleaner.done()]:
+                    cleaners.remove(ended)
+                    ended.result()
+                while len(cleaners) < self._config().log_cleaner_threads:
+                    cleaners.append(asyncio.ensure_future(self._clean_while_dirty()))
+        except (asyncio.CancelledError, Exception):
+            for cleaner in cleaners:
+                cleaner.cancel()
+            await asyncio.gather(*cleaners, return_exceptions=True)
+            raise
 
     async def _clean_while_dirty(self) -> None:
         failed: set[TopicPartition] = set()  # not again before the others had their turn
