@@ -1,0 +1,127 @@
+"""Writing to topics: the options and columns of the sink, checked before anything is written.
+
+A row becomes a record by its columns: `value` (needed), `key`, `topic`, `partition`, `headers`,
+`timestamp`, by name and in any order; others are not looked at. Option `topic` is for all rows.
+Values and keys are binary or string. Names of options are those of Spark's own Kafka sink.
+
+Delivery is at least once: a producer is idempotent, so it writes nothing twice by itself, but a
+task that fails is run again by Spark, and so is a micro-batch after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from headwater.client.config import ProducerConfig
+from headwater.client.errors import ConfigError
+from headwater.spark.option_values import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+    from headwater.spark.writer import BatchWriter, StreamWriter
+
+_log = logging.getLogger("headwater.spark")
+
+COLUMNS = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+# Spark adds options of its own to those of the user.
+_KNOWN = ("topic", "includeHeaders", "checkpointLocation", "path", "queryName", "outputMode")
+_REFUSED = {
+    "key.serializer": "keys are bytes or text; cast the column",
+    "value.serializer": "values are bytes or text; cast the column",
+    "transactional.id": "the sink writes at least once",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    bootstrap: str
+    topic: str | None
+    settings: tuple[tuple[str, str], ...]  # the kafka.* ones, without the prefix, in order
+
+    def client_config(self) -> ProducerConfig:
+        """OptionError if one of kafka.* is wrong."""
+        try:
+            return ProducerConfig.build(self.bootstrap, config=dict(self.settings))
+        except ConfigError as error:
+            raise OptionError(f"kafka.* settings: {error}") from None
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    from headwater.spark.writer import BatchWriter
+
+    if overwrite:
+        raise OptionError(
+            'a topic cannot be overwritten: write with mode("append"), or delete its records first'
+        )
+    checked = parse(options)
+    check_columns(schema, checked.topic)
+    return BatchWriter(checked)
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> StreamWriter:
+    """`overwrite` is output mode complete: each batch has the whole result, and all of it is
+    written, as by Spark's own sink."""
+    from headwater.spark.writer import StreamWriter
+
+    checked = parse(options)
+    check_columns(schema, checked.topic)
+    return StreamWriter(checked)
+
+
+def parse(options: Mapping[str, str]) -> SinkOptions:
+    """Reads the options of a query. OptionError says what is wrong with which one."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    settings = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.")
+    }
+    known = {name.lower(): name for name in _KNOWN}
+    for name in given:
+        if name not in known and not name.startswith("kafka."):
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            _log.warning("option %s is not known and has no effect%s", name, hint)
+    for name, advice in _REFUSED.items():
+        if name in settings:
+            raise OptionError(f"kafka.{name} is not supported: {advice}")
+    bootstrap = settings.pop("bootstrap.servers", "").strip()
+    if not bootstrap:
+        raise OptionError("kafka.bootstrap.servers is missing: give it as host:port[,host:port]")
+    settings.setdefault("client.id", "headwater-spark")
+    topic = given.get("topic", "").strip() or None
+    parsed = SinkOptions(bootstrap, topic, tuple(sorted(settings.items())))
+    parsed.client_config()
+    return parsed
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """OptionError if the rows cannot become records: which column, what it is, what it must be."""
+    types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
+    if "value" not in types:
+        raise OptionError(
+            f"column value is missing: there are {', '.join(types) or 'no columns'}; make one, for "
+            'example with to_json(struct("*")).alias("value")'
+        )
+    if topic is None and "topic" not in types:
+        raise OptionError("there is no topic: give option topic, or a column called topic")
+    for name, expected in COLUMNS.items():
+        found = types.get(name)
+        if found is not None and found.simpleString() not in expected:
+            raise OptionError(
+                f"column {name} is {found.simpleString()}: expected {' or '.join(expected)}"
+            )

@@ -1,0 +1,121 @@
+"""What the tasks of a query do to write: Arrow batches in, acknowledged records out.
+
+A task hands its batches to a producer and flushes it, so that when Spark hears that a task is done,
+its records are on every replica in sync. Spark keeps Python workers, and a worker keeps its
+producers, so that a micro-batch costs no connection.
+
+A stream's `write` runs in tasks, its `commit` on the driver, and `write` learns the batch it is in
+from the task's properties. A sink that is exactly once needs just these three places: a producer id
+given out where the writer is made, records sent with it in `write`, and the end of the transaction,
+with a marker of the batch, in `commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from headwater._blocking.loop import LoopThread
+from headwater.client.errors import ClientError
+from headwater.client.producer import Producer
+from headwater.io import process_id
+from headwater.spark.sink import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task says when all it was given is acknowledged."""
+
+    rows: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(self._options, iterator)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(self._options, iterator)
+
+
+def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Sends all rows and waits for their acknowledgements. ClientError says which topic, and what
+    was wrong; nothing that was not acknowledged passes as written."""
+    rows = 0
+    outlet = _outlet_of_process(options)
+    try:
+        for batch in batches:
+            outlet.take(batch)
+            rows += batch.num_rows
+        outlet.flush()
+    except BaseException:
+        # What it still holds belongs to a task that has failed. The next one begins afresh.
+        _discard(options)
+        raise
+    return Written(rows)
+
+
+class _Outlet:
+    """A producer that lives on a loop in a thread of its own, so that batches are on their way
+    while the task waits for Spark to give it the next one."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._topic = options.topic
+        self._thread = LoopThread("headwater-sink")
+        self._producer = Producer(options.bootstrap, config=dict(options.settings))
+        try:
+            self._thread.call(self._producer.start)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        self._thread.call(lambda: self._producer.submit_arrow(batch, topic=self._topic))
+
+    def flush(self) -> None:
+        self._thread.call(self._producer.flush)
+
+    def close(self, *, timeout_ms: int) -> None:
+        with suppress(ClientError):  # the task that it belongs to has heard it already
+            self._thread.close(lambda: self._producer.close(timeout_ms))
+
+
+# One of these for each kind of settings in each process: a fork must not use its parent's sockets.
+_of_process: dict[tuple[int, SinkOptions], _Outlet] = {}
+_OF_PROCESS_MAX = 4
+
+
+def _outlet_of_process(options: SinkOptions) -> _Outlet:
+    key = (process_id(), options)
+    outlet = _of_process.pop(key, None)
+    if outlet is None:
+        outlet = _Outlet(options)
+    _of_process[key] = outlet  # the one that was used last is last
+    while len(_of_process) > _OF_PROCESS_MAX:
+        oldest = next(iter(_of_process))
+        _of_process.pop(oldest).close(timeout_ms=0)
+    return outlet
+
+
+def _discard(options: SinkOptions) -> None:
+    outlet = _of_process.pop((process_id(), options), None)
+    if outlet is not None:
+        outlet.close(timeout_ms=0)
