@@ -1,0 +1,155 @@
+"""The thread with the loop behind a blocking client."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+import pytest
+
+from headwater._blocking.loop import LoopThread
+from headwater.client.errors import ClientClosed, Forked, RequestTimedOut, WrongLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+async def for_ever(ended: threading.Event | None = None) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        if ended is not None:
+            ended.set()
+
+
+def test_a_call_returns_what_the_coroutine_returns(loop: LoopThread) -> None:
+    async def double(number: int) -> int:
+        return 2 * number
+
+    assert loop.call(lambda: double(21)) == 42
+
+
+def test_a_call_raises_what_the_coroutine_raises(loop: LoopThread) -> None:
+    async def fail() -> NoReturn:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        loop.call(fail)
+
+
+def test_a_timeout_of_the_coroutine_is_its_own(loop: LoopThread) -> None:
+    async def fail() -> NoReturn:
+        raise TimeoutError("mine")
+
+    with pytest.raises(TimeoutError, match="mine"):
+        loop.call(fail, timeout_ms=60_000)
+
+
+def test_a_call_ends_in_its_time_and_its_coroutine_with_it(loop: LoopThread) -> None:
+    ended = threading.Event()
+    with pytest.raises(RequestTimedOut, match="20 ms"):
+        loop.call(lambda: for_ever(ended), timeout_ms=20)
+    assert ended.wait(20)
+
+
+def test_many_threads_may_call_at_once(loop: LoopThread) -> None:
+    async def same(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: loop.call(lambda: same(number)), range(500)))
+    assert found == list(range(500))
+
+
+def test_an_interrupt_comes_out_and_ends_the_coroutine(loop: LoopThread) -> None:
+    ended = threading.Event()
+
+    async def interrupted() -> None:
+        _thread.interrupt_main()
+        await for_ever(ended)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(interrupted)
+    assert ended.wait(20)
+
+    async def still_there() -> bool:
+        return True
+
+    assert loop.call(still_there)
+
+
+def test_a_closed_loop_says_so(loop: LoopThread) -> None:
+    closed = threading.Event()
+
+    async def last() -> None:
+        closed.set()
+
+    loop.close(last)
+    assert closed.is_set()
+    with pytest.raises(ClientClosed):
+        loop.call(for_ever)
+    loop.close(last)
+
+
+def test_closing_ends_what_is_left(loop: LoopThread) -> None:
+    ended = threading.Event()
+    begun = threading.Event()
+
+    async def left() -> None:
+        begun.set()
+        await for_ever(ended)
+
+    loop.soon(lambda: asyncio.ensure_future(left()))
+    assert begun.wait(20)
+    loop.close()
+    assert ended.wait(20)
+
+
+def test_a_failing_close_ends_the_thread_all_the_same(loop: LoopThread) -> None:
+    async def last() -> NoReturn:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        loop.close(last)
+    assert loop.is_closed
+
+
+def test_a_callback_in_the_loop_may_not_wait_for_the_loop(loop: LoopThread) -> None:
+    async def inner() -> None:
+        with pytest.raises(WrongLoop):
+            loop.call(for_ever)
+
+    loop.call(inner)
+
+
+def test_a_fork_has_no_thread(loop: LoopThread) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            loop.call(for_ever)
+        except Forked:
+            loop.close()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_program_that_forgets_to_close_ends() -> None:
+    import subprocess
+    import sys
+
+    program = "from headwater._blocking.loop import LoopThread; LoopThread(); print('end')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("end\n", "")
