@@ -144,8 +144,9 @@ class ConsumerMember:
 
     def unresolved(self) -> frozenset[bytes]:
         """Topics of the target whose name is not known: metadata must be asked."""
-        target = self._target or frozenset()
-        return frozenset(topic for topic, _ in target - self._resolved())
+        if self._target is None:
+            return frozenset()
+        return frozenset(topic for topic, _ in self._target - self._resolved())
 
     def _resolved(self) -> frozenset[IdPartition]:
         assert self._target is not None

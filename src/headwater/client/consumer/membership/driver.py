@@ -237,11 +237,10 @@ class GroupMembership:
     # Staying in the group.
 
     def _start_keeper(self) -> None:
-        if self._keeper is not None and self._keeper.done() and not self._keeper.cancelled():
-            self._keeper.result()  # it ends by itself only if we are wrong
         if self._keeper is None:
             self._signal.listener = self._look
-            self._stop_listening = self._cluster.on_change(self._on_change)
+            if self._stop_listening is None:
+                self._stop_listening = self._cluster.on_change(self._on_change)
             self._keeper = asyncio.get_running_loop().create_task(
                 self._keep(), name=f"headwater-group-{self._settings.group_id}"
             )
@@ -251,6 +250,15 @@ class GroupMembership:
             self._callbacks.wake()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_alive()
+        except Exception as error:  # we are wrong; the user's next poll says so
+            _log.exception("group %s: heartbeats have ended", self._settings.group_id)
+            self._machine.failure = error
+            self._keeper = None
+            self._signal.fire()
+
+    async def _keep_alive(self) -> None:
         while True:
             machine = self._machine
             if not machine.keeps_alive:
