@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any
 
 from headwater.client.backoff import Backoff
 from headwater.client.config import ClientConfig
 from headwater.client.connection import Connection
+from headwater.client.coordinators import Coordinator, CoordinatorKind, Coordinators
 from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
     ClientError,
-    CoordinatorUnavailable,
     FatalError,
     Forked,
     RequestTimedOut,
     RetriableError,
     WrongLoop,
-    error_for,
 )
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
-from headwater.client.nodes import COORDINATION, DATA, Nodes
+from headwater.client.nodes import Nodes
 from headwater.client.refresh import Refresh
 from headwater.errors import ErrorCode
-from headwater.io import Address, Host, process_id
+from headwater.io import Host, process_id
 from headwater.model import TopicPartition
 from headwater.protocol import Message
-from headwater.protocol.apis import ApiKey
-from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+__all__ = ["RETRIED", "Cluster", "Coordinator", "CoordinatorKind", "Target", "Where"]
 
 # How long one broker has to answer before the next one is tried beside it.
 _STAGGER_SECONDS = 1.0
-# From this version on FindCoordinator takes many keys, and has no place for one.
-_MANY_KEYS_SINCE = 4
 
 # Codes that say "ask again", or "ask another one": `ask` does, until its deadline.
 RETRIED = frozenset(
@@ -62,19 +59,6 @@ class Where(Enum):
     CONTROLLER = "the controller"
 
 
-class CoordinatorKind(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
-    SHARE = 2
-
-
-class Coordinator(NamedTuple):
-    """The broker that coordinates a group or a transactional id."""
-
-    key: str
-    kind: CoordinatorKind = CoordinatorKind.GROUP
-
-
 Target = Where | Coordinator | int
 
 
@@ -89,7 +73,7 @@ class Cluster:
         self._refresh = Refresh(config, host, self.metadata, self.any, self._rebootstrap)
         self._refresh.on_change(self._on_change)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._coordinators: dict[Coordinator, int] = {}
+        self._coordinators = Coordinators(host, self._backoff, self.metadata, self._nodes, self.any)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = process_id()
         self._closed = False
@@ -309,49 +293,15 @@ class Cluster:
         *,
         deadline: float | None = None,
     ) -> Connection:
-        """A connection to the coordinator, looked for if it is not known. It is used for nothing
-        else, so what waits there holds nobody up."""
+        """A connection to the coordinator, looked for until the deadline (request.timeout.ms if
+        none is given). It is used for nothing else, so what waits there holds nobody up."""
         if deadline is None:
             deadline = self.deadline(self.config.request_timeout_ms)
-        which = Coordinator(key, kind)
-        node_id = self._coordinators.get(which)
-        if node_id is None or self._nodes.address(node_id) is None:
-            node_id = await self._find_coordinator(which, deadline)
-        try:
-            return await self._nodes.connection(node_id, COORDINATION)
-        except RetriableError:
-            self.coordinator_lost(key, kind)
-            raise
+        return await self._coordinators.connection(Coordinator(key, kind), deadline)
 
     def coordinator_lost(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> None:
         """It said that it is not, or cannot be reached: look again the next time."""
-        self._coordinators.pop(Coordinator(key, kind), None)
-
-    async def _find_coordinator(self, which: Coordinator, deadline: float) -> int:
-        failures = 0
-        while True:
-            connection = await self.any()
-            version = connection.version(ApiKey.FIND_COORDINATOR) or 0
-            if version >= _MANY_KEYS_SINCE:
-                request = FindCoordinatorRequest(key_type=which.kind, coordinator_keys=[which.key])
-            else:
-                request = FindCoordinatorRequest(key=which.key, key_type=which.kind)
-            answer = await connection.ask(request)
-            found = answer.coordinators[0] if answer.coordinators else answer
-            if not found.error_code:
-                node_id: int = found.node_id
-                self.metadata.learn_broker(Broker(node_id, Address(found.host, found.port)))
-                self._coordinators[which] = node_id
-                return node_id
-            what = f"coordinator of {which.kind.name.lower()} {which.key}"
-            error = error_for(found.error_code, what, found.error_message)
-            if not isinstance(error, RetriableError):
-                raise error
-            failures += 1
-            wait = self._backoff.seconds(failures, self.host.random)
-            if self.now() + wait >= deadline:
-                raise CoordinatorUnavailable(str(error), code=error.code)
-            await asyncio.sleep(wait)
+        self._coordinators.lost(Coordinator(key, kind))
 
     # Asking
 
@@ -374,9 +324,9 @@ class Cluster:
         """
         self.check()
         failures = 0
+        answer: Any = None
         last: RetriableError | None = None
         while True:
-            answer = None
             code = 0
             problem: RetriableError | None = None
             try:
@@ -385,6 +335,8 @@ class Cluster:
                     connection = await self._find(to, deadline)
                     answer = await connection.ask(request, at_most=at_most, timeout_ms=timeout_ms)
             except TimeoutError:
+                if answer is not None:
+                    return answer
                 raise self._too_late(request, to, last) from None
             except RetriableError as error:
                 problem = last = error
@@ -431,8 +383,8 @@ class Cluster:
         match to:
             case Where():
                 whom = to.value
-            case Coordinator(key, kind):
-                whom = f"the coordinator of {kind.name.lower()} {key}"
+            case Coordinator():
+                whom = str(to)
             case int():
                 whom = f"node {to}"
         what = type(request).__name__.removesuffix("Request")
