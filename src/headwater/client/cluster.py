@@ -26,7 +26,7 @@ from headwater.client.errors import (
     WrongLoop,
 )
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
-from headwater.client.nodes import Nodes
+from headwater.client.nodes import DATA, Nodes
 from headwater.client.refresh import Refresh
 from headwater.errors import ErrorCode
 from headwater.io import Host, process_id
