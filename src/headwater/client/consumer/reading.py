@@ -118,16 +118,17 @@ class Reading:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters.append(waiter)
-        timer = None
+        # Who waits for records is alive, however long there are none: a membership that does not
+        # hear of it in max_poll_interval_ms gives the user up.
+        wait = self.config.max_poll_interval_ms / 3000
         if deadline is not None:
-            wait = max(0.0, deadline - self.cluster.now())
-            timer = loop.call_later(wait, self.wake)
+            wait = max(0.0, min(wait, deadline - self.cluster.now()))
+        timer = loop.call_later(wait, self.wake)
         try:
             await waiter
         finally:
             self._waiters.remove(waiter)
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     # What happened
 
