@@ -395,7 +395,8 @@ impl Intake {
         Ok(())
     }
 
-    /// The partition, or -1 while the topic is not known, or -2 when there is no room.
+    /// The partition, or -1 while the topic is not known, or -2 when there is no room. Who asks for
+    /// room is given the partition doubled, and one more instead of a call if its batch is new.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     pub fn place<'py>(
@@ -417,6 +418,9 @@ impl Intake {
         }
         loop {
             match self.step(topic, entry, asked, room, (key, value), waiter)? {
+                Step::Appended { partition, opened } if room == Room::Ask => {
+                    return Ok(partition * 2 + opened as i32);
+                }
                 Step::Appended { partition, opened } => {
                     if opened {
                         calls.call_method1(py, "opened", (topic, partition))?;

@@ -422,8 +422,9 @@ class Intake:
         partition: int | None,
         waiter: _Waiter | None,
     ) -> int:
-        """The same for who can wait: the partition, -1 if the record is held, and -2 if there is
-        no room, without a call of `full`."""
+        """The same for who can wait. The partition doubled, and one more if the record is the
+        first of its batch (`opened` is not called then); -1 if the record is held; -2 if there is
+        no room (`full` is not called)."""
 
     def know(self, topic: str, partitions: int) -> list[tuple[_Waiter | None, BaseException]]:
         """A topic has so many partitions. What was held of it is taken in; those that could not

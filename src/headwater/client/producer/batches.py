@@ -15,54 +15,34 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 class Batch:
-    """Not a dataclass: one is made for each batch on the hot path, and most fields are soft."""
+    """No slots and no dataclass: one is made for each request of a lone record, and what most
+    batches never need stands in the class."""
 
-    __slots__ = (
-        "attempts",
-        "base_sequence",
-        "count",
-        "created",
-        "deadline",
-        "epoch",
-        "error",
-        "not_before",
-        "number",
-        "on_wire",
-        "outgoing",
-        "producer_id",
-        "serial",
-        "settled",
-        "span",
-        "tp",
-    )
+    serial = 0  # its place among all batches
+    attempts = 0
+    not_before = 0.0  # a retry waits until then
+    on_wire = False
+    settled = False
+    error: ClientError | None = None  # why the last attempt failed
+    producer_id = NO_PRODUCER_ID
+    epoch = NO_PRODUCER_EPOCH
+    base_sequence = NO_SEQUENCE
+    span = 1.0  # of a whole batch; its parts share it
 
     def __init__(
         self,
         outgoing: Outgoing,
         tp: TopicPartition,
-        *,
         created: float,
         deadline: float,
         number: float,
-        span: float = 1.0,
     ) -> None:
         self.outgoing = outgoing
         self.tp = tp
         self.count = outgoing.count
         self.created = created  # when its first record came
         self.deadline = deadline  # it is delivered by then, or given up
-        # Its place among the batches of its partition. The parts of a split batch share `span`.
-        self.number = number
-        self.span = span
-        self.serial = 0
-        self.attempts = 0
-        self.not_before = 0.0  # a retry waits until then
-        self.on_wire = False
-        self.settled = False
-        self.error: ClientError | None = None  # why the last attempt failed
-        self.producer_id = NO_PRODUCER_ID
-        self.epoch = NO_PRODUCER_EPOCH
-        self.base_sequence = NO_SEQUENCE
+        self.number = number  # its place among the batches of its partition
 
     @property
     def next_sequence(self) -> int:

@@ -57,21 +57,21 @@ class Lanes:
         self._slack = min(linger * _LINGER_SLACK, _LINGER_SLACK_MAX_SECONDS)
         self._delivery_timeout = delivery_timeout
         # Whether an awaited record is sent at once if nothing of its partition is on its way.
-        self._hurries = hurries
+        self.hurries = hurries
         self._lanes: dict[TopicPartition, Lane] = {}
         self._open: dict[TopicPartition, Lane] = {}  # by age, since all linger equally long
         self._urgent: dict[TopicPartition, Lane] = {}
         self._expiry = inf  # no batch expires before
 
     def lane(self, topic: str, partition: int) -> Lane:
-        tp = TopicPartition(topic, partition)
-        lane = self._lanes.get(tp)
+        lane = self.find((topic, partition))
         if lane is None:
+            tp = TopicPartition(topic, partition)
             lane = self._lanes[tp] = Lane(tp)
         return lane
 
-    def find(self, tp: TopicPartition) -> Lane | None:
-        return self._lanes.get(tp)
+    def find(self, tp: tuple[str, int]) -> Lane | None:
+        return self._lanes.get(tp)  # type: ignore[call-overload, no-any-return]  # equal, cheaper
 
     # Open batches
 
@@ -81,7 +81,7 @@ class Lanes:
 
     def urge(self, lane: Lane) -> bool:
         """Somebody awaits a record of the open batch; whether it may go now."""
-        if not self._hurries or lane.opened_at is None:
+        if not self.hurries or lane.opened_at is None:
             return False
         lane.is_urgent = True
         self._urgent[lane.tp] = lane
@@ -99,6 +99,11 @@ class Lanes:
                 due.append(lane)
         return due
 
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing waits, to be sent or for more records."""
+        return not (self._open or self.waiting or self.restarting)
+
     def all_open(self) -> list[Lane]:
         return list(self._open.values())
 
@@ -111,11 +116,12 @@ class Lanes:
             lane.is_urgent = False
             del self._urgent[lane.tp]
         deadline = created + self._delivery_timeout
-        batch = Batch(outgoing, lane.tp, created=created, deadline=deadline, number=lane.numbers)
+        batch = Batch(outgoing, lane.tp, created, deadline, lane.numbers)
         lane.numbers += 1
         lane.queue.append(batch)
         self.waiting[lane.tp] = lane
-        self._expiry = min(self._expiry, deadline)
+        if deadline < self._expiry:
+            self._expiry = deadline
         return batch
 
     # Sending
@@ -161,19 +167,13 @@ class Lanes:
         """The parts wait in the place of the whole."""
         span = batch.span / len(outgoing)
         parts = [
-            Batch(
-                each,
-                batch.tp,
-                created=batch.created,
-                deadline=batch.deadline,
-                number=batch.number + index * span,
-                span=span,
-            )
+            Batch(each, batch.tp, batch.created, batch.deadline, batch.number + index * span)
             for index, each in enumerate(outgoing)
         ]
         if self.identity is not None:
             lane.sequence.split(batch, parts)
         for part in parts:
+            part.span = span
             part.attempts = batch.attempts
             self.requeue(lane, part, 0.0)
         return parts

@@ -23,7 +23,7 @@ from headwater.client.producer.batches import Batch
 from headwater.client.producer.lanes import Lane, Lanes
 from headwater.client.producer.memory import Room
 from headwater.client.producer.metrics import Metrics
-from headwater.client.producer.requests import Payload, results_of
+from headwater.client.producer.requests import Payload, only_result, results_of
 from headwater.client.producer.settling import Settling
 from headwater.client.producer.verdicts import Verdict, judge
 from headwater.io import Address
@@ -58,7 +58,11 @@ class Outcomes:
                 self._fail(lane, batch, error)
 
     def answered(self, payloads: list[Payload], answer: ProduceResponse, now: float) -> None:
-        results = results_of(answer, self._cluster.metadata.names, payloads)
+        if len(payloads) == 1:
+            # The topic may be known by another id by now; it is still the one that was sent.
+            results = {payloads[0][0].tp: only} if (only := only_result(answer)) else {}
+        else:
+            results = results_of(answer, self._cluster.metadata.names)
         for lane, batch in payloads:
             result = results.get(lane.tp)
             if result is None:

@@ -63,11 +63,12 @@ class Producer:
             not_there_yet()
         self._host = host if host is not None else Host.system()
         self._cluster = Cluster(self._config, self._host)
-        self._serializing = Serializing(
+        serializing = Serializing(
             key=self._config.key_serializer,
             value=self._config.value_serializer,
             interceptors=self._config.interceptors,
         )
+        self._serializing = None if serializing.is_plain else serializing
         self._room = Room()
         self._closing = False
         self._intake: Intake
@@ -82,6 +83,7 @@ class Producer:
         """Connects. Raises BrokersUnavailable if no broker answers within start_timeout_ms."""
         await self._cluster.start()
         config, cluster = self._config, self._cluster
+        self._loop = asyncio.get_running_loop()
         taking = Taking(config, cluster)
         clock = self._host.clock
         self._intake = intake = Intake(
@@ -111,7 +113,7 @@ class Producer:
         except BaseException:
             await self._stop("the producer could not start")
             raise
-        if self._serializing.is_plain:
+        if self._serializing is None:
             # No call of ours stands between a plain record and the core.
             vars(self)["submit"] = intake.submit
 
@@ -172,20 +174,20 @@ class Producer:
         for room, at most max_block_ms."""
         self._check()
         serializing = self._serializing
-        if not serializing.is_plain:
+        if serializing is not None:
             record = ProducerRecord(topic, value, key, headers, timestamp, partition)
             record = serializing.prepare(record)
             topic, value, key = record.topic, record.value, record.key
             headers, timestamp, partition = record.headers, record.timestamp, record.partition
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
         placed = _NO_ROOM
         if not self._room:
             placed = self._intake.add(topic, value, key, headers, timestamp, partition, future)
         if placed == _NO_ROOM:
             placed = await self._in_line(topic, value, key, headers, timestamp, partition, future)
         if placed >= 0:
-            self._sender.urge(topic, placed)
-        if not serializing.is_watched:
+            self._sender.added(topic, placed)
+        if serializing is None or not serializing.is_watched:
             return await future
         try:
             metadata = await future
@@ -234,8 +236,9 @@ class Producer:
         self._check()
         serializing = self._serializing
         record = ProducerRecord(topic, value, key, headers, timestamp, partition)
-        record = serializing.prepare(record)
-        if serializing.is_watched:
+        if serializing is not None:
+            record = serializing.prepare(record)
+        if serializing is not None and serializing.is_watched:
             on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
         self._intake.submit(
             record.topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # What a user may give as headers: names with bytes, text or nothing behind them.
 Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
@@ -22,9 +22,8 @@ class ProducerRecord:
     partition: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """Where an acknowledged record is."""
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is. A tuple, since one is made for each awaited record."""
 
     topic: str
     partition: int

@@ -61,21 +61,20 @@ def serves_zstd(connection: Connection) -> bool:
     return (connection.version(ApiKey.PRODUCE) or 0) >= _ZSTD_SINCE
 
 
+def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:
+    """What the broker says to a request for a single partition."""
+    for topic in answer.responses:
+        for result in topic.partition_responses:
+            return result
+    return None
+
+
 def results_of(
-    answer: ProduceResponse, names: Mapping[bytes, str], payloads: Iterable[Payload]
+    answer: ProduceResponse, names: Mapping[bytes, str]
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """What the broker says, by partition. A request for one partition needs no look at names."""
-    responses = answer.responses
-    if len(responses) == 1:
-        # The topic may be known by another id by now; it is still the one that was sent.
-        asked = {lane.tp.topic for lane, _ in payloads}
-        if len(asked) == 1:
-            name = asked.pop()
-            return {
-                TopicPartition(name, each.index): each for each in responses[0].partition_responses
-            }
+    """What the broker says, by partition."""
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
-        for topic in responses
+        for topic in answer.responses
         for each in topic.partition_responses
     }

@@ -21,7 +21,7 @@ from headwater.client.producer.identity import IdentityKeeper
 from headwater.client.producer.lanes import Lane, Lanes
 from headwater.client.producer.outcomes import Outcomes
 from headwater.client.producer.requests import Payload, produce_request, serves_zstd
-from headwater.model import NO_SEQUENCE, TopicPartition
+from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
 from headwater.protocol.messages.produce import ProduceResponse
 
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -100,10 +100,33 @@ class Sender:
                 connection.pump(0)
         self.advance()
 
-    def urge(self, topic: str, partition: int) -> None:
-        """Somebody awaits a record that was just taken in."""
-        if self._lanes.urge(self._lanes.lane(topic, partition)):
+    def added(self, topic: str, placed: int) -> None:
+        """Somebody awaits a record that was just taken in; `placed` is what the intake said."""
+        lane = self._lanes.lane(topic, placed >> 1)
+        if placed & 1:
+            now = self._now()
+            self._lanes.opened(lane, now)
+            if self._lanes.hurries and lane.is_idle:
+                self._send_lone(lane, now)
+                return
+            self._look_at(now + self._linger)
+        if self._lanes.urge(lane):
             self.advance()
+
+    def _send_lone(self, lane: Lane, now: float) -> None:
+        """What `advance` would do for one record that is awaited and has nothing before it, and
+        no more: this is how long an acknowledged send takes."""
+        self._close(lane, now)
+        leader = self._cluster.metadata.leader(lane.tp)
+        connection = None if leader is None else self._free(leader, now)
+        batch = self._lanes.sendable(lane, now)
+        if connection is None or batch is None or self._is_advancing:
+            self.advance()
+            return
+        self._seal(lane, batch)
+        self._send(connection, [(lane, batch)], now)
+        if self._timer is None:
+            self._look_at(batch.deadline)
 
     def has_room(self, size: int) -> bool:
         used = self._intake.used_bytes
@@ -160,6 +183,8 @@ class Sender:
 
     def _advance(self, now: float) -> None:
         lanes = self._lanes
+        if lanes.is_still and now < self._timer_at:
+            return
         for lane in lanes.due(now):
             self._close(lane, now)
         for lane, batch in lanes.expired(now):
@@ -221,13 +246,19 @@ class Sender:
     def _send_waiting(self, now: float) -> None:
         """One request after the other to every node that takes one."""
         by_node: dict[int, list[Lane]] = {}
-        leader_of = self._cluster.metadata.leader
+        topics = self._cluster.metadata.topics
         for lane in self._lanes.waiting.values():
-            leader = leader_of(lane.tp)
-            if leader is None:
-                self._cluster.need_update(lane.tp.topic)
+            name, index = lane.tp
+            topic = topics.get(name)
+            leader = NO_NODE
+            if topic is not None and index < len(topic.partitions):
+                leader = topic.partitions[index].leader
+            if leader == NO_NODE:
+                self._cluster.need_update(name)
+            elif leader in by_node:
+                by_node[leader].append(lane)
             else:
-                by_node.setdefault(leader, []).append(lane)
+                by_node[leader] = [lane]
         for node_id, lanes in by_node.items():
             while lanes and (connection := self._free(node_id, now)) is not None:
                 chosen = self._choose(lanes, now)
