@@ -45,7 +45,7 @@ _CLOSE_TIMEOUT_MS = 30_000
 # A slice is how much a loop gets before the event loop has its turn again: as many records as the
 # user's code gets through in a few milliseconds.
 _SLICE_RECORDS_MIN = 16
-_SLICE_RECORDS_MAX = 8192
+_SLICE_RECORDS_MAX = 512
 _SLICE_SECONDS = 0.005
 _JOIN_SECONDS = 60.0
 
