@@ -73,7 +73,8 @@ class Handing:
                 current.state.done = current.position
                 self.current = None
         for state in self._unsettled:
-            state.done = state.position
+            if self.current is None or self.current.state is not state:
+                state.done = state.position
         self._unsettled.clear()
 
     def stop(self, state: PartitionState) -> None:
@@ -101,18 +102,7 @@ class Handing:
 
     def take(self, records_max: int) -> list[ConsumedRecord]:
         """Up to so many records of any partition, all of which the user gets now."""
-        taken: list[ConsumedRecord] = []
-        current = self.current
-        if current is not None:
-            taken = list(current.iterator)
-            self.current = None
-            self._unsettled.append(current.state)
-            if len(taken) > records_max:
-                offset = taken[records_max].offset
-                self.records -= len(taken) - records_max
-                del taken[records_max:]
-                current.state.give_back(current.piece, offset)
-                self.arrived(current.state)
+        taken: list[ConsumedRecord] = self._rest(records_max)
         while len(taken) < records_max and (state := self._next()) is not None:
             try:
                 _, records = self._decode(state, records_max - len(taken))
@@ -125,6 +115,21 @@ class Handing:
                 self._unsettled.append(state)
         return taken
 
+    def _rest(self, records_max: int) -> list[ConsumedRecord]:
+        """What a loop left of its slice, or the first part of it."""
+        current = self.current
+        if current is None:
+            return []
+        state, done = current.state, current.done
+        rest = list(current.iterator)
+        self.current = None
+        if len(rest) > records_max:
+            rest, later = rest[:records_max], rest[records_max:]
+            self.current = Slice(state, current.piece, later, start=later[0].offset, done=done)
+        state.done = done
+        self._unsettled.append(state)
+        return rest
+
     def slice(self, records_max: int) -> Slice | None:
         """What a loop runs over next: records of one partition, or the rest of the last slice."""
         current = self.current
@@ -134,7 +139,7 @@ class Handing:
             start = state.position
             piece, records = self._decode(state, records_max)
             if records:
-                self.current = Slice(state, piece, records, start)
+                self.current = Slice(state, piece, records, start=start, done=state.done)
                 return self.current
             state.done = state.position
         return None

@@ -16,10 +16,25 @@ from headwater.client.consumer.partition import PartitionState
 class Slice:
     """Records of one partition that are being handed out one by one."""
 
-    __slots__ = ("_length", "_settled", "_start", "iterator", "piece", "records", "state")
+    __slots__ = (
+        "_done",
+        "_length",
+        "_settled",
+        "_start",
+        "iterator",
+        "piece",
+        "records",
+        "state",
+    )
 
     def __init__(
-        self, state: PartitionState, piece: Piece, records: list[ConsumedRecord], start: int
+        self,
+        state: PartitionState,
+        piece: Piece,
+        records: list[ConsumedRecord],
+        *,
+        start: int,
+        done: int,
     ) -> None:
         self.state = state
         self.piece = piece
@@ -27,7 +42,8 @@ class Slice:
         self.iterator: Iterator[ConsumedRecord] = iter(records)
         self._length = len(records)
         self._start = start
-        self._settled = 0
+        self._settled = 0  # so many had been taken when the user asked for more
+        self._done = done
 
     @property
     def left(self) -> int:
@@ -47,11 +63,12 @@ class Slice:
         """Behind the last record that the user is done with: all but the one it got last, unless
         it has asked for more."""
         taken = self._length - self.left
-        return self.position if taken == self._settled else self.records[taken - 1].offset
+        return self._done if taken == self._settled else self.records[taken - 1].offset
 
     def settle(self) -> None:
         """The user asks for more: it is done with all it has got."""
         self._settled = self._length - self.left
+        self._done = self.position
 
     @property
     def epoch(self) -> int:

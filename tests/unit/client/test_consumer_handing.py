@@ -1,0 +1,282 @@
+"""Records on their way to the user, and what counts as got and as done; without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headwater import _core
+from headwater.client.config import ConsumerConfig
+from headwater.client.consumer.fetched import Frame, Ledger, Piece
+from headwater.client.consumer.handing import Handing, table
+from headwater.client.consumer.partition import PartitionState
+from headwater.client.errors import DeserializationFailed, InvalidRecord
+from headwater.model import TopicPartition
+
+
+class Setup:
+    """A consumer's inside with partitions that have something."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.drained = 0
+        self.ledger = Ledger()
+        config = ConsumerConfig.build("localhost", **settings)
+        self.handing = Handing(config, drained=self._drained)
+
+    def _drained(self) -> None:
+        self.drained += 1
+
+    def partition(self, index: int, *counts: int) -> PartitionState:
+        """At 0, with a fetched piece for each count."""
+        state = PartitionState(TopicPartition("t", index))
+        state.seek(0)
+        for count in counts:
+            self.fetched(
+                state,
+                _core.encode(
+                    [(None, b"%d" % number, (), 1) for number in range(count)],
+                    base_offset=state.fetch_offset,
+                    leader_epoch=5,
+                ),
+            )
+        return state
+
+    def fetched(self, state: PartitionState, data: bytes) -> None:
+        frame = Frame(self.ledger, len(data))
+        state.add(Piece(data, frame, state.tp, from_offset=state.fetch_offset))
+        self.handing.arrived(state)
+
+
+def offsets(records: list[_core.ConsumedRecord]) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in records]
+
+
+def test_polling_takes_from_partitions_in_turn() -> None:
+    setup = Setup()
+    zero, one = setup.partition(0, 2, 2), setup.partition(1, 3)
+    handing = setup.handing
+    assert offsets(handing.take(3)) == [(0, 0), (0, 1), (1, 0)]
+    assert offsets(handing.take(9)) == [(1, 1), (1, 2), (0, 2), (0, 3)]
+    assert handing.take(9) == []
+    assert (zero.position, one.position) == (4, 3)
+    assert setup.drained == 3
+    assert setup.ledger.held == 0
+    assert handing.records == 7
+
+
+def test_what_was_polled_is_done_when_more_is_asked_for() -> None:
+    setup = Setup()
+    state = setup.partition(0, 4)
+    handing = setup.handing
+    handing.settle()
+    handing.take(3)
+    assert (handing.position(state), handing.done(state)) == (3, 0)
+    handing.settle()
+    assert (handing.position(state), handing.done(state)) == (3, 3)
+
+
+def test_in_a_loop_the_record_at_hand_is_got_and_not_done() -> None:
+    setup = Setup()
+    state = setup.partition(0, 3)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    assert (handing.position(state), handing.done(state)) == (0, 0)
+    seen = [
+        (record.offset, handing.position(state), handing.done(state)) for record in current.iterator
+    ]
+    assert seen == [(0, 1, 0), (1, 2, 1), (2, 3, 2)]
+    handing.settle()
+    assert (handing.position(state), handing.done(state)) == (3, 3)
+    assert handing.epoch(state) == 5
+
+
+def test_a_loop_that_was_left_is_taken_up_by_the_next_and_by_poll() -> None:
+    setup = Setup()
+    state = setup.partition(0, 6)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    assert [next(current.iterator).offset, next(current.iterator).offset] == [0, 1]
+    handing.settle()
+    assert handing.done(state) == 2
+    again = handing.slice(9)
+    assert again is current
+    assert next(again.iterator).offset == 2
+    handing.settle()
+    assert offsets(handing.take(2)) == [(0, 3), (0, 4)]
+    assert (handing.position(state), handing.done(state)) == (5, 3)
+    handing.settle()
+    assert (handing.position(state), handing.done(state)) == (5, 5)
+    assert offsets(handing.take(2)) == [(0, 5)]
+    assert handing.records == 6
+
+
+def test_a_pause_inside_a_loop_ends_the_slice_and_loses_nothing() -> None:
+    setup = Setup()
+    state, other = setup.partition(0, 4, 1), setup.partition(1, 1)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    seen = []
+    for record in current.iterator:
+        seen.append(record.offset)
+        if record.offset == 1:
+            state.is_paused = True
+            handing.stop(state)
+    assert seen == [0, 1]
+    assert (handing.position(state), handing.done(state)) == (2, 1)
+    handing.settle()
+    assert handing.done(state) == 2
+    assert offsets(handing.take(9)) == [(1, 0)]
+    assert other.position == 1
+    # The piece was used up when the slice was made: it has to be fetched again.
+    assert (state.fetch_offset, state.position) == (2, 2)
+
+
+def test_a_pause_in_the_middle_of_a_piece_keeps_the_rest_of_it() -> None:
+    setup = Setup()
+    state = setup.partition(0, 9)
+    handing = setup.handing
+    current = handing.slice(4)
+    assert current is not None
+    next(current.iterator)
+    handing.stop(state)
+    assert list(current.iterator) == []
+    assert offsets(handing.take(99)) == [(0, offset) for offset in range(1, 9)]
+
+
+def test_a_seek_inside_a_loop_ends_the_slice() -> None:
+    setup = Setup()
+    state = setup.partition(0, 4)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    for record in current.iterator:
+        assert record.offset == 0
+        handing.forget(state)
+        state.seek(100)
+    assert handing.position(state) == 100
+    handing.settle()
+    assert handing.done(state) == 100
+
+
+def test_nothing_of_a_paused_partition_is_handed_out() -> None:
+    setup = Setup()
+    state = setup.partition(0, 2)
+    state.is_paused = True
+    assert setup.handing.take(9) == []
+    assert setup.handing.slice(9) is None
+    state.is_paused = False
+    setup.handing.arrived(state)
+    assert len(setup.handing.take(9)) == 2
+
+
+def test_columns_end_at_the_bound_and_positions_move_exactly() -> None:
+    setup = Setup()
+    zero, one = setup.partition(0, 5), setup.partition(1, 5)
+    handing = setup.handing
+    first = table(handing.take_arrow(7))
+    assert first.column_names == [
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "headers",
+    ]
+    assert first.num_rows == 7
+    assert (zero.position, one.position) == (5, 2)
+    assert offsets(handing.take(2)) == [(1, 2), (1, 3)]
+    rest = table(handing.take_arrow(7))
+    assert rest.to_pydict()["offset"] == [4]
+    assert rest.to_pydict()["topic"] == ["t"]
+    assert table(handing.take_arrow(7)).num_rows == 0
+
+
+def test_columns_begin_where_a_loop_was_left() -> None:
+    setup = Setup()
+    setup.partition(0, 5)
+    current = setup.handing.slice(2)
+    assert current is not None
+    next(current.iterator)
+    assert table(setup.handing.take_arrow(9)).to_pydict()["offset"] == [1, 2, 3, 4]
+    assert list(current.iterator) == []
+
+
+def test_a_position_passes_what_is_not_for_users() -> None:
+    setup = Setup()
+    state = setup.partition(0, 1)
+    setup.fetched(
+        state,
+        _core.encode(
+            [(b"\0\0\0\1", b"\0" * 6, (), 1)],
+            base_offset=1,
+            producer_id=1,
+            transactional=True,
+            control=True,
+        ),
+    )
+    assert offsets(setup.handing.take(9)) == [(0, 0)]
+    assert state.position == 2
+
+
+def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
+    setup = Setup()
+    state = setup.partition(0, 2)
+    bad = bytearray(_core.encode([(None, b"c", (), 1)], base_offset=2))
+    bad[-2] ^= 1
+    setup.fetched(state, bytes(bad))
+    assert len(setup.handing.take(9)) == 2
+    for _ in range(2):
+        with pytest.raises(InvalidRecord, match=r"t-0.*offset 2 is corrupt \(crc"):
+            setup.handing.take(9)
+    with pytest.raises(InvalidRecord):
+        setup.handing.slice(9)
+    with pytest.raises(InvalidRecord):
+        setup.handing.take_arrow(9)
+
+
+# What the user puts in between
+
+
+def test_deserializers_make_keys_and_values() -> None:
+    setup = Setup(value_deserializer=int)
+    setup.partition(0, 3)
+    assert [record.value for record in setup.handing.take(9)] == [0, 1, 2]
+
+
+def test_a_value_that_cannot_be_read_stops_at_its_record_and_nothing_before_is_lost() -> None:
+    def read(value: bytes) -> int:
+        if value == b"2":
+            raise ValueError("two")
+        return int(value)
+
+    setup = Setup(value_deserializer=read)
+    state = setup.partition(0, 4)
+    assert [record.value for record in setup.handing.take(9)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(DeserializationFailed, match=r"t-0.*offset 2.*two.*seek past"):
+            setup.handing.take(9)
+        assert state.position == 2
+    setup.handing.forget(state)
+    state.seek(3)
+    setup.fetched(state, _core.encode([(None, b"3", (), 1)], base_offset=3))
+    assert [record.value for record in setup.handing.take(9)] == [3]
+
+
+def test_interceptors_see_records_and_their_errors_are_their_own() -> None:
+    class Half:
+        def on_consume(self, records: list[_core.ConsumedRecord]) -> list[_core.ConsumedRecord]:
+            return records[::2]
+
+    class Broken:
+        def on_consume(self, records: list[_core.ConsumedRecord]) -> None:
+            raise RuntimeError("mine")
+
+    setup = Setup(interceptors=[Half(), Broken()])
+    state = setup.partition(0, 4)
+    assert offsets(setup.handing.take(9)) == [(0, 0), (0, 2)]
+    assert state.position == 4

@@ -1,0 +1,199 @@
+"""Where a consumer stands in a partition, and what it has of it; without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater import _core
+from headwater.client.consumer.fetched import Frame, Ledger, Piece
+from headwater.client.consumer.partition import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    PartitionState,
+    Phase,
+)
+from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.errors import ClientError
+from headwater.model import NO_NODE, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def at(offset: int, epoch: int = -1) -> PartitionState:
+    state = PartitionState(TP)
+    state.seek(offset, epoch)
+    return state
+
+
+def piece(state: PartitionState, ledger: Ledger, count: int = 3) -> Piece:
+    """So many records from where the partition is fetched next."""
+    data = _core.encode([(None, b"v", (), 1)] * count, base_offset=state.fetch_offset)
+    return Piece(data, Frame(ledger, len(data)), TP, from_offset=state.fetch_offset)
+
+
+def test_a_new_partition_is_not_fetched_before_it_has_a_position() -> None:
+    state = PartitionState(TP)
+    assert not state.is_fetchable(0.0, 1)
+    assert not state.has_position
+    state.seek(4)
+    assert state.is_fetchable(0.0, 1)
+    state.reset(EARLIEST_TIMESTAMP)
+    assert not state.is_fetchable(0.0, 1)
+    assert not state.has_position
+
+
+def test_a_partition_is_fetched_ahead_up_to_a_bound() -> None:
+    ledger = Ledger()
+    state = at(0)
+    first = piece(state, ledger)
+    state.add(first)
+    assert state.fetch_offset == 3
+    assert state.position == 0
+    assert state.is_fetchable(0.0, len(first) + 1)
+    assert not state.is_fetchable(0.0, len(first))
+
+
+@pytest.mark.parametrize("why", ["paused", "failed", "later"])
+def test_a_partition_that_must_wait_is_not_fetched(why: str) -> None:
+    state = at(0)
+    if why == "paused":
+        state.is_paused = True
+    elif why == "failed":
+        state.fail()
+    else:
+        state.retry_at = 1.0
+    assert not state.is_fetchable(0.5, 1)
+
+
+def test_a_jump_makes_answers_to_older_questions_void() -> None:
+    ledger = Ledger()
+    state = at(0)
+    state.add(piece(state, ledger))
+    before = state.changes
+    state.seek(9)
+    assert state.changes != before
+    assert not state.pieces
+    assert ledger.held == 0
+    assert (state.position, state.fetch_offset, state.done) == (9, 9, 9)
+
+
+def test_corrupt_bytes_are_not_fetched_again_and_again() -> None:
+    state = at(0)
+    data = bytearray(_core.encode([(None, b"v", (), 1)]))
+    data[16] = 7  # a format that nobody knows
+    state.add(Piece(data, Frame(Ledger(), len(data)), TP, from_offset=0))
+    assert state.is_stuck
+    assert not state.is_fetchable(0.0, 1 << 20)
+    state.seek(1)
+    assert state.is_fetchable(0.0, 1 << 20)
+
+
+def test_a_frame_is_held_until_its_last_piece_is_used_up() -> None:
+    ledger = Ledger()
+    data = _core.encode([(None, b"v", (), 1)])
+    frame = Frame(ledger, 1000)
+    one, other = (Piece(data, frame, TP, from_offset=0) for _ in range(2))
+    assert ledger.held == 1000
+    one.release()
+    assert ledger.held == 1000
+    other.release()
+    assert ledger.held == 0
+
+
+def test_what_was_decoded_and_not_handed_out_is_read_again() -> None:
+    state = at(0)
+    first = piece(state, Ledger())
+    state.add(first)
+    first.records.take(3)
+    state.position = 3
+    state.give_back(first, 1)
+    assert state.position == 1
+    assert [record.offset for record in first.records.take(9)] == [1, 2]
+
+
+def test_what_is_gone_already_is_fetched_again() -> None:
+    state = at(0)
+    first, second = piece(state, Ledger()), None
+    state.add(first)
+    second = piece(state, Ledger())
+    state.add(second)
+    state.position = 3
+    state.drop_piece()
+    before = state.changes
+    state.give_back(first, 1)
+    assert (state.position, state.fetch_offset, list(state.pieces)) == (1, 1, [])
+    assert state.changes != before
+
+
+# New leaders (KIP-320)
+
+
+def test_a_position_without_an_epoch_needs_no_check() -> None:
+    state = at(5)
+    assert not state.on_leader_epoch(1)
+    assert not state.on_leader_epoch(2)
+    assert state.phase is Phase.READING
+
+
+def test_a_position_is_checked_when_the_leader_is_new() -> None:
+    state = at(5, epoch=1)
+    assert not state.on_leader_epoch(1)
+    assert not state.on_leader_epoch(1)
+    state.preferred = 4
+    assert state.on_leader_epoch(2)
+    phases = [state.phase]
+    assert state.preferred == NO_NODE
+    assert not state.is_fetchable(0.0, 1)
+    assert state.on_validated(end_epoch=1, end_offset=5) is None
+    assert [*phases, state.phase] == [Phase.VALIDATING, Phase.READING]
+
+
+def test_a_committed_position_of_an_older_epoch_is_checked_at_once() -> None:
+    state = at(5, epoch=1)
+    assert state.on_leader_epoch(3)
+
+
+@pytest.mark.parametrize(
+    ("end_epoch", "end_offset", "parted"), [(1, 3, 3), (0, 9, 5), (-1, -1, -1)]
+)
+def test_a_log_that_was_cut_is_noticed(end_epoch: int, end_offset: int, parted: int) -> None:
+    state = at(5, epoch=1)
+    state.on_leader_epoch(2)
+    assert state.on_validated(end_epoch, end_offset) == parted
+
+
+def test_what_was_fetched_from_the_old_leader_is_dropped() -> None:
+    state = at(0, epoch=1)
+    state.on_leader_epoch(1)
+    state.add(piece(state, Ledger()))
+    state.on_leader_epoch(2)
+    assert not state.pieces
+    assert state.fetch_offset == state.position == 0
+
+
+# Subscriptions
+
+
+def test_topics_and_partitions_cannot_be_asked_for_at_once() -> None:
+    wanted = Subscriptions()
+    wanted.subscribe(topics=["t"])
+    with pytest.raises(ClientError, match="unsubscribe"):
+        wanted.assign([TP])
+    wanted.unsubscribe()
+    wanted.assign([TP])
+    with pytest.raises(ClientError, match="unsubscribe"):
+        wanted.subscribe(topics=["t"])
+    with pytest.raises(ClientError, match="needs topics"):
+        Subscriptions().subscribe()
+
+
+def test_an_assignment_keeps_the_positions_of_partitions_that_stay() -> None:
+    wanted = Subscriptions()
+    wanted.assign([TP, TopicPartition("t", 1)])
+    wanted.partitions[TP].seek(7)
+    wanted.assign([TP, TopicPartition("t", 2)])
+    assert wanted.partitions[TP].position == 7
+    assert sorted(wanted.partitions) == [TP, TopicPartition("t", 2)]
+    with pytest.raises(ClientError, match=r"t-1 is not assigned.*t-0, t-2"):
+        wanted.state(TopicPartition("t", 1))
+    assert wanted.partitions[TP].reset_to == LATEST_TIMESTAMP
