@@ -121,15 +121,16 @@ _WHERE: dict[str, str] = dict.fromkeys(__all__, "headwater.client.errors") | {
 }
 
 
-def __getattr__(name: str) -> object:
-    module = _WHERE.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a checker knows the names, and that there are no others
 
-    found: object = getattr(import_module(module), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        module = _WHERE.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(module), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ with Producer("localhost:9092") as producer:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.model import TopicPartition
 
@@ -27,12 +27,14 @@ _WHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    module = _WHERE.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(module), name)
-    return found
+if not TYPE_CHECKING:  # a checker knows the names, and that there are no others
+
+    def __getattr__(name: str) -> object:
+        module = _WHERE.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(module), name)
+        return found
 
 
 def __dir__() -> list[str]:

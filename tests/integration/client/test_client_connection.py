@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -252,6 +253,29 @@ async def test_nobody_at_the_port_is_said() -> None:
 
 
 @story
+async def test_a_name_with_several_addresses_is_tried_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeBroker() as dead:
+        pass
+    async with FakeBroker() as broker:
+
+        async def places(*_: Any, **__: Any) -> list[Any]:
+            kind = socket.SOCK_STREAM
+            ports = (dead.address.port, broker.address.port, dead.address.port)
+            return [(socket.AF_INET, kind, 0, "", ("127.0.0.1", port)) for port in ports]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", places)
+        connection = await open_to(Address("several", 1))
+        assert broker.connections == 1
+        connection.close()
+        await broker.stop()
+        with pytest.raises(Disconnected, match=r"several:1.*connection refused"):
+            await open_to(Address("several", 1))
+        await broker.start()
+
+
+@story
 async def test_a_name_that_does_not_exist_is_said() -> None:
     with pytest.raises(Disconnected, match=r"no\.such\.name\.invalid:9092"):
         await open_to(Address("no.such.name.invalid", 9092))
@@ -380,22 +404,6 @@ async def test_an_answer_that_does_not_come_ends_the_connection_without_the_loop
         while not ends.seen:
             connection.pump(0.01)
         assert ends.errors == [RequestTimedOut]
-
-
-@story
-async def test_an_answer_that_is_there_is_not_late_because_we_are(broker: Address) -> None:
-    """Somebody holds the loop for longer than the timeout; the answer comes meanwhile."""
-    connection, another = await open_to(broker), await open_to(broker)
-    ends = Ends()
-    connection.post(MetadataRequest(topics=[]), 12, ends.of(0), timeout_ms=1)
-    for number in range(1, 101):
-        another.post(MetadataRequest(topics=[]), 12, ends.of(number), timeout_ms=20_000)
-        while another.in_flight:
-            another.pump(20.0)
-    await ends.until(101)
-    assert ends.errors == [None] * 101
-    connection.close()
-    another.close()
 
 
 @story
