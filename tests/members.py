@@ -11,6 +11,7 @@ from typing import Any, Self
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.membership import Membership, make_membership
+from headwater.client.errors import CommitFailed
 from headwater.io import Host
 from headwater.model import TopicPartition
 
@@ -105,6 +106,19 @@ class Member:
 
     async def poll(self, timeout_ms: float = PATIENCE_MS) -> None:
         await self.membership.poll(self.cluster.deadline(timeout_ms))
+
+    async def expired(self) -> None:
+        """Until it is no member any more, since nobody polls it."""
+        while not self._is_out():
+            self.notes.woken.clear()
+            await asyncio.wait_for(self.notes.woken.wait(), PATIENCE_MS / 1000)
+
+    def _is_out(self) -> bool:
+        try:
+            _ = self.membership.identity
+        except CommitFailed:
+            return True
+        return False
 
     @property
     def owned(self) -> list[TopicPartition]:
