@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.connection import Cluster
+from headwater.blocking import Admin
 from headwater.cli.main import main
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -48,8 +48,8 @@ def group(
         return printed.out + printed.err
 
     # Who asks for a coordinator is who makes the topic that coordinators live from.
-    with Cluster(shared_broker.bootstrap) as cluster:
-        cluster.coordinator("any")
+    with Admin(shared_broker.bootstrap) as admin:
+        admin.describe_groups(["any"])
     return run
 
 

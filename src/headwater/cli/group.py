@@ -5,15 +5,18 @@ Asks any cluster that speaks Kafka's protocol, ours or Apache Kafka's.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from headwater.cli.connection import Cluster, add_bootstrap_option, code_name
-from headwater.cli.errors import FAILED, CommandError
+from headwater.cli.actions import add_actions
+from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.errors import FAILED
 from headwater.cli.output import add_output_option, print_json, print_table
 
 if TYPE_CHECKING:
+    from headwater.blocking import Admin
     from headwater.cli.group_view import Group
+    from headwater.client.errors import ClientError
 
 _EXAMPLES = """\
 examples:
@@ -27,25 +30,16 @@ examples:
 
 
 def define(parser: ArgumentParser) -> None:
-    parser.epilog = _EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    for name, summary, define_action in (
-        ("list", "show the groups of the cluster", _define_list),
-        ("describe", "show how far a group has read, its members, and what ails it", _define_one),
-        ("reset", "move the committed offsets of a group that has no members", _define_reset),
-        ("delete", "delete groups that have no members, with their offsets", _define_delete),
-    ):
-        action = actions.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=_EXAMPLES,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        define_action(action)
-        add_bootstrap_option(action)
-        add_output_option(action)
+    add_actions(
+        parser,
+        (
+            ("list", "show the groups of the cluster", _define_list),
+            ("describe", "show how far a group has read, its members, what ails it", _define_one),
+            ("reset", "move the committed offsets of a group that has no members", _define_reset),
+            ("delete", "delete groups that have no members, with their offsets", _define_delete),
+        ),
+        examples=_EXAMPLES,
+    )
 
 
 def _define_list(action: ArgumentParser) -> None:
@@ -63,6 +57,8 @@ def _define_list(action: ArgumentParser) -> None:
         metavar="TYPE",
         help="only groups of this type: classic, consumer ...",
     )
+    add_cluster_options(action)
+    add_output_option(action)
     action.set_defaults(run=_list)
 
 
@@ -71,6 +67,8 @@ def _define_one(action: ArgumentParser) -> None:
     action.add_argument("--state", action="store_true", help="only its state")
     action.add_argument("--members", action="store_true", help="only its members")
     action.add_argument("--offsets", action="store_true", help="only its offsets and its lag")
+    add_cluster_options(action)
+    add_output_option(action)
     action.set_defaults(run=_describe)
 
 
@@ -78,88 +76,76 @@ def _define_reset(action: ArgumentParser) -> None:
     from headwater.cli.group_reset import define
 
     define(action)
+    add_cluster_options(action)
+    add_output_option(action)
 
 
 def _define_delete(action: ArgumentParser) -> None:
     action.add_argument("groups", metavar="GROUP", nargs="+")
+    add_cluster_options(action)
+    add_output_option(action)
     action.set_defaults(run=_delete)
 
 
 def _list(options: Namespace) -> int:
-    from headwater.protocol.messages.list_groups import ListGroupsRequest
-
-    states = {state.lower() for state in options.state}
-    types = {kind.lower() for kind in options.type}
-    rows: dict[str, tuple[str, str, str]] = {}
-    with Cluster(options.bootstrap) as cluster:
-        for node_id in cluster.node_ids():
-            # Filtered here: older nodes cannot, and no cluster has so many that it would matter.
-            answer = cluster.node(node_id).ask(ListGroupsRequest())
-            if answer.error_code:
-                code = code_name(answer.error_code)
-                raise CommandError(f"node {node_id} does not list its groups: {code}")
-            for each in answer.groups:
-                if (not states or each.group_state.lower() in states) and (
-                    not types or each.group_type.lower() in types
-                ):
-                    row = (each.group_type, each.group_state, each.protocol_type)
-                    rows[each.group_id] = row
-    listed = [(name, *(word or "-" for word in row)) for name, row in sorted(rows.items())]
-    if not listed and options.output == "text":
+    with open_admin(options) as admin:
+        groups = admin.list_groups(states=options.state, types=options.type)
+    if not groups and options.output == "text":
         print("no groups")
         return 0
-    print_table(("group", "type", "state", "protocol"), listed, output=options.output)
+    rows = [
+        (each.id, *(word or "-" for word in (each.type, each.state, each.protocol_type)))
+        for each in groups
+    ]
+    print_table(("group", "type", "state", "protocol"), rows, output=options.output)
     return 0
 
 
 def _describe(options: Namespace) -> int:
     from headwater.cli.group_describe import describe
 
-    with Cluster(options.bootstrap) as cluster:
-        describe(cluster, options)
+    with open_admin(options) as admin:
+        describe(admin, options)
     return 0
 
 
 def _delete(options: Namespace) -> int:
-    from headwater.errors import ErrorCode
-    from headwater.protocol.messages.delete_groups import DeleteGroupsRequest
-
-    with Cluster(options.bootstrap) as cluster:
-        results = []
-        for group_id in options.groups:
-            answer = cluster.ask_coordinator(
-                group_id,
-                DeleteGroupsRequest(groups_names=[group_id]),
-                lambda got: int(got.results[0].error_code),
-            )
-            code = answer.results[0].error_code
-            match code:
-                case ErrorCode.NONE:
-                    what = "deleted"
-                case ErrorCode.GROUP_ID_NOT_FOUND:
-                    what = "there is no such group"
-                case ErrorCode.NON_EMPTY_GROUP:
-                    what = f"not deleted: {_who_is_in(cluster, group_id)}"
-                case _:
-                    what = answer.results[0].error_message or code_name(code)
-            results.append((group_id, code, what))
+    with open_admin(options) as admin:
+        results = [
+            (group_id, error is None, _what_came_of_it(admin, group_id, error))
+            for group_id, error in admin.delete_groups(options.groups).items()
+        ]
     if options.output == "json":
         print_json(
             [
-                {"group": group_id, "deleted": not code, "reason": what if code else None}
-                for group_id, code, what in results
+                {"group": group_id, "deleted": deleted, "reason": None if deleted else what}
+                for group_id, deleted, what in results
             ]
         )
     else:
         for group_id, _, what in results:
             print(f"{group_id}: {what}")
-    return FAILED if any(code for _, code, _ in results) else 0
+    return 0 if all(deleted for _, deleted, _ in results) else FAILED
 
 
-def _who_is_in(cluster: Cluster, group_id: str) -> str:
+def _what_came_of_it(admin: Admin, group_id: str, error: ClientError | None) -> str:
+    from headwater.client.errors import GroupNotEmpty, GroupNotFound
+
+    match error:
+        case None:
+            return "deleted"
+        case GroupNotFound():
+            return "there is no such group"
+        case GroupNotEmpty():
+            return f"not deleted: {_who_is_in(admin, group_id)}"
+        case _:
+            return one_line(error)
+
+
+def _who_is_in(admin: Admin, group_id: str) -> str:
     from headwater.cli.group_view import find_group
 
-    group = find_group(cluster, group_id)
+    group = find_group(admin, group_id)
     return who_is_in(group) if group is not None else "it has members"
 
 

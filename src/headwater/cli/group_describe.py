@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater.cli.connection import Cluster
 from headwater.cli.group_doctor import why_not_stable
 from headwater.cli.group_lag import Lag, committed_offsets, lags
 from headwater.cli.group_view import Group, Member, partitions_text, require_group
 from headwater.cli.output import print_fields, print_json, print_table
 
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
 
-def describe(cluster: Cluster, options: Namespace) -> None:
-    group = require_group(cluster, options.group)
+
+def describe(admin: Admin, options: Namespace) -> None:
+    group = require_group(admin, options.group)
     chosen = {name for name in ("state", "offsets", "members") if getattr(options, name)}
     shown = chosen or {"state", "offsets", "members"}
     behind: list[Lag] = []
     if "offsets" in shown:
         read = {each for member in group.members for each in member.assigned}
-        behind = lags(cluster, committed_offsets(cluster, group.id), also=read)
+        behind = lags(admin, committed_offsets(admin, group.id), also=read)
     if options.output == "json":
         print_json(_as_json(group, behind, shown))
         return

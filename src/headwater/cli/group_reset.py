@@ -6,28 +6,21 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.cli.connection import Cluster, code_name
+from headwater.cli.actions import read_partitions
+from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.group_lag import (
-    EARLIEST,
-    LATEST,
-    committed_offsets,
-    offsets_at,
-    topic_partitions,
-)
+from headwater.cli.group_lag import committed_offsets, offsets_at, topic_partitions
 from headwater.cli.group_view import Group, find_group
 from headwater.cli.output import print_json, print_table
-from headwater.errors import ErrorCode
+from headwater.client.admin import OffsetSpec
+from headwater.client.errors import ClientError, CommitFailed
 from headwater.model import TopicPartition
-from headwater.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
-_BY_NAME_UNTIL = 9  # the newest OffsetCommit that speaks of topics by name
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
+
 _DURATION = re.compile(
     r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
     r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -97,19 +90,19 @@ def run(options: Namespace) -> int:
             raise CommandError("--from-file names its partitions itself", code=USAGE)
     elif bool(chosen) == options.all_topics:
         raise CommandError("say which: --topic TOPIC[:P,...] or --all-topics", code=USAGE)
-    with Cluster(options.bootstrap) as cluster:
-        group = find_group(cluster, options.group)
-        committed = committed_offsets(cluster, options.group)
+    with open_admin(options) as admin:
+        group = find_group(admin, options.group)
+        committed = committed_offsets(admin, options.group)
         if options.from_file is not None:
             wanted = _from_file(options.from_file, options.group)
-            leaders = _existing(cluster, {(each.topic, each.partition) for each in wanted})
+            leaders = _existing(admin, {(each.topic, each.partition) for each in wanted})
         else:
             wanted = {}
-            leaders = _existing(cluster, _partitions(chosen, committed, options.group))
-        moves = _moves(cluster, options, leaders, committed, wanted)
+            leaders = _existing(admin, _partitions(chosen, committed, options.group))
+        moves = _moves(admin, options, leaders, committed, wanted)
         if options.execute:
             _refuse_if_in_use(group)
-            _commit(cluster, options.group, moves)
+            _commit(admin, options.group, moves)
     _show(options, group, moves)
     return 0
 
@@ -118,13 +111,7 @@ def run(options: Namespace) -> int:
 
 
 def _chosen(text: str) -> tuple[str, tuple[int, ...] | None]:
-    topic, colon, numbers = text.partition(":")
-    if not colon:
-        return topic, None
-    try:
-        return topic, tuple(int(number) for number in numbers.split(","))
-    except ValueError:
-        raise CommandError(f"--topic {text}: expected TOPIC or TOPIC:0,1,2", code=USAGE) from None
+    return read_partitions(text, "--topic")
 
 
 Wish = set[tuple[str, int | None]]  # None: every partition of the topic
@@ -148,10 +135,10 @@ def _partitions(
     return {(each.topic, each.partition) for each in committed}
 
 
-def _existing(cluster: Cluster, wished: Wish) -> dict[TopicPartition, int]:
+def _existing(admin: Admin, wished: Wish) -> dict[TopicPartition, int | None]:
     """The partitions with their leaders; one that is not there ends the command."""
-    leaders = topic_partitions(cluster, {topic for topic, _ in wished})
-    found: dict[TopicPartition, int] = {}
+    leaders = topic_partitions(admin, {topic for topic, _ in wished})
+    found: dict[TopicPartition, int | None] = {}
     for topic, number in sorted(wished, key=lambda each: (each[0], each[1] or 0)):
         matching = {
             each: leader
@@ -169,15 +156,15 @@ def _existing(cluster: Cluster, wished: Wish) -> dict[TopicPartition, int]:
 
 
 def _moves(
-    cluster: Cluster,
+    admin: Admin,
     options: Namespace,
-    leaders: Mapping[TopicPartition, int],
+    leaders: Mapping[TopicPartition, int | None],
     committed: Mapping[TopicPartition, int],
     wanted: Mapping[TopicPartition, int],
 ) -> list[Move]:
     """Every new offset lies within the log, whatever was asked for, as Kafka's tool does it."""
-    starts = offsets_at(cluster, leaders, EARLIEST)
-    ends = offsets_at(cluster, leaders, LATEST)
+    starts = offsets_at(admin, leaders, OffsetSpec.EARLIEST)
+    ends = offsets_at(admin, leaders, OffsetSpec.LATEST)
     for each in leaders:
         if each not in starts or each not in ends:
             raise CommandError(f"{each} cannot be asked for its offsets: it has no leader now")
@@ -192,7 +179,7 @@ def _moves(
     elif options.from_file is not None:
         new = dict(wanted)
     else:
-        new = offsets_at(cluster, leaders, _asked_time_ms(options))
+        new = offsets_at(admin, leaders, _asked_time_ms(options))
         new = {each: ends[each] if new.get(each, -1) < 0 else new[each] for each in leaders}
     return [
         Move(each, committed.get(each), min(max(new[each], starts[each]), ends[each]))
@@ -281,41 +268,17 @@ def _refuse_if_in_use(group: Group | None) -> None:
         )
 
 
-def _commit(cluster: Cluster, group_id: str, moves: list[Move]) -> None:
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for move in moves:
-        topic = topics.setdefault(
-            move.partition.topic,
-            OffsetCommitRequestTopic(name=move.partition.topic, partitions=[]),
-        )
-        topic.partitions.append(
-            OffsetCommitRequestPartition(
-                partition_index=move.partition.partition,
-                committed_offset=move.new,
-                committed_metadata="",
-            )
-        )
-    request = OffsetCommitRequest(group_id=group_id, member_id="", topics=list(topics.values()))
-    answer = cluster.ask_coordinator(
-        group_id,
-        request,
-        lambda got: int(got.topics[0].partitions[0].error_code),
-        at_most=_BY_NAME_UNTIL,
-    )
-    refused = {
-        f"{TopicPartition(topic.name, each.partition_index)}: {_refusal(each.error_code)}"
-        for topic in answer.topics
-        for each in topic.partitions
-        if each.error_code
-    }
+def _commit(admin: Admin, group_id: str, moves: list[Move]) -> None:
+    moved = admin.alter_group_offsets(group_id, {move.partition: move.new for move in moves})
+    refused = [f"{where}: {_refusal(error)}" for where, error in moved.items() if error is not None]
     if refused:
         raise CommandError(f"not all offsets were moved: {'; '.join(sorted(refused))}")
 
 
-def _refusal(code: int) -> str:
-    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+def _refusal(error: ClientError) -> str:
+    if isinstance(error, CommitFailed):
         return "a member has joined the group meanwhile"
-    return code_name(code)
+    return one_line(error)
 
 
 def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:

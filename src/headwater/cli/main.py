@@ -18,7 +18,10 @@ from headwater.cli.errors import USAGE, CommandError
 COMMANDS = {
     "start": "run a node",
     "format": "prepare the directories of a node before its first start",
+    "topic": "topics: create, list, describe, alter, delete, records",
     "group": "consumer groups: list, describe, reset, delete",
+    "config": "settings of topics, brokers and groups: get, set",
+    "cluster": "the cluster: status, nodes, quorum, features, elect, reassign",
     "log": "look into the files of a node: dump, verify",
     "version": "what is installed here",
 }
@@ -27,6 +30,10 @@ _EXAMPLES = """\
 examples:
   headwater start                              a node on 127.0.0.1:9092
   headwater start --memory                     the same, without files
+  headwater topic create orders --partitions 3
+  headwater topic records orders               how many records are in it
+  headwater config get topic orders            which settings are not the defaults
+  headwater cluster status                     whether all is well
   headwater group describe billing             who reads what, and how far behind
   headwater log dump headwater-data/orders-0   what is in the files of a partition
   headwater COMMAND --help                     more of each

@@ -17,6 +17,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.errors import CommandError
+from headwater.cli.quick import import_asyncio
 from headwater.cli.settings import (
     MEMORY_DATA,
     add_settings_options,
@@ -65,7 +66,7 @@ def run(options: Namespace) -> int:
     config = check_settings(read_settings(options, listen=options.listen, memory=options.memory))
     _raise_file_limit()
     gc.disable()  # a start makes many objects and next to no garbage
-    _import_asyncio()
+    import_asyncio()
     import asyncio
 
     from headwater.io import Host
@@ -174,18 +175,6 @@ def _explained(error: Exception) -> CommandError:
         )
     what = f"{error.filename}: {reason}" if error.filename else reason
     return CommandError(what)
-
-
-def _import_asyncio() -> None:
-    """asyncio without TLS: we do TLS ourselves where a listener wants it, and `ssl` costs a tenth
-    of the start and 3 MB."""
-    if "asyncio" in sys.modules or "ssl" in sys.modules:
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # asyncio takes this for "not built"
-    try:
-        import asyncio  # noqa: F401
-    finally:
-        del sys.modules["ssl"]
 
 
 def _raise_file_limit() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.client.admin.results import by_topic
 from headwater.client.errors import ClientError, error_for
+from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -53,9 +54,18 @@ async def delete_records(
                 where = TopicPartition(topic.name, each.partition_index)
                 if each.error_code:
                     what = f"{where}, records before {offsets.get(where)}"
-                    results[where] = error_for(each.error_code, what)
+                    results[where] = error_for(each.error_code, what, _why(each.error_code))
                 else:
                     results[where] = each.low_watermark
         return results
 
     return await admin.router.by_leader(offsets, ask, timeout_ms=timeout_ms)
+
+
+def _why(code: int) -> str | None:
+    """Brokers give the code alone."""
+    if code == ErrorCode.POLICY_VIOLATION:
+        return "its cleanup.policy is compact, which keeps the newest record of each key"
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return "no such offset is in the log"
+    return None

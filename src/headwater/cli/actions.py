@@ -1,0 +1,54 @@
+"""Commands that have actions: `headwater topic create`, `headwater topic list` ..."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
+
+from headwater.cli.errors import USAGE, CommandError
+
+# Its name, what it does, and what defines its options.
+Action = tuple[str, str, Callable[[ArgumentParser], None]]
+
+
+def add_actions(parser: ArgumentParser, actions: Iterable[Action], *, examples: str) -> None:
+    parser.epilog = examples
+    subparsers = parser.add_subparsers(
+        dest="action", metavar="ACTION", title="actions", required=True
+    )
+    for name, summary, define in actions:
+        action = subparsers.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=examples,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        define(action)
+
+
+def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """What was given as KEY=VALUE."""
+    pairs = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"{option} {item}: expected KEY=VALUE", code=USAGE)
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def read_partitions(text: str, option: str) -> tuple[str, tuple[int, ...] | None]:
+    """TOPIC or TOPIC:0,1,2; None stands for every partition."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        return topic, tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise CommandError(f"{option} {text}: expected TOPIC or TOPIC:0,1,2", code=USAGE) from None
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

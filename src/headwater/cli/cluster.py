@@ -1,0 +1,314 @@
+"""`headwater cluster`: whether all is well, who is in the cluster, who decides, what it can do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.actions import add_actions, plural, read_pairs
+from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.output import add_output_option, print_fields, print_json, print_table
+
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
+    from headwater.client.admin import Features, Quorum, Topic
+
+_EXAMPLES = """\
+examples:
+  headwater cluster status                       exit code 1 if something is not as it should be
+  headwater cluster nodes
+  headwater cluster quorum                       who leads the metadata log, and who lags
+  headwater cluster features
+  headwater cluster features --set group.version=1 --dry-run
+  headwater cluster elect                        every partition back to its preferred leader
+  headwater cluster reassign                     moves that are under way
+  headwater cluster reassign --topic orders:0 --to 2,3 --yes
+"""
+
+
+def define(parser: ArgumentParser) -> None:
+    from headwater.cli.cluster_moves import define_elect, define_reassign
+
+    add_actions(
+        parser,
+        (
+            ("status", "say whether all is well", _status_options),
+            ("nodes", "show the nodes, what they lead and what they hold", _nodes_options),
+            ("quorum", "show who leads and follows the metadata log", _quorum_options),
+            ("features", "show the levels of features, or change them", _features_options),
+            ("elect", "elect leaders: the preferred ones, or any that is up", define_elect),
+            ("reassign", "show moves of partitions to other nodes, or start them", define_reassign),
+        ),
+        examples=_EXAMPLES,
+    )
+
+
+def _status_options(action: ArgumentParser) -> None:
+    _finish(action, _status)
+
+
+def _nodes_options(action: ArgumentParser) -> None:
+    _finish(action, _nodes)
+
+
+def _quorum_options(action: ArgumentParser) -> None:
+    _finish(action, _quorum)
+
+
+def _features_options(action: ArgumentParser) -> None:
+    action.add_argument(
+        "--set", action="append", default=[], metavar="FEATURE=LEVEL", help="change a level"
+    )
+    down = action.add_mutually_exclusive_group()
+    down.add_argument("--downgrade", action="store_true", help="the levels may be lower ones")
+    down.add_argument(
+        "--unsafe-downgrade", action="store_true", help="even if metadata is lost by it"
+    )
+    action.add_argument(
+        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+    )
+    _finish(action, _features)
+
+
+def _finish(action: ArgumentParser, run: Callable[[Namespace], int]) -> None:
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=run)
+
+
+# status
+
+
+def _status(options: Namespace) -> int:
+    with open_admin(options) as admin:
+        cluster = admin.describe_cluster()
+        fenced = _fenced(admin)
+        topics = _all_topics(admin)
+        quorum = _quorum_if_told(admin)
+    partitions = [each for topic in topics for each in topic.partitions]
+    offline = sum(each.leader is None for each in partitions)
+    behind = sum(len(each.in_sync) < len(each.replicas) for each in partitions)
+    not_preferred = sum(
+        each.leader is not None and each.leader != each.replicas[0] for each in partitions
+    )
+    healthy = not (offline or behind or fenced)
+    fields: dict[str, Any] = {
+        "cluster": cluster.id,
+        "healthy": healthy,
+        "nodes": len(cluster.nodes),
+        "fenced": fenced,
+        "controller": quorum.leader_id if quorum is not None else cluster.controller_id,
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "offline": offline,
+        "not_in_sync": behind,
+        "not_preferred_leader": not_preferred,
+    }
+    if options.output == "json":
+        print_json(fields)
+    else:
+        fields["healthy"] = "yes" if healthy else "no"
+        fields["fenced"] = ",".join(map(str, fenced)) or 0
+        print_fields(
+            {name.replace("_", " "): value for name, value in fields.items()}, output="text"
+        )
+        if offline or behind:
+            print("\n`headwater topic describe --problems` shows the partitions")
+    return 0 if healthy else FAILED
+
+
+def _fenced(admin: Admin) -> list[int]:
+    """Nodes that are registered and do not serve; older clusters do not tell."""
+    from headwater.client.errors import UnsupportedVersion
+
+    try:
+        nodes = admin.describe_cluster(fenced=True).nodes
+    except UnsupportedVersion:
+        return []
+    return [each.id for each in nodes if each.is_fenced]
+
+
+def _quorum_if_told(admin: Admin) -> Quorum | None:
+    """None from a cluster that has none, or to those who may not ask."""
+    from headwater.client.errors import AuthorizationError, UnsupportedVersion
+
+    try:
+        return admin.describe_quorum()
+    except (UnsupportedVersion, AuthorizationError):
+        return None
+
+
+def _all_topics(admin: Admin) -> list[Topic]:
+    from headwater.client.admin import Topic
+
+    names = [each.name for each in admin.list_topics(internal=True)]
+    # One that was deleted meanwhile is no trouble.
+    return [each for each in admin.describe_topics(names).values() if isinstance(each, Topic)]
+
+
+# nodes
+
+
+def _nodes(options: Namespace) -> int:
+    from headwater.client.errors import ClientError, UnsupportedVersion
+
+    with open_admin(options) as admin:
+        try:
+            cluster = admin.describe_cluster(fenced=True)
+        except UnsupportedVersion:
+            cluster = admin.describe_cluster()
+        quorum = _quorum_if_told(admin)
+        partitions = [each for topic in _all_topics(admin) for each in topic.partitions]
+        dirs = admin.describe_log_dirs(each.id for each in cluster.nodes if not each.is_fenced)
+    voters = {each.node_id for each in quorum.voters} if quorum is not None else set()
+    rows = []
+    for node in cluster.nodes:
+        told = dirs.get(node.id)
+        rows.append(
+            {
+                "node": node.id,
+                "address": node.address,
+                "rack": node.rack,
+                "state": "fenced" if node.is_fenced else "up",
+                "quorum": _role(node.id, quorum, voters),
+                "leads": sum(each.leader == node.id for each in partitions),
+                "replicas": sum(node.id in each.replicas for each in partitions),
+                "bytes": None
+                if told is None or isinstance(told, ClientError)
+                else sum(each.size_bytes for each in told.values()),
+            }
+        )
+    if options.output == "json":
+        print_json(rows)
+        return 0
+    columns = list(rows[0]) if rows else ["node"]
+    print_table(columns, [[_or_dash(cell) for cell in row.values()] for row in rows], output="text")
+    return 0
+
+
+def _role(node_id: int, quorum: Quorum | None, voters: set[int]) -> str | None:
+    if quorum is None:
+        return None
+    if node_id == quorum.leader_id:
+        return "leader"
+    return "voter" if node_id in voters else "observer"
+
+
+def _or_dash(value: object) -> object:
+    return "-" if value is None else value
+
+
+# quorum
+
+
+def _quorum(options: Namespace) -> int:
+    with open_admin(options) as admin:
+        quorum = admin.describe_quorum()
+    leader_end = max(
+        (each.log_end for each in quorum.voters if each.node_id == quorum.leader_id), default=0
+    )
+    replicas = [
+        {
+            "node": each.node_id,
+            "role": "leader" if each.node_id == quorum.leader_id else role,
+            "log_end": each.log_end,
+            "lag": max(0, leader_end - each.log_end),
+            "caught_up_ms": each.last_caught_up_ms,
+            "directory": each.directory_id,
+        }
+        for role, group in (("voter", quorum.voters), ("observer", quorum.observers))
+        for each in group
+    ]
+    fields = {
+        "leader": quorum.leader_id,
+        "epoch": quorum.leader_epoch,
+        "high_watermark": quorum.high_watermark,
+    }
+    if options.output == "json":
+        print_json({**fields, "replicas": replicas})
+        return 0
+    print_fields({name.replace("_", " "): value for name, value in fields.items()}, output="text")
+    print()
+    rows = [
+        (each["node"], each["role"], each["log_end"], each["lag"], _or_dash(each["directory"]))
+        for each in replicas
+    ]
+    print_table(("node", "role", "log end", "lag", "directory"), rows, output="text")
+    return 0
+
+
+# features
+
+
+def _features(options: Namespace) -> int:
+    from headwater.client.admin import FeatureUpdate, UpgradeType
+
+    kind = UpgradeType.UPGRADE
+    if options.downgrade:
+        kind = UpgradeType.SAFE_DOWNGRADE
+    if options.unsafe_downgrade:
+        kind = UpgradeType.UNSAFE_DOWNGRADE
+    updates = {
+        name: FeatureUpdate(_level(name, text), kind)
+        for name, text in read_pairs(options.set, "--set").items()
+    }
+    with open_admin(options) as admin:
+        if not updates:
+            _show_features(admin.describe_features(), options.output)
+            return 0
+        done = admin.update_features(updates, validate_only=options.dry_run)
+    failed = {name: one_line(error) for name, error in done.items() if error is not None}
+    if options.output == "json":
+        print_json(
+            [
+                {
+                    "feature": name,
+                    "level": updates[name].level,
+                    "changed": name not in failed and not options.dry_run,
+                    "reason": failed.get(name),
+                }
+                for name in done
+            ]
+        )
+    else:
+        for name in done:
+            could = "could be" if options.dry_run else "is now"
+            print(failed.get(name) or f"{name}: {could} at level {updates[name].level}")
+    return FAILED if failed else 0
+
+
+def _level(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise CommandError(f"--set {name}={text}: a level is a number", code=USAGE)
+    return int(text)
+
+
+def _show_features(features: Features, output: str) -> None:
+    names = sorted({*features.finalized, *features.supported})
+    if output == "json":
+        print_json(
+            [
+                {
+                    "feature": name,
+                    "level": features.finalized[name].most if name in features.finalized else 0,
+                    "supported": list(features.supported.get(name, ())) or None,
+                }
+                for name in names
+            ]
+        )
+        return
+    rows = []
+    for name in names:
+        supported = features.supported.get(name)
+        rows.append(
+            (
+                name,
+                features.finalized[name].most if name in features.finalized else 0,
+                "-" if supported is None else f"{supported.least} to {supported.most}",
+            )
+        )
+    print_table(("feature", "level", "supported"), rows, output="text")
+    if features.epoch is not None:
+        print(f"\n{plural(len(names), 'feature')}, as of metadata offset {features.epoch}")

@@ -1,0 +1,95 @@
+"""Where the cluster is, and talking to it: what every command that asks a cluster shares.
+
+`--bootstrap`, else the environment, else the default. Whatever goes wrong on the way becomes a
+`CommandError` of one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headwater.cli.errors import FAILED, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
+    from headwater.client.errors import ClientError
+
+BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+CLIENT_ID = "headwater-cli"
+
+# A person waits for it: long enough for a node far away, short for one that is not up.
+_START_TIMEOUT_MS = 3_000
+
+
+def add_cluster_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help=f"a node of the cluster, or several with commas (default: ${BOOTSTRAP_VARIABLE}, "
+        f"else {BOOTSTRAP_DEFAULT})",
+    )
+
+
+def bootstrap_of(options: Namespace) -> str:
+    """The first of these that is given. There is no other place that decides this."""
+    return options.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
+
+
+@contextmanager
+def open_admin(options: Namespace) -> Iterator[Admin]:
+    """An admin client for the length of a command."""
+    from headwater.cli.quick import import_asyncio
+
+    import_asyncio()
+    from headwater.blocking import Admin
+    from headwater.client.errors import ClientError
+
+    try:
+        with Admin(
+            bootstrap_of(options),
+            client_id=CLIENT_ID,
+            start_timeout_ms=getattr(options, "start_timeout_ms", _START_TIMEOUT_MS),
+        ) as admin:
+            yield admin
+    except ClientError as error:
+        raise explained(error) from None
+
+
+def explained(error: ClientError) -> CommandError:
+    """What went wrong as a command says it."""
+    from headwater.client.errors import (
+        BrokersUnavailable,
+        ConfigError,
+        GroupNotFound,
+        NotKafka,
+        UnknownTopic,
+        UnsupportedVersion,
+    )
+
+    then = None
+    match error:
+        case ConfigError():
+            then = f"name a node with --bootstrap, such as {BOOTSTRAP_DEFAULT}"
+        case BrokersUnavailable():
+            then = "is a node up there? `headwater start` runs one; --bootstrap names another"
+        case NotKafka():
+            then = "--bootstrap names the node to ask"
+        case UnknownTopic():
+            then = "`headwater topic list` shows those there are"
+        case GroupNotFound():
+            then = "`headwater group list` shows those there are"
+        case UnsupportedVersion():
+            then = "this cluster cannot do that; a newer one may"
+    return CommandError(
+        one_line(error), then=then, code=USAGE if isinstance(error, ConfigError) else FAILED
+    )
+
+
+def one_line(error: ClientError) -> str:
+    """What brokers say may have many lines; the first is the one that matters."""
+    return str(error).splitlines()[0]

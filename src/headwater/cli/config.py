@@ -1,0 +1,246 @@
+"""`headwater config`: the settings of topics, brokers and groups, where they come from, and how to
+change them while the cluster runs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.actions import add_actions, read_pairs
+from headwater.cli.cluster_options import add_cluster_options, open_admin
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.output import add_output_option, print_json, print_table
+from headwater.cli.topic_view import require_topics
+
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
+    from headwater.client.admin import ConfigEntry, ConfigResource
+    from headwater.client.admin.configs import ConfigChange
+
+_EXAMPLES = """\
+examples:
+  headwater config get topic orders                      what is not as by default, and why
+  headwater config get topic orders retention.ms
+  headwater config get broker 1 --all
+  headwater config get broker all                        what is set for all brokers at once
+  headwater config set topic orders retention.ms=86400000 --append cleanup.policy=compact
+  headwater config set broker all log.cleaner.threads=2
+  headwater config set group billing consumer.session.timeout.ms=60000
+  headwater config set topic orders --delete retention.ms            the default again
+"""
+
+_ALL_BROKERS = "all"
+
+
+def define(parser: ArgumentParser) -> None:
+    add_actions(
+        parser,
+        (
+            ("get", "show settings with their sources and defaults", _define_get),
+            ("set", "change settings while the cluster runs", _define_set),
+        ),
+        examples=_EXAMPLES,
+    )
+
+
+def _add_resource(action: ArgumentParser) -> None:
+    action.add_argument("kind", choices=("topic", "broker", "group"))
+    action.add_argument(
+        "name", metavar="NAME", help="of the topic or group; a broker's id, or all of them"
+    )
+
+
+def _define_get(action: ArgumentParser) -> None:
+    _add_resource(action)
+    action.add_argument("keys", metavar="KEY", nargs="*", help="only these")
+    action.add_argument("--all", action="store_true", help="those with their defaults, too")
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_get)
+
+
+def _define_set(action: ArgumentParser) -> None:
+    _add_resource(action)
+    action.add_argument("settings", metavar="KEY=VALUE", nargs="*")
+    add_change_options(action)
+    action.add_argument(
+        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+    )
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_set)
+
+
+def add_change_options(action: ArgumentParser) -> None:
+    """What can be done to a setting besides setting it; `read_changes` reads them."""
+    for option, metavar, text in (
+        ("--delete", "KEY", "back to the default"),
+        ("--append", "KEY=VALUE", "one more element of a list"),
+        ("--subtract", "KEY=VALUE", "one element of a list less"),
+    ):
+        action.add_argument(option, action="append", default=[], metavar=metavar, help=text)
+
+
+def read_changes(options: Namespace, settings: list[str]) -> dict[str, ConfigChange]:
+    from headwater.client.admin import Append, Subtract
+
+    changes: dict[str, ConfigChange] = {**read_pairs(settings, "")}
+    parts = (
+        {key: Append(value) for key, value in read_pairs(options.append, "--append").items()},
+        {key: Subtract(value) for key, value in read_pairs(options.subtract, "--subtract").items()},
+        dict.fromkeys(options.delete),
+    )
+    for part in parts:
+        for key, change in part.items():
+            if key in changes:
+                raise CommandError(f"{key} is given twice", code=USAGE)
+            changes[key] = change
+    return changes
+
+
+def _resource(options: Namespace) -> ConfigResource:
+    from headwater.client.admin import broker_config, group_config, topic_config
+
+    if options.kind == "topic":
+        return topic_config(options.name)
+    if options.kind == "group":
+        return group_config(options.name)
+    if options.name == _ALL_BROKERS:
+        return broker_config()
+    if not options.name.isdigit():
+        raise CommandError(
+            f"broker {options.name}: expected its id, or `{_ALL_BROKERS}`", code=USAGE
+        )
+    return broker_config(int(options.name))
+
+
+# get
+
+
+def _get(options: Namespace) -> int:
+    resource = _resource(options)
+    with open_admin(options) as admin:
+        entries = _entries(admin, resource, options)
+    for key in options.keys:
+        if key not in entries:
+            raise CommandError(_unknown(key, entries))
+    if options.keys:
+        shown = [entries[key] for key in options.keys]
+    else:
+        shown = [each for each in entries.values() if options.all or not each.is_default]
+    if options.output == "json":
+        print_json([_as_json(each) for each in shown])
+    elif not shown:
+        print(f"all settings of {options.kind} {options.name} are the defaults; --all shows them")
+    else:
+        rows = [(each.name, _value(each), _source(each), _default(each)) for each in shown]
+        print_table(("setting", "value", "from", "default"), rows, output="text")
+    return 0
+
+
+def _entries(admin: Admin, resource: ConfigResource, options: Namespace) -> dict[str, ConfigEntry]:
+    if options.kind == "topic":
+        require_topics(admin, [options.name])  # a broker may have configs of topics that are not
+    return admin.describe_config(resource)
+
+
+def _unknown(key: str, entries: dict[str, ConfigEntry]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, entries, n=1)
+    return f"there is no setting {key}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _value(entry: ConfigEntry) -> str:
+    if entry.is_sensitive:
+        return "(hidden)"
+    return "" if entry.value is None else entry.value
+
+
+def _source(entry: ConfigEntry) -> str:
+    return entry.source.name.lower().replace("_", " ")
+
+
+def _default(entry: ConfigEntry) -> str:
+    return entry.default or ""
+
+
+def _as_json(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "setting": entry.name,
+        "value": entry.value,
+        "source": entry.source.name.lower(),
+        "default": entry.default,
+        "type": entry.type,
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+    }
+
+
+# set
+
+
+def _set(options: Namespace) -> int:
+    resource = _resource(options)
+    changes = read_changes(options, options.settings)
+    if not changes:
+        raise CommandError("say what to change: KEY=VALUE, --delete KEY ...", code=USAGE)
+    with open_admin(options) as admin:
+        if options.kind == "topic":
+            require_topics(admin, [options.name])
+        done = change_configs(admin, resource, changes, dry_run=options.dry_run)
+    if options.output == "json":
+        print_json(
+            {
+                "kind": options.kind,
+                "name": options.name,
+                "changed": not options.dry_run,
+                "settings": done,
+            }
+        )
+        return 0
+    for each in done:
+        print(change_text(each))
+    if options.dry_run:
+        print("nothing has changed: this was a dry run")
+    return 0
+
+
+def change_configs(
+    admin: Admin,
+    resource: ConfigResource,
+    changes: dict[str, ConfigChange],
+    *,
+    dry_run: bool,
+) -> list[dict[str, Any]]:
+    """Makes the changes; what each setting was, and what is done to it."""
+    from headwater.client.admin import Append, Subtract
+
+    before = admin.describe_config(resource)
+    admin.alter_config(resource, changes, validate_only=dry_run)
+    done = []
+    for name, change in changes.items():
+        entry = before.get(name)
+        row: dict[str, Any] = {"setting": name, "was": None if entry is None else entry.value}
+        match change:
+            case Append(value):
+                row |= {"done": "append", "value": value}
+            case Subtract(value):
+                row |= {"done": "subtract", "value": value}
+            case None:
+                row |= {"done": "delete", "value": None}
+            case _:
+                row |= {"done": "set", "value": str(change)}
+        if entry is not None and entry.is_sensitive:
+            row["value"] = "(hidden)"
+        done.append(row)
+    return done
+
+
+_SIGNS = {"set": "->", "append": "+", "subtract": "-", "delete": "-> the default"}
+
+
+def change_text(row: dict[str, Any]) -> str:
+    was = "" if row["was"] is None else f"{row['was']} "
+    value = "" if row["value"] is None else f" {row['value']}"
+    return f"{row['setting']}: {was}{_SIGNS[row['done']]}{value}"

@@ -1,0 +1,431 @@
+"""`headwater topic`: making, showing, changing and deleting topics, and what is in them.
+
+Asks any cluster that speaks Kafka's protocol, ours or Apache Kafka's.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.actions import add_actions, plural, read_pairs
+from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.output import add_output_option, print_fields, print_json, print_table
+from headwater.cli.topic_view import no_topic, problem_of, require_topics
+
+if TYPE_CHECKING:
+    from headwater.blocking import Admin
+    from headwater.client.admin import ConfigEntry, NewTopic, Partition, Topic
+    from headwater.client.errors import ClientError
+
+_EXAMPLES = """\
+examples:
+  headwater topic create orders --partitions 6 --replication 3 --config retention.ms=86400000
+  headwater topic list
+  headwater topic describe orders                who leads, who follows, which configs are set
+  headwater topic describe --problems            every partition that is not as it should be
+  headwater topic alter orders --partitions 12 --set cleanup.policy=compact
+  headwater topic records orders                 offsets and how many records there are
+  headwater topic records orders --delete-before 5000          shows what would be deleted
+  headwater topic delete orders --yes
+"""
+
+
+def define(parser: ArgumentParser) -> None:
+    add_actions(
+        parser,
+        (
+            ("create", "make topics", _define_create),
+            ("list", "show the topics of the cluster", _define_list),
+            ("describe", "show partitions, replicas and configs of topics", _define_describe),
+            ("alter", "change the configs of a topic, or give it more partitions", _define_alter),
+            ("delete", "delete topics and all that is in them", _define_delete),
+            ("records", "show the offsets of a topic, or delete its oldest records", _records),
+        ),
+        examples=_EXAMPLES,
+    )
+
+
+def _define_create(action: ArgumentParser) -> None:
+    action.add_argument("topics", metavar="TOPIC", nargs="+")
+    action.add_argument("--partitions", type=int, metavar="N", help="default: num.partitions")
+    action.add_argument(
+        "--replication", type=int, metavar="N", help="default: default.replication.factor"
+    )
+    action.add_argument(
+        "--replicas",
+        metavar="ID:ID,...",
+        help="the brokers of each partition: 1:2,2:3 is two partitions of two replicas each",
+    )
+    action.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="one config of the topic"
+    )
+    action.add_argument(
+        "--if-not-exists", action="store_true", help="a topic that is there is all right"
+    )
+    _add_dry_run(action)
+    _finish(action, _create)
+
+
+def _define_list(action: ArgumentParser) -> None:
+    action.add_argument("--internal", action="store_true", help="those of the cluster itself, too")
+    _finish(action, _list)
+
+
+def _define_describe(action: ArgumentParser) -> None:
+    action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    action.add_argument(
+        "--problems",
+        action="store_true",
+        help="only partitions without a leader, or with replicas that are not in sync",
+    )
+    _finish(action, _describe)
+
+
+def _define_alter(action: ArgumentParser) -> None:
+    from headwater.cli.config import add_change_options
+
+    action.add_argument("topic", metavar="TOPIC")
+    action.add_argument("--partitions", type=int, metavar="N", help="so many in all, never fewer")
+    action.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a config"
+    )
+    add_change_options(action)
+    _add_dry_run(action)
+    _finish(action, _alter)
+
+
+def _define_delete(action: ArgumentParser) -> None:
+    action.add_argument("topics", metavar="TOPIC", nargs="+")
+    action.add_argument("--if-exists", action="store_true", help="one that is not there is fine")
+    action.add_argument(
+        "--yes", action="store_true", help="do it; without this what would go is shown"
+    )
+    _finish(action, _delete)
+
+
+def _records(action: ArgumentParser) -> None:
+    from headwater.cli.topic_records import define as define_records
+
+    define_records(action)
+    add_cluster_options(action)
+    add_output_option(action)
+
+
+def _add_dry_run(action: ArgumentParser) -> None:
+    action.add_argument(
+        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+    )
+
+
+def _finish(action: ArgumentParser, run: Any) -> None:
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=run)
+
+
+# create
+
+
+def _create(options: Namespace) -> int:
+    from headwater.client.admin import TopicCreated
+    from headwater.client.errors import TopicExists
+
+    wanted = [_new_topic(name, options) for name in options.topics]
+    with open_admin(options) as admin:
+        made = admin.create_topics(wanted, validate_only=options.dry_run)
+    rows = []
+    for name, result in made.items():
+        row: dict[str, Any] = {"topic": name, "created": False}
+        if isinstance(result, TopicCreated):
+            row |= {
+                "created": not options.dry_run,
+                "id": result.id,
+                "partitions": result.partitions,
+                "replication": result.replication,
+            }
+        elif not (options.if_not_exists and isinstance(result, TopicExists)):
+            row["reason"] = _without_name(result, name)
+        rows.append(row)
+    if options.output == "json":
+        print_json(rows)
+    else:
+        for row in rows:
+            print(_created_text(row, options))
+    return FAILED if any("reason" in row for row in rows) else 0
+
+
+def _new_topic(name: str, options: Namespace) -> NewTopic:
+    from headwater.client.admin import NewTopic
+
+    assignments = None
+    if options.replicas is not None:
+        if options.partitions is not None or options.replication is not None:
+            raise CommandError(
+                "--replicas says how many partitions and replicas there are: leave out "
+                "--partitions and --replication",
+                code=USAGE,
+            )
+        try:
+            assignments = {
+                index: [int(broker) for broker in brokers.split(":")]
+                for index, brokers in enumerate(options.replicas.split(","))
+            }
+        except ValueError:
+            raise CommandError(
+                f"--replicas {options.replicas}: expected ids such as 1:2,2:3", code=USAGE
+            ) from None
+    return NewTopic(
+        name,
+        options.partitions,
+        options.replication,
+        assignments,
+        read_pairs(options.config, "--config"),
+    )
+
+
+def _created_text(row: dict[str, Any], options: Namespace) -> str:
+    if "reason" in row:
+        return f"{row['topic']}: not created: {row['reason']}"
+    if "id" not in row:
+        return f"{row['topic']}: it is there already"
+    shape = ""
+    if row["partitions"] is not None:
+        shape = f", {plural(row['partitions'], 'partition')} of "
+        shape += plural(row["replication"], "replica")
+    return f"{row['topic']}: {'could be created' if options.dry_run else 'created'}{shape}"
+
+
+# list
+
+
+def _list(options: Namespace) -> int:
+    with open_admin(options) as admin:
+        topics = admin.list_topics(internal=options.internal)
+    if options.output == "json":
+        print_json(
+            [
+                {
+                    "topic": each.name,
+                    "id": each.id,
+                    "partitions": each.partitions,
+                    "replication": each.replication,
+                    "internal": each.is_internal,
+                }
+                for each in topics
+            ]
+        )
+    elif not topics:
+        print("no topics; `headwater topic create NAME` makes one")
+    else:
+        rows = [(each.name, each.partitions, each.replication) for each in topics]
+        print_table(("topic", "partitions", "replicas"), rows, output="text")
+    return 0
+
+
+# describe
+
+
+def _describe(options: Namespace) -> int:
+    with open_admin(options) as admin:
+        names = options.topics or [each.name for each in admin.list_topics(internal=True)]
+        topics = list(require_topics(admin, names).values())
+        if options.problems:
+            return _show_problems(topics, options.output)
+        configs = _own_configs(admin, names)
+    if options.output == "json":
+        print_json([_topic_as_json(topic, configs[topic.name]) for topic in topics])
+        return 0
+    for number, topic in enumerate(topics):
+        if number:
+            print()
+        _print_topic(topic, configs[topic.name])
+    return 0
+
+
+def _own_configs(admin: Admin, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+    """What was set on the topics themselves."""
+    from headwater.client.admin import or_raise, topic_config
+
+    told = or_raise(admin.describe_configs([topic_config(name) for name in names]))
+    return {
+        resource.name: {name: entry for name, entry in entries.items() if entry.is_own}
+        for resource, entries in told.items()
+    }
+
+
+def _print_topic(topic: Topic, configs: dict[str, ConfigEntry]) -> None:
+    set_here = ", ".join(f"{name}={entry.value}" for name, entry in configs.items())
+    fields: dict[str, object] = {
+        "topic": topic.name,
+        "id": topic.id or "-",
+        "partitions": len(topic.partitions),
+        "replicas": topic.replication,
+        "configs": set_here or "all defaults",
+    }
+    print_fields(fields, output="text")
+    print()
+    _print_partitions([(topic.name, each) for each in topic.partitions], with_topic=False)
+
+
+def _print_partitions(partitions: list[tuple[str, Partition]], *, with_topic: bool) -> None:
+    columns = ["partition", "leader", "replicas", "in sync", ""]
+    rows: list[list[object]] = [
+        [
+            each.index,
+            "none" if each.leader is None else each.leader,
+            ",".join(map(str, each.replicas)),
+            ",".join(map(str, each.in_sync)),
+            problem_of(each) or "",
+        ]
+        for _, each in partitions
+    ]
+    if with_topic:
+        columns.insert(0, "topic")
+        for row, (topic, _) in zip(rows, partitions, strict=True):
+            row.insert(0, topic)
+    print_table(columns, rows, output="text")
+
+
+def _show_problems(topics: list[Topic], output: str) -> int:
+    found = [
+        (topic.name, each)
+        for topic in topics
+        for each in topic.partitions
+        if problem_of(each) is not None
+    ]
+    if output == "json":
+        print_json([{"topic": name, **_partition_as_json(each)} for name, each in found])
+    elif found:
+        _print_partitions(found, with_topic=True)
+    else:
+        count = sum(len(topic.partitions) for topic in topics)
+        print(f"all {plural(count, 'partition')} have a leader, and all replicas are in sync")
+    return FAILED if found else 0
+
+
+def _topic_as_json(topic: Topic, configs: dict[str, ConfigEntry]) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "id": topic.id,
+        "internal": topic.is_internal,
+        "replication": topic.replication,
+        "configs": {name: entry.value for name, entry in configs.items()},
+        "partitions": [_partition_as_json(each) for each in topic.partitions],
+    }
+
+
+def _partition_as_json(partition: Partition) -> dict[str, Any]:
+    return {
+        "partition": partition.index,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync),
+        "offline": list(partition.offline),
+        "problem": problem_of(partition),
+    }
+
+
+# alter
+
+
+def _alter(options: Namespace) -> int:
+    from headwater.cli.config import change_configs, change_text, read_changes
+    from headwater.client.admin import or_raise, topic_config
+
+    changes = read_changes(options, options.set)
+    if not changes and options.partitions is None:
+        raise CommandError("say what to change: --partitions N, --set KEY=VALUE ...", code=USAGE)
+    done: dict[str, Any] = {"topic": options.topic, "changed": not options.dry_run}
+    with open_admin(options) as admin:
+        (topic,) = require_topics(admin, [options.topic]).values()
+        if options.partitions is not None:
+            or_raise(
+                admin.create_partitions(
+                    {options.topic: options.partitions}, validate_only=options.dry_run
+                )
+            )
+            done["partitions"] = {"before": len(topic.partitions), "after": options.partitions}
+        if changes:
+            done["configs"] = change_configs(
+                admin, topic_config(options.topic), changes, dry_run=options.dry_run
+            )
+    if options.output == "json":
+        print_json(done)
+        return 0
+    if "partitions" in done:
+        counts = done["partitions"]
+        print(f"partitions: {counts['before']} -> {counts['after']}")
+    for each in done.get("configs", ()):
+        print(change_text(each))
+    if options.dry_run:
+        print("nothing has changed: this was a dry run")
+    return 0
+
+
+# delete
+
+
+def _delete(options: Namespace) -> int:
+    from headwater.client.admin import or_raise
+    from headwater.client.errors import UnknownTopic
+
+    with open_admin(options) as admin:
+        told = admin.describe_topics(options.topics)
+        unknown = [name for name, each in told.items() if isinstance(each, UnknownTopic)]
+        if unknown and not options.if_exists:
+            raise no_topic(unknown[0])  # before anything is deleted
+        found = list(or_raise({k: v for k, v in told.items() if k not in unknown}).values())
+        if not options.yes:
+            return _preview_delete(admin, found, options.output)
+        gone = admin.delete_topics(each.name for each in found)
+    results = [
+        {
+            "topic": name,
+            "deleted": name in gone and gone[name] is None,
+            "reason": _reason(name, gone),
+        }
+        for name in told
+    ]
+    if options.output == "json":
+        print_json(results)
+    else:
+        for each in results:
+            print(f"{each['topic']}: {'deleted' if each['deleted'] else each['reason']}")
+    return FAILED if any(gone.values()) else 0
+
+
+def _reason(name: str, gone: Mapping[str, ClientError | None]) -> str | None:
+    if name not in gone:
+        return "there is no such topic"
+    error = gone[name]
+    return None if error is None else _without_name(error, name)
+
+
+def _without_name(error: ClientError, name: str) -> str:
+    """Where the line begins with the name already."""
+    return one_line(error).removeprefix(f"topic {name}: ")
+
+
+def _preview_delete(admin: Admin, topics: list[Topic], output: str) -> int:
+    from headwater.cli.topic_records import count_records
+
+    rows = [
+        (each.name, len(each.partitions), "-" if count is None else count)
+        for each in topics
+        for count in (count_records(admin, each),)
+    ]
+    if output == "json":
+        print_json(
+            [
+                {"topic": name, "deleted": False, "partitions": partitions, "records": count}
+                for name, partitions, count in rows
+            ]
+        )
+        return 0
+    print_table(("topic", "partitions", "records"), rows, output="text")
+    print("\nnothing has changed yet: --yes deletes them for good")
+    return 0

@@ -1,0 +1,127 @@
+"""`headwater cluster` against a broker.
+
+With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafka meets them too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.testing import EmbeddedBroker
+from tests.commands import Command
+from tests.wire import Wire
+
+
+@pytest.fixture
+def command(
+    shared_broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", shared_broker.bootstrap)
+    return Command("cluster", capsys)
+
+
+def test_a_cluster_that_is_well_says_so(command: Command, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic, 3)
+    told = command.json("status")
+    assert (told["healthy"], told["nodes"], told["fenced"]) == (True, 1, [])
+    assert (told["offline"], told["not_in_sync"]) == (0, 0)
+    assert told["partitions"] >= 3
+    assert "healthy               yes" in command("status")
+
+
+def test_nodes_are_shown_with_what_they_have(
+    command: Command, shared_broker: EmbeddedBroker, wire: Wire, topic: str
+) -> None:
+    wire.create_topic(topic, 3)
+    (node,) = command.json("nodes")
+    assert (node["address"], node["state"]) == (shared_broker.bootstrap, "up")
+    assert node["quorum"] == "leader"
+    assert node["leads"] == node["replicas"] >= 3
+    assert shared_broker.bootstrap in command("nodes")
+
+
+def test_the_quorum_is_shown_with_its_lag(command: Command) -> None:
+    told = command.json("quorum")
+    (replica,) = told["replicas"]
+    assert (replica["node"], replica["role"], replica["lag"]) == (told["leader"], "leader", 0)
+    assert "leader" in command("quorum")
+
+
+def test_features_are_shown_and_checked(command: Command) -> None:
+    told = {each["feature"]: each for each in command.json("features")}
+    least, most = told["metadata.version"]["supported"]
+    assert least <= told["metadata.version"]["level"] <= most
+    assert "metadata.version" in command("features")
+    said = command("features", "--set", "group.version=99", "--dry-run", code=1)
+    assert "group.version" in said
+    (refused,) = command.json("features", "--set", "group.version=99", "--dry-run", code=1)
+    assert not refused["changed"]
+    level = told["group.version"]["level"]
+    assert "could be at level" in command(
+        "features", "--set", f"group.version={level}", "--dry-run"
+    )
+
+
+def test_leaders_are_elected(command: Command, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic, 2)
+    assert "done: 2 partitions" in command("elect", "--topic", topic)
+    (told,) = command.json("elect", "--topic", f"{topic}:1")
+    assert (told["topic"], told["partition"], told["done"]) == (topic, 1, True)
+    assert "there is no topic" in command("elect", "--topic", f"{topic}-none", code=1)
+    assert "there is no partition" in command("elect", "--topic", f"{topic}:7", code=1)
+    assert "add --yes" in command("elect", "--unclean", code=2)
+
+
+def test_moves_are_shown_before_they_start(
+    command: Command, wire: Wire, topic: str, tmp_path: Path
+) -> None:
+    wire.create_topic(topic, 2)
+    said = command("reassign", "--topic", f"{topic}:1", "--to", "1")
+    assert "nothing has changed yet" in said
+    (row,) = command.json("reassign", "--topic", f"{topic}:1", "--to", "1")
+    assert (row["partition"], row["replicas"], row["to"]) == (1, [1], [1])
+    path = tmp_path / "moves.json"
+    path.write_text(f'{{"partitions": [{{"topic": "{topic}", "partition": 0, "replicas": [1]}}]}}')
+    (row,) = command.json("reassign", "--file", str(path))
+    assert (row["partition"], row["to"]) == (0, [1])
+
+
+def test_moves_are_started_where_the_cluster_can(command: Command, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic)
+    asked = ("reassign", "--topic", topic, "--to", "1", "--yes")
+    try:
+        said = command(*asked)
+    except AssertionError:
+        said = command(*asked, code=1)
+        assert "AlterPartitionReassignments" in said
+        assert "this cluster cannot do that" in said
+        return
+    assert "1 move started" in said
+    assert command("reassign") == "no partition is being moved\n"
+    assert "no partition is being moved" in command("reassign", "--cancel", code=1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("features", "--set", "group.version"),
+        ("features", "--set", "group.version=high"),
+        ("features", "--set", "a=1", "--downgrade", "--unsafe-downgrade"),
+        ("elect", "--topic", "t:x"),
+        ("reassign", "--topic", "t"),
+        ("reassign", "--to", "1"),
+        ("reassign", "--topic", "t", "--to", "one"),
+        ("reassign", "--topic", "t", "--to", "1", "--cancel"),
+        ("reassign", "--topic", "t", "--to", "1", "--file", "moves.json"),
+        ("reassign", "--file", "no/such/file"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    command: Command, arguments: tuple[str, ...]
+) -> None:
+    command(*arguments, code=2)

@@ -1,0 +1,237 @@
+"""`headwater topic` and `headwater config` against a broker.
+
+With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafka meets them too.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.testing import EmbeddedBroker
+from tests.commands import Command
+from tests.wire import Plain, Wire, batch, until
+
+
+@pytest.fixture
+def command(
+    shared_broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", shared_broker.bootstrap)
+    return Command("topic", capsys)
+
+
+@pytest.fixture
+def config(command: Command, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command("config", capsys)
+
+
+def create(command: Command, topic: str, *options: str) -> None:
+    command("create", topic, *options)
+    until(lambda: is_there(command, topic), "the topic")
+
+
+def is_there(command: Command, topic: str) -> bool:
+    return any(each["topic"] == topic for each in command.json("list"))
+
+
+def fill(wire: Wire, topic: str, timestamps: list[int], partition: int = 0) -> None:
+    records = [Plain(b"v", timestamp=at) for at in timestamps]
+    assert wire.produce(topic, batch(records), partition=partition).error_code == 0
+
+
+def test_a_topic_is_made_shown_and_deleted(command: Command, topic: str) -> None:
+    said = command("create", topic, "--partitions", "3", "--config", "retention.ms=60000")
+    assert said == f"{topic}: created, 3 partitions of 1 replica\n"
+    until(lambda: is_there(command, topic), "the topic")
+    (about,) = command.json("describe", topic)
+    assert about["configs"] == {"retention.ms": "60000"}
+    assert [each["partition"] for each in about["partitions"]] == [0, 1, 2]
+    assert "retention.ms=60000" in command("describe", topic)
+    assert topic in command("list")
+    assert "nothing has changed yet" in command("delete", topic)
+    assert is_there(command, topic)
+    assert command("delete", topic, "--yes") == f"{topic}: deleted\n"
+    until(lambda: not is_there(command, topic), "its end")
+
+
+def test_a_topic_that_is_there_is_not_made_again(command: Command, topic: str) -> None:
+    create(command, topic)
+    assert "not created" in command("create", topic, code=1)
+    (told,) = command.json("create", topic, code=1)
+    assert not told["created"]
+    assert "exist" in told["reason"]
+    assert "it is there already" in command("create", topic, "--if-not-exists")
+
+
+def test_a_dry_run_makes_and_changes_nothing(command: Command, topic: str) -> None:
+    assert "could be created" in command("create", topic, "--dry-run")
+    assert not is_there(command, topic)
+    create(command, topic)
+    said = command("alter", topic, "--partitions", "4", "--set", "retention.ms=1", "--dry-run")
+    assert "this was a dry run" in said
+    (about,) = command.json("describe", topic)
+    assert (len(about["partitions"]), about["configs"]) == (1, {})
+
+
+def test_a_topic_is_changed(command: Command, topic: str) -> None:
+    create(command, topic, "--config", "segment.bytes=1048576")
+    said = command(
+        "alter",
+        topic,
+        *("--partitions", "3", "--set", "retention.ms=60000"),
+        *("--append", "cleanup.policy=compact", "--delete", "segment.bytes"),
+    )
+    assert said.splitlines() == [
+        "partitions: 1 -> 3",
+        "retention.ms: 604800000 -> 60000",
+        "cleanup.policy: delete + compact",
+        "segment.bytes: 1048576 -> the default",
+    ]
+
+    def is_changed() -> bool:
+        (about,) = command.json("describe", topic)
+        changed = {"retention.ms": "60000", "cleanup.policy": "delete,compact"}
+        return len(about["partitions"]) == 3 and about["configs"] == changed
+
+    until(is_changed, "the changes")
+
+
+def test_what_cannot_be_is_one_line_with_the_value(command: Command, topic: str) -> None:
+    create(command, topic)
+    for arguments, named in (
+        (("alter", topic, "--set", "retention.ms=soon"), "retention.ms"),
+        (("alter", topic, "--partitions", "1"), topic),
+        (("describe", f"{topic}-none"), f"there is no topic {topic}-none"),
+        (("delete", topic, f"{topic}-none", "--yes"), f"there is no topic {topic}-none"),
+        (("records", f"{topic}-none"), f"there is no topic {topic}-none"),
+        (("records", topic, "--partition", "7"), f"there is no partition {topic}:7"),
+    ):
+        said = command(*arguments, code=1)
+        assert said.startswith("headwater topic: ")
+        assert named in said.splitlines()[0]
+    assert is_there(command, topic)
+
+
+def test_records_are_counted(command: Command, wire: Wire, topic: str) -> None:
+    create(command, topic, "--partitions", "2")
+    fill(wire, topic, [1, 2, 3])
+    told = command.json("records", topic)
+    assert told["records"] == 3
+    assert [(each["start"], each["end"]) for each in told["partitions"]] == [(0, 3), (0, 0)]
+    assert "3 records in 2 partitions" in command("records", topic)
+
+
+@pytest.mark.parametrize(
+    ("where", "start"),
+    [
+        (("--delete-before", "2"), 2),
+        (("--delete-before", "400"), 5),
+        (("--delete-before-time", "2020-01-01T00:00:03Z"), 3),
+        (("--delete-before-time", "2020-01-02T00:00:00Z"), 5),
+        (("--delete-all",), 5),
+    ],
+)
+def test_records_are_deleted_only_when_told_twice(
+    command: Command, wire: Wire, topic: str, where: tuple[str, ...], start: int
+) -> None:
+    create(command, topic)
+    fill(wire, topic, [1_577_836_800_000 + 1000 * number for number in range(5)])
+    preview = command.json("records", topic, *where)
+    (row,) = preview["partitions"]
+    assert not preview["executed"]
+    assert (row["start"], row["new_start"], row["deleted"]) == (0, start, start)
+    assert f"--yes deletes {start} records" in command("records", topic, *where)
+    assert command.json("records", topic)["records"] == 5
+    assert f"done: {start} records deleted" in command("records", topic, *where, "--yes")
+    assert command.json("records", topic)["partitions"][0]["start"] == start
+
+
+def test_partitions_without_trouble_are_no_problem(command: Command, topic: str) -> None:
+    create(command, topic)
+    assert "all replicas are in sync" in command("describe", topic, "--problems")
+    assert command.json("describe", topic, "--problems") == []
+
+
+def test_settings_are_shown_with_their_sources(
+    command: Command, config: Command, topic: str
+) -> None:
+    create(command, topic, "--config", "retention.ms=60000")
+    told = {each["setting"]: each for each in config.json("get", "topic", topic)}
+    assert (told["retention.ms"]["value"], told["retention.ms"]["source"]) == ("60000", "topic")
+    assert "segment.bytes" not in told
+    (segment,) = config.json("get", "topic", topic, "segment.bytes")
+    assert (segment["source"], segment["default"]) == ("default", "1073741824")
+    assert "segment.bytes" in config("get", "topic", topic, "--all")
+    assert "did you mean retention.ms?" in config("get", "topic", topic, "retention.m", code=1)
+
+
+def test_settings_are_changed(command: Command, config: Command, topic: str) -> None:
+    create(command, topic)
+    said = config("set", "topic", topic, "retention.ms=60000", "--append", "cleanup.policy=compact")
+    assert said.splitlines() == [
+        "retention.ms: 604800000 -> 60000",
+        "cleanup.policy: delete + compact",
+    ]
+    told = config.json("set", "topic", topic, "--delete", "retention.ms")
+    assert told["settings"] == [
+        {"setting": "retention.ms", "was": "60000", "done": "delete", "value": None}
+    ]
+    said = config("set", "topic", topic, "retention.ms=soon", code=1)
+    assert "retention.ms" in said.splitlines()[0]
+    assert "there is no topic" in config("set", "topic", f"{topic}-none", "retention.ms=1", code=1)
+
+
+def test_brokers_and_groups_have_settings(config: Command, topic: str) -> None:
+    (node_id,) = config.json("get", "broker", "1", "node.id")
+    assert (node_id["value"], node_id["read_only"]) == ("1", True)
+    config("set", "broker", "all", "log.cleaner.backoff.ms=14000", "--dry-run")
+    config("set", "group", topic, "consumer.session.timeout.ms=50000")
+
+    def timeout() -> bool:
+        told = config.json("get", "group", topic)
+        return any(each["value"] == "50000" for each in told)
+
+    until(timeout, "the setting")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("create",),
+        ("create", "t", "--partitions", "many"),
+        ("create", "t", "--config", "retention.ms"),
+        ("create", "t", "--replicas", "1:x"),
+        ("create", "t", "--replicas", "1,2", "--partitions", "2"),
+        ("alter", "t"),
+        ("alter", "t", "--set", "a=1", "--delete", "a"),
+        ("records", "t", "--yes"),
+        ("records", "t", "--delete-before", "-1"),
+        ("records", "t", "--delete-before-time", "yesterday"),
+        ("records", "t", "--delete-all", "--delete-before", "1"),
+        ("records", "t", "--partition", "a"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    command: Command, arguments: tuple[str, ...]
+) -> None:
+    command(*arguments, code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get",),
+        ("get", "nothing", "name"),
+        ("get", "broker", "first"),
+        ("set", "topic", "t"),
+        ("set", "topic", "t", "retention.ms"),
+        ("set", "topic", "t", "a=1", "--subtract", "a=1"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_usage_errors(
+    config: Command, arguments: tuple[str, ...]
+) -> None:
+    config(*arguments, code=2)

@@ -1,0 +1,102 @@
+"""What a command says when the other end is not what it takes it for, and whom it asks."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from headwater.cli.cluster_options import (
+    BOOTSTRAP_DEFAULT,
+    BOOTSTRAP_VARIABLE,
+    bootstrap_of,
+    open_admin,
+)
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.main import main
+
+
+@contextmanager
+def peer(*answers: bytes) -> Iterator[str]:
+    """Somebody who answers whatever is asked with these bytes, and then hangs up, each time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, suppress(OSError):
+                        for answer in answers:
+                            connection.recv(1 << 16)
+                            connection.sendall(answer)
+                        connection.recv(1 << 16)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def refusal(address: str) -> CommandError:
+    options = Namespace(bootstrap=address, start_timeout_ms=300)
+    with pytest.raises(CommandError) as caught, open_admin(options):
+        pass
+    assert "\n" not in caught.value.what
+    return caught.value
+
+
+def test_a_dead_address_says_how_to_run_a_node() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    error = refusal(f"127.0.0.1:{port}")
+    assert f"127.0.0.1:{port}: connection refused" in error.what
+    assert "headwater start" in (error.then or "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", "speaks TLS"),
+        (b"\xff\xff\xff\xff or other", "not Kafka's protocol"),
+        (struct.pack(">ii", 7, 0) + b"\x00\x00\x7f", "not Kafka's protocol"),
+    ],
+)
+def test_who_speaks_something_else_is_told_from_a_node(answer: bytes, what: str) -> None:
+    with peer(answer) as address:
+        error = refusal(address)
+    assert what in error.what
+    assert address in error.what
+
+
+def test_a_peer_that_hangs_up_is_said_to() -> None:
+    with peer() as address:
+        error = refusal(address)
+    assert address in error.what
+    assert "closed the connection" in error.what
+
+
+def test_a_peer_that_says_nothing_is_not_waited_for_forever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert address in refusal(address).what
+
+
+@pytest.mark.parametrize("address", ["host:", ":9092", "host:none", "host:70000", "host:0"])
+def test_what_is_no_address_is_a_usage_error(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("group", "list", "--bootstrap", address)) == USAGE
+    assert address in capsys.readouterr().err
+
+
+def test_what_is_typed_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
+    assert bootstrap_of(Namespace(bootstrap=None)) == BOOTSTRAP_DEFAULT
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "one:1")
+    assert bootstrap_of(Namespace(bootstrap=None)) == "one:1"
+    assert bootstrap_of(Namespace(bootstrap="two:2")) == "two:2"
