@@ -226,7 +226,7 @@ class Refresh:
         self.updated_at = self._host.clock.monotonic()
         still = any(name not in self._metadata.topics for name in new)
         self._barren = 0 if changed and not still else self._barren + 1
-        if self._metadata.leaderless or any(map(self._may_appear, self._followed)):
+        if any(map(self._may_appear, self._followed)):
             self._wanted = True
 
     def _may_appear(self, name: str) -> bool:
@@ -264,6 +264,8 @@ class Refresh:
         if not answer.brokers:
             raise BrokersUnavailable(f"{connection.address} knows of no broker yet")
         change = self._metadata.update(answer, is_all=names is None)
+        if self._metadata.leaderless:
+            self._wanted = True
         if change:
             for listener in tuple(self._listeners):
                 listener(change)

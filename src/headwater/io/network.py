@@ -261,6 +261,8 @@ class SocketStream:
             else:
                 return False
         if self._gone:
+            if self._told:
+                return False
             self._tell_closed()
         return True
 
