@@ -33,8 +33,10 @@ $(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
 demo: setup ## start a node, produce and consume with a foreign client, show what happened
 	@$(BIN)/python examples/demo.py
 
-test: setup ## all tests: unit, properties, simulation, integration, compatibility, crash
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash
+test: setup ## all tests: unit, properties, simulation, integration, compatibility, Spark, crash
+	@tools/ensure java
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash --ignore=tests/spark
+	$(BIN)/python -m pytest tests/spark
 	$(if $(CRASH),$(BIN)/python -m pytest tests/crash)
 
 check: setup ## format, lint, types, import contracts, clippy, the quick tests

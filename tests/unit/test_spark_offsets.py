@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.model import TopicPartition
+from headwater.spark.errors import CheckpointError
 from headwater.spark.offsets import (
-    CheckpointError,
     Position,
     Range,
     limited_by_bytes,

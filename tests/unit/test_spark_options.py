@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from headwater.model import TopicPartition
-from headwater.spark.option_values import OptionError, size, span_ms, time_ms
+from headwater.spark.errors import OptionError
+from headwater.spark.option_values import size, span_ms, time_ms
 from headwater.spark.options import ByOffset, ByTime, Place, SourceOptions, parse
+
+GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
 
 def options(*, streaming: bool = True, **given: Any) -> SourceOptions:
-    named = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
-    return parse({**named, **given}, streaming=streaming)
+    return parse(GIVEN | given, streaming=streaming)
 
 
-def refusal(*, streaming: bool = True, **given: Any) -> str:
+def refusal(given: dict[str, str], *, streaming: bool = True) -> str:
     with pytest.raises(OptionError) as refused:
-        options(streaming=streaming, **given)
+        parse(GIVEN | given, streaming=streaming)
     return str(refused.value)
 
 
@@ -90,7 +92,7 @@ def test_the_columns_are_those_of_sparks_own_source() -> None:
 
 def test_isolation_comes_from_either_name() -> None:
     assert not options().read_committed
-    assert options(**{"kafka.isolation.level": "read_committed"}).read_committed
+    assert parse(GIVEN | {"kafka.isolation.level": "read_committed"}, streaming=True).read_committed
     assert options(isolation="read_committed").read_committed
 
 
@@ -115,7 +117,7 @@ def test_isolation_comes_from_either_name() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_value(given: dict[str, str], said: str) -> None:
-    assert said in refusal(**given)
+    assert said in refusal(given)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_what_is_wrong_is_said_with_its_value(given: dict[str, str], said: str) 
     ],
 )
 def test_a_batch_has_both_ends(given: dict[str, str], said: str) -> None:
-    assert said in refusal(streaming=False, **given)
+    assert said in refusal(given, streaming=False)
 
 
 def test_the_broker_must_be_named() -> None:

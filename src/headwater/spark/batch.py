@@ -29,9 +29,8 @@ from headwater.client.errors import ClientError
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.spark.bounds import resolve
 from headwater.spark.brokers import Brokers, brokers_of_process, ids_of, partitions_of
-from headwater.spark.files import FilesNotVisible
+from headwater.spark.errors import FilesNotVisible, OptionError, plainly
 from headwater.spark.offsets import Offsets, Range
-from headwater.spark.option_values import OptionError
 from headwater.spark.options import SourceOptions, parse
 from headwater.spark.packing import cores_here, pack
 from headwater.spark.reader import Task, TaskReader
@@ -53,6 +52,7 @@ class BatchReader(DataSourceReader):
         self._tasks = TaskReader(options, to_arrow_schema(schema, timezone="UTC"))
         self._filters: list[Filter] = []
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         options = self._options
         brokers = brokers_of_process(options)

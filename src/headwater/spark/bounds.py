@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from headwater.model import TopicPartition
 from headwater.spark.brokers import Brokers
-from headwater.spark.offsets import DataLost, Offsets
-from headwater.spark.option_values import OptionError
+from headwater.spark.errors import DataLost, OptionError
+from headwater.spark.offsets import Offsets
 from headwater.spark.options import (
     EARLIEST,
     LATEST,

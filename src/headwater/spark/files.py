@@ -21,6 +21,7 @@ from headwater import _core
 from headwater.client.ranges import Chunk
 from headwater.io import Disk
 from headwater.model import ZERO_ID, id_text
+from headwater.spark.errors import CorruptSegment, FilesNotVisible, NotInFiles
 from headwater.spark.offsets import Range
 from headwater.storage.names import (
     INDEX,
@@ -36,22 +37,6 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _LENGTH_PREFIX_BYTES = 12
 _RELATIVE_MAX = 2**31 - 1
 _TRIES = 10
-
-
-class NotInFiles(Exception):
-    """The files do not have this offset (any more). Carries where to go on."""
-
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(reason)
-        self.offset = offset
-
-
-class FilesNotVisible(Exception):
-    """This host does not see the log directory at all."""
-
-
-class CorruptSegment(Exception):
-    """Bytes in a file that are no record batch."""
 
 
 def file_chunks(

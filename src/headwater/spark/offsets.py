@@ -14,19 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.model import ZERO_ID, TopicPartition, id_from_text, id_text
+from headwater.spark.errors import CheckpointError
 from headwater.spark.options import Subscription
 
 _IDS = "@ids"  # no topic can be called so
 
 Offsets = Mapping[TopicPartition, int]
-
-
-class CheckpointError(Exception):
-    """The checkpoint was written by another query, or by another kind of source."""
-
-
-class DataLost(Exception):
-    """Records that the query has not read are gone. Raised only with failOnDataLoss=true."""
 
 
 @dataclass(frozen=True, slots=True)

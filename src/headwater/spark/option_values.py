@@ -12,11 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.model import TopicPartition
-
-
-class OptionError(ValueError):
-    """An option is missing, has no such value, or does not go with another one."""
-
+from headwater.spark.errors import OptionError
 
 _SIZE = re.compile(r"(\d+)\s*(k|m|g|t)?(i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}

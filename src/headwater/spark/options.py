@@ -18,7 +18,7 @@ from headwater.client.config import ConsumerConfig
 from headwater.client.errors import ConfigError
 from headwater.model import TopicPartition
 from headwater.spark import option_values as read
-from headwater.spark.option_values import OptionError
+from headwater.spark.errors import OptionError
 
 _log = logging.getLogger("headwater.spark")
 

@@ -183,10 +183,10 @@ def _newest(raw: DataFrame) -> DataFrame:
 
 def _fields(source: Input) -> list[str]:
     assert source.schema is not None
-    return _struct(source.schema, f"topic {source.topic}: schema").fieldNames()
+    return struct_of(source.schema, f"topic {source.topic}: schema").fieldNames()
 
 
-def _struct(text: str, what: str) -> StructType:
+def struct_of(text: str, what: str) -> StructType:
     try:
         struct = StructType.fromDDL(text)
     except ParseException as error:
@@ -232,7 +232,7 @@ def _rows_of_each(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> 
     frame = _parsed(spark, pipeline, source, setting)
     if REASON_COLUMN not in frame.columns:
         frame = frame.withColumn(REASON_COLUMN, f.lit(None).cast("string"))
-    result = _struct(pipeline.each, f"{pipeline.name}: each =")
+    result = struct_of(pipeline.each, f"{pipeline.name}: each =")
     called = dead_letters.each_record(frame, pipeline.function, result, fields=_columns_of(source))
     good = called.where(called[REASON_COLUMN].isNull()) if setting.dead_letters is None else called
     is_bad = good[REASON_COLUMN].isNotNull()

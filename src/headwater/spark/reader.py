@@ -15,11 +15,10 @@ import pyarrow as pa
 from headwater.client.errors import OffsetOutOfRange
 from headwater.client.ranges import Chunk, RangeReader
 from headwater.spark.brokers import Brokers, brokers_of_process
-from headwater.spark.files import NotInFiles, file_chunks
-from headwater.spark.offsets import DataLost, Range
+from headwater.spark.errors import DataLost, NotInFiles, plainly_each
+from headwater.spark.offsets import Range
 from headwater.spark.options import SourceOptions, client_config
 from headwater.spark.schema import Columns
-from headwater.spark.values import convert
 
 _log = logging.getLogger("headwater.spark")
 
@@ -46,6 +45,9 @@ class TaskReader:
     schema: pa.Schema
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        return plainly_each(self._read(task))
+
+    def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
         options = self.options
         brokers = brokers_of_process(options)
         columns = Columns(self.schema)
@@ -68,6 +70,8 @@ class TaskReader:
                     if value_type is None:
                         yield batch
                     else:
+                        from headwater.spark.values import convert
+
                         yield convert(
                             batch,
                             value_format=options.value_format,
@@ -82,6 +86,8 @@ def _chunks(
     if directory is None:
         yield from _broker_chunks(brokers, wanted, options)
         return
+    from headwater.spark.files import file_chunks
+
     try:
         yield from file_chunks(
             brokers.host.disk,

@@ -17,6 +17,8 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from headwater.spark.errors import plainly
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -28,6 +30,7 @@ class HeadwaterSource(DataSource):
     def name(cls) -> str:
         return "headwater"
 
+    @plainly
     def schema(self) -> str:
         from headwater.spark.options import parse
         from headwater.spark.schema import spark_schema
@@ -35,6 +38,7 @@ class HeadwaterSource(DataSource):
         # Which kind of read it will be is not known yet. What depends on that is checked later.
         return spark_schema(parse(self.options, streaming=None))
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         from headwater.spark.batch import make_reader
 

@@ -31,8 +31,8 @@ from headwater.client.metadata import Topic
 from headwater.model import TopicPartition
 from headwater.spark.bounds import resolve
 from headwater.spark.brokers import Brokers, brokers_of_process, ids_of, partitions_of
+from headwater.spark.errors import DataLost, plainly
 from headwater.spark.offsets import (
-    DataLost,
     Offsets,
     Position,
     begin,
@@ -62,6 +62,7 @@ _RECORD_BYTES_MAX = 1024 * 1024
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    @plainly
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = parse(options, streaming=True)
         self._tasks = TaskReader(self._options, to_arrow_schema(schema, timezone="UTC"))
@@ -85,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What Spark asks, in the order it asks
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:
         partitions = self._partitions()
         offsets = resolve(
@@ -96,6 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return Position(offsets, ids_of(self._topics)).to_json()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._brokers.latest(self._partitions())
 
@@ -111,6 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         position = Position.from_json(start, self._options.subscription)
         self._commit(position)
@@ -127,6 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else self._latest.to_json()
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         options = self._options
         first = Position.from_json(start, options.subscription)

@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from headwater.spark.errors import BadValue
+
 _BLOCK_BYTES_MIN = 1 << 20
-
-
-class BadValue(ValueError):
-    """A value is not what valueFormat says."""
 
 
 def convert(
