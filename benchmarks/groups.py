@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session, at_least, at_most
 from benchmarks.wire import NotReady, Wire, pipelined
-from headwater.cli.connection import Cluster, Connection
+from headwater.blocking import Admin
 from headwater.cli.errors import CommandError
 from headwater.cli.group_view import find_group
 from headwater.protocol import Message
@@ -33,6 +33,7 @@ from headwater.protocol.messages.offset_fetch import (
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tools.group_storm import STORM_SETTINGS, read_by, start_member
 from tools.nodes import Flavour, Node
+from tools.plain_cluster import Cluster, Connection
 
 _PATIENCE = 120.0
 _MODERN = "consumer"
@@ -130,8 +131,8 @@ def _killed_until_read(node: Node, client: str, topic: str) -> float:
 
 def _owned(node: Node, group_id: str, client_id: str) -> list[int] | None:
     """The partitions of a member in a stable group of two that share all four."""
-    with Cluster(node.bootstrap) as cluster:
-        group = find_group(cluster, group_id)
+    with Admin(node.bootstrap) as admin:
+        group = find_group(admin, group_id)
     if group is None or group.state != "Stable" or len(group.members) != 2:
         return None
     (member,) = [each for each in group.members if each.client_id == client_id]

@@ -17,7 +17,7 @@ import pytest
 
 from conformance.conftest import Subject
 from conformance.records import create_topic, produce
-from headwater.cli.connection import Cluster
+from headwater.blocking import Admin
 from headwater.cli.group_view import Group, find_group
 from tools.group_storm import CLASSIC, MODERN, STORM_SETTINGS, Member, Storm, read_by, start_member
 from tools.kafka_jars import java_command
@@ -44,8 +44,8 @@ def _until(look: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> An
 
 
 def _group(subject: Subject, group_id: str) -> Group | None:
-    with Cluster(subject.bootstrap) as cluster:
-        return find_group(cluster, group_id)
+    with Admin(subject.bootstrap) as admin:
+        return find_group(admin, group_id)
 
 
 def _settled(subject: Subject, group_id: str, members: int, partitions: int) -> Group | None:

@@ -18,12 +18,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from headwater.cli.connection import Cluster
-from headwater.cli.errors import CommandError
+from headwater.blocking import Admin
 from headwater.cli.group_doctor import why_not_stable
 from headwater.cli.group_lag import committed_offsets
 from headwater.cli.group_view import Group, find_group
+from headwater.client.admin import or_raise
+from headwater.client.connection import Connection
+from headwater.client.errors import ClientError
 from headwater.model import TopicPartition
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -107,21 +110,21 @@ class Watch:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     seen: dict[str, int | None] = field(default_factory=dict)  # members with their last epoch
 
-    def look(self, cluster: Cluster) -> Group | None:
-        group = find_group(cluster, self.group_id)
+    def look(self, admin: Admin) -> Group | None:
+        group = find_group(admin, self.group_id)
         self.looks += 1
         if group is not None and (group.state == "Stable" or group.kind == "consumer"):
             self._one_owner_each(group)
-        for partition, offset in committed_offsets(cluster, self.group_id).items():
+        for partition, offset in committed_offsets(admin, self.group_id).items():
             before = self.committed.get(partition, -1)
             if offset < before:
                 self.wrong.append(f"{partition}: committed {before}, then {offset}")
             self.committed[partition] = offset
         if group is not None and group.members and self.committed:
-            self._lie(cluster, group)
+            self._lie(admin, group)
         return group
 
-    def _lie(self, cluster: Cluster, group: Group) -> None:
+    def _lie(self, admin: Admin, group: Group) -> None:
         """Commits as somebody who has gone, and as a member in a generation that is not now."""
         here = {member.id: member.epoch for member in group.members}
         gone = [each for each in self.seen.items() if each[0] not in here]
@@ -149,7 +152,7 @@ class Watch:
                     )
                 ],
             )
-            answer = cluster.coordinator(self.group_id).ask(lie, at_most=_BY_NAME_UNTIL)
+            answer = _ask_coordinator(admin, self.group_id, lie)
             self.lies += 1
             if answer.topics[0].partitions[0].error_code == 0:
                 self.wrong.append(f"{member_id} committed in {generation}, which is not its own")
@@ -247,9 +250,9 @@ class Storm:
         if not names:
             return []
         started = time.monotonic()
-        with Cluster(self.bootstrap) as cluster:
+        with Admin(self.bootstrap) as admin:
             while True:
-                group = find_group(cluster, watch.group_id)
+                group = find_group(admin, watch.group_id)
                 waited = time.monotonic() - started
                 if group is not None and group.state == "Stable":
                     owned = {each for member in group.members for each in member.assigned}
@@ -268,11 +271,11 @@ class Storm:
         ]
 
     def _watch(self, watch: Watch, ended: threading.Event) -> None:
-        with Cluster(self.bootstrap) as cluster:
+        with Admin(self.bootstrap) as admin:
             while not ended.wait(0.05):
                 try:
-                    watch.look(cluster)
-                except CommandError as error:
+                    watch.look(admin)
+                except ClientError as error:
                     watch.wrong.append(f"the coordinator could not be asked: {error}")
                     return
 
@@ -285,6 +288,15 @@ class Storm:
             producer.produce(self.topic, str(number), partition=number % self.partitions)
             number += 1
         producer.flush(10)
+
+
+def _ask_coordinator(admin: Admin, group_id: str, request: OffsetCommitRequest) -> Any:
+    router = admin.asynchronous.router
+
+    async def ask(node: Connection, keys: Sequence[str], deadline: float) -> dict[str, Any]:
+        return {group_id: await router.ask(node, request, deadline, at_most=_BY_NAME_UNTIL)}
+
+    return or_raise(admin.run(lambda: router.by_coordinator([group_id], ask)))[group_id]
 
 
 def _two_in_one_generation(members: Sequence[Member]) -> list[str]:

@@ -1,16 +1,14 @@
-"""How a command talks to a cluster: one question at a time, over blocking sockets.
+"""A cluster, asked one plain question at a time over blocking sockets.
 
-Enough for commands that ask a handful of things and end. Whatever goes wrong on the way becomes a
-`CommandError` of one line that says what to do.
+For tools and measurements that put questions no client would put, or that want no client between
+themselves and the node. Whatever goes wrong on the way is a `CommandError`.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -28,11 +26,9 @@ from headwater.protocol.messages.metadata import (
     MetadataResponse,
 )
 
-BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 30.0
 
-_CLIENT_ID = "headwater-cli"
+_CLIENT_ID = "headwater-tools"
 _PORT_DEFAULT = "9092"
 _HANDSHAKE_VERSION = 3
 _ANSWER_BYTES_MAX = 256 << 20
@@ -46,15 +42,6 @@ _COORDINATOR_SOON = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-def add_bootstrap_option(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT",
-        help=f"a node of the cluster, or several with commas (default: ${BOOTSTRAP_VARIABLE}, "
-        f"else {BOOTSTRAP_DEFAULT})",
-    )
 
 
 def code_name(code: int) -> str:
@@ -77,7 +64,7 @@ class Connection:
         except OSError as error:
             raise CommandError(
                 f"{address}: {_reason(error)}",
-                then="is a node up there? `headwater start` runs one; --bootstrap names another",
+                then="is a node up there?",
             ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -105,7 +92,7 @@ class Connection:
         if version is None:
             raise CommandError(
                 f"{self.address} does not serve {APIS[api].name} in a version that is known here",
-                then="this command needs Kafka 2.4 or newer, or Headwater with that API",
+                then="a newer node may",
             )
         try:
             return self._exchange(request, version)
@@ -136,7 +123,7 @@ class Connection:
         except TimeoutError:
             raise CommandError(
                 f"{self.address} did not answer {APIS[api].name} within {self._timeout:g} s",
-                then="is it a Kafka listener without TLS? --bootstrap names another",
+                then="is it a Kafka listener without TLS?",
             ) from None
         except OSError as error:
             raise CommandError(f"{self.address}: {_reason(error)}") from None
@@ -163,7 +150,7 @@ class Connection:
     def _not_kafka(self, what: str) -> CommandError:
         return CommandError(
             f"{self.address} speaks {what}, not Kafka's protocol in the clear",
-            then="name the port of a PLAINTEXT listener with --bootstrap HOST:PORT",
+            then="name the port of a PLAINTEXT listener",
         )
 
     def _read(self, count: int, is_first: bool) -> bytes:
@@ -183,9 +170,8 @@ _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 class Cluster:
     """The nodes of a cluster, found from one of them; connections are made when needed."""
 
-    def __init__(self, bootstrap: str | None, *, timeout: float = TIMEOUT_SECONDS) -> None:
-        named = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
-        self._bootstrap = [each.strip() for each in named.split(",") if each.strip()]
+    def __init__(self, bootstrap: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._bootstrap = [each.strip() for each in bootstrap.split(",") if each.strip()]
         self._timeout = timeout
         self._open: dict[str, Connection] = {}
         self._addresses: dict[int, str] = {}
@@ -294,9 +280,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not colon or address.endswith("]"):
         host, port = address, _PORT_DEFAULT
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise CommandError(
-            f"--bootstrap {address}: expected HOST:PORT such as {BOOTSTRAP_DEFAULT}", code=USAGE
-        )
+        raise CommandError(f"{address}: expected HOST:PORT such as 127.0.0.1:9092", code=USAGE)
     return host.strip("[]"), int(port)
 
 
