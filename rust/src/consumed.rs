@@ -411,7 +411,12 @@ impl FetchedRecords {
 
     #[getter]
     fn is_done(&self) -> bool {
-        self.reading.open.is_none() && self.reading.at >= self.held.0.bytes().len()
+        // The last batch of a fetch is often cut short, and nothing comes of it.
+        self.reading.open.is_none()
+            && match whole(self.held.0.bytes(), self.reading.at) {
+                Ok(_) => false,
+                Err(fault) => fault.reason == "truncated",
+            }
     }
 
     fn take<'py>(&mut self, py: Python<'py>, records_max: usize) -> PyResult<Bound<'py, PyList>> {

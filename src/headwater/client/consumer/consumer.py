@@ -204,6 +204,7 @@ class Consumer:
     # Records
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        self._checked()
         size = _SLICE_RECORDS_MIN
         while (slice_ := await self.next_slice(size)) is not None:
             began = self._cluster.now()
@@ -343,6 +344,7 @@ class Consumer:
         for state in self._chosen(partitions):
             reading.handing.stop(state)
             state.is_paused = True
+        reading.changed()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         reading = self._checked()
