@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.cleaning import cleaning
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
 from benchmarks.report import plot, rows_of, save, table
@@ -33,6 +34,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     throughput: ("produce", "consume", "cpu", "memory.load"),
     groups: ("groups",),
     group_size: ("members",),
+    cleaning: ("clean",),
     restart: ("restart",),
     partitions: ("partitions",),
 }

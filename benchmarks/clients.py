@@ -123,13 +123,16 @@ def librdkafka_readers(
     )
 
 
-def create_topic(node: Node, topic: str, partitions: int = 1) -> float:
+def create_topic(
+    node: Node, topic: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> float:
     """Creates a topic through librdkafka and hands back how long that took."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 2})
     started = time.monotonic()
-    admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=60)[topic].result(60)
+    wanted = NewTopic(topic, partitions, 1, config=config or {})
+    admin.create_topics([wanted], request_timeout=60)[topic].result(60)
     while True:
         found = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
         if len(found) == partitions and all(each.leader >= 0 for each in found):
