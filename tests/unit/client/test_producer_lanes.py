@@ -32,6 +32,14 @@ def sent(all_lanes: Lanes, lane: Lane, batch: Batch) -> None:
     all_lanes.sent(lane, batch)
 
 
+def begun(all_lanes: Lanes, lane: Lane) -> None:
+    """A first batch was acknowledged."""
+    first = queued(all_lanes, lane)
+    sent(all_lanes, lane, first)
+    all_lanes.back(lane, first)
+    lane.sequence.acknowledged(first)
+
+
 def test_an_open_batch_lingers() -> None:
     machine = lanes()
     lane = machine.lane("t", 0)
@@ -144,6 +152,7 @@ def test_one_bump_serves_all_partitions_that_need_it() -> None:
     machine = lanes(idempotent=True)
     both = [machine.lane("t", index) for index in range(2)]
     for lane in both:
+        begun(machine, lane)
         refused, kept = queued(machine, lane), queued(machine, lane)
         sent(machine, lane, refused)
         sent(machine, lane, kept)
@@ -168,6 +177,7 @@ def test_a_new_id_serves_those_who_ran_out_of_epochs() -> None:
     machine = lanes(idempotent=True)
     assert machine.identity is not None
     lane = machine.lane("t", 0)
+    begun(machine, lane)
     refused, kept = queued(machine, lane), queued(machine, lane)
     sent(machine, lane, refused)
     sent(machine, lane, kept)

@@ -18,8 +18,8 @@ def batch(number: int, count: int = 10) -> Batch:
 
 
 def started(*batches: Batch) -> tuple[PartitionSequence, Identity]:
-    """A partition that has sent these batches."""
-    sequence, identity = PartitionSequence(), Identity(producer_id=7, epoch=0)
+    """A partition that has sent these batches, after some others."""
+    sequence, identity = PartitionSequence(7, 0, has_begun=True), Identity(7, 0)
     for each in batches:
         assert sequence.may_send(each, identity)
         sequence.assign(each, identity)
@@ -41,6 +41,16 @@ def test_sequences_start_anew_behind_the_largest_one() -> None:
 
 def test_nothing_is_sent_before_there_is_an_id() -> None:
     assert not PartitionSequence().may_send(batch(0), Identity())
+
+
+def test_the_first_batch_of_an_epoch_goes_alone() -> None:
+    first, second = batch(0), batch(1)
+    sequence, identity = PartitionSequence(), Identity(7, 0)
+    sequence.assign(first, identity)
+    assert not sequence.may_send(second, identity)
+    sequence.acknowledged(first)
+    sequence.assign(second, identity)
+    assert sequence.may_send(batch(2), identity)
 
 
 def test_a_retry_waits_for_those_before_it() -> None:
@@ -83,6 +93,19 @@ def test_sequences_are_not_rewritten_while_one_is_on_the_wire() -> None:
     assert sequence.may_restart
 
 
+def test_what_stands_before_a_gap_is_settled_under_its_old_sequence() -> None:
+    undecided, refused, behind = batch(0), batch(1), batch(2)
+    sequence, identity = started(undecided, refused, behind)
+    for each in (undecided, refused, behind):
+        each.on_wire = False
+    sequence.refused(refused)
+    assert not sequence.may_restart  # the first one may have been written
+    assert sequence.may_send(undecided, identity)
+    assert not sequence.may_send(behind, identity)
+    sequence.acknowledged(undecided)
+    assert sequence.may_restart
+
+
 def test_a_batch_that_was_given_up_holds_new_ones_until_the_others_are_settled() -> None:
     first, second = batch(0), batch(1)
     sequence, identity = started(first, second)
@@ -117,6 +140,18 @@ def test_an_answer_that_comes_too_late_still_says_that_there_is_no_gap() -> None
     sequence.given_up(second)
     sequence.acknowledged(second)
     assert sequence.expected == sequence.next
+
+
+def test_a_late_refusal_of_a_batch_that_was_given_up_changes_nothing() -> None:
+    first, second = batch(0), batch(1)
+    sequence, identity = started(first)
+    sequence.given_up(first)
+    assert identity.bump()
+    sequence.restart(identity)
+    sequence.assign(second, identity)
+    sequence.refused(first)
+    sequence.out_of_order(first)
+    assert not sequence.needs_epoch  # the second may have been written under this epoch
 
 
 def test_batches_of_the_old_epoch_come_first() -> None:

@@ -5,8 +5,9 @@ was sent keeps its sequence whatever happens to it, so that the broker can tell 
 batch. Where a gap cannot be closed, for a batch before it was refused or given up, the producer
 takes the next epoch and the partition counts from zero again (KIP-360).
 
-Sequences are written anew only when nothing of the partition is on the wire: what may have been
-written under an old sequence must not be sent under a new one.
+Sequences are written anew only when nothing of the partition is on the wire and what stands before
+the gap is settled: what may have been written under an old sequence must not be sent under a new
+one. What stands behind the gap cannot have been written.
 """
 
 from __future__ import annotations
@@ -54,21 +55,28 @@ class PartitionSequence:
     epoch: int = NO_PRODUCER_EPOCH
     next: int = 0
     expected: int = 0  # what follows the last acknowledged record
+    has_begun: bool = False  # one was acknowledged in this epoch
     # Sent at least once and not settled, by number: on the wire or waiting to be sent again.
     sent: list[Batch] = field(default_factory=list)
     unresolved: bool = False  # a batch was given up, and nobody knows whether it was written
-    needs_epoch: bool = False
+    gap: float | None = None  # from the batch of this number on a new epoch is needed
+
+    @property
+    def needs_epoch(self) -> bool:
+        return self.gap is not None
 
     def may_send(self, batch: Batch, identity: Identity) -> bool:
-        if self.needs_epoch:
+        if self.gap is not None and batch.number >= self.gap:
             return False
         if batch.base_sequence != NO_SEQUENCE:
             # A second attempt: one at a time and in order, or the broker sees a gap.
             return self.sent[0] is batch
         if not identity.is_known or self.unresolved:
             return False
-        # Batches of the old epoch come first; a new epoch would have the broker refuse them.
-        return not (self.sent and self._is_stale(identity))
+        # Batches of the old epoch come first: in a new one the broker would refuse them. And the
+        # first batch of an epoch goes alone. To a producer that it does not know a broker lets
+        # any sequence begin, so if the first one failed, the second would be written before it.
+        return not self.sent or (self.has_begun and not self._is_stale(identity))
 
     def assign(self, batch: Batch, identity: Identity) -> None:
         """Gives the batch its sequence, when it is sent for the first time."""
@@ -87,8 +95,9 @@ class PartitionSequence:
         self.epoch = identity.epoch
         self.next = 0
         self.expected = 0
+        self.has_begun = False
         self.unresolved = False
-        self.needs_epoch = False
+        self.gap = None
 
     def _number(self, batch: Batch) -> None:
         batch.producer_id = self.producer_id
@@ -104,17 +113,19 @@ class PartitionSequence:
         # The answer may come after the batch was given up; it still says that there is no gap.
         if (batch.producer_id, batch.epoch) == (self.producer_id, self.epoch):
             self.expected = batch.next_sequence
+            self.has_begun = True
         self._remove(batch)
 
     def refused(self, batch: Batch) -> None:
         """It was not written and never will be; those behind it stand behind a gap."""
-        if batch.base_sequence != NO_SEQUENCE:
-            self.needs_epoch = True
+        # One that was given up before has had its consequences, maybe another epoch.
+        if batch in self.sent:
+            self._found_gap(batch.number)
             self._remove(batch)
 
     def given_up(self, batch: Batch) -> None:
         """Its time is over. Whether it was written, the batches behind it will tell."""
-        if batch.base_sequence != NO_SEQUENCE:
+        if batch in self.sent:
             self.unresolved = True
             self._remove(batch)
 
@@ -123,14 +134,18 @@ class PartitionSequence:
             self.sent.remove(batch)
         if self.unresolved and not self.sent:
             self.unresolved = False
-            self.needs_epoch = self.needs_epoch or self.expected != self.next
+            if self.expected != self.next:
+                self._found_gap(batch.number)
+
+    def _found_gap(self, number: float) -> None:
+        self.gap = number if self.gap is None else min(self.gap, number)
 
     def out_of_order(self, batch: Batch) -> None:
         """The broker misses something before this batch."""
         # If it is not the next one, the batch before it failed and is sent again first. If it is,
         # the broker has forgotten us, or what was given up before was not written.
-        if self.unresolved or batch.base_sequence == self.expected:
-            self.needs_epoch = True
+        if batch in self.sent and (self.unresolved or batch.base_sequence == self.expected):
+            self._found_gap(batch.number)
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
         """The parts take the place and the sequences of the whole."""
@@ -148,7 +163,10 @@ class PartitionSequence:
 
     @property
     def may_restart(self) -> bool:
-        return self.needs_epoch and not any(batch.on_wire for batch in self.sent)
+        gap = self.gap
+        return gap is not None and not any(
+            batch.on_wire or batch.number < gap for batch in self.sent
+        )
 
     def restart(self, identity: Identity) -> list[Batch]:
         """Counts from zero under a new identity; the batches that have other sequences now."""
