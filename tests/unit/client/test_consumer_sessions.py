@@ -108,3 +108,11 @@ def test_the_end_of_a_session_names_it() -> None:
     last = opened(want(0)).last()
     assert last is not None
     assert (last.session_id, last.epoch) == (7, -1)
+
+
+def test_a_request_on_the_side_has_no_session() -> None:
+    made = FetchSession(partition_bytes_max=1000, is_lasting=False)
+    for offset in (0, 5):
+        ask = made.ask([want(0, offset)], with_ids=True)
+        assert (ask.session_id, ask.epoch, asked(ask)) == (0, -1, [(0, offset)])
+        assert made.answered(FetchResponse(session_id=0))

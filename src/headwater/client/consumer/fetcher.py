@@ -1,4 +1,4 @@
-"""Fetching in the background: one request under way for each node, within a bound of memory.
+"""Fetching in the background, from all nodes at once, within a bound of memory.
 
 `drive` looks at all partitions and sends what can be sent; whatever changes something (an answer, a
 seek, records handed out, news about leaders) has it look again. Answers come by callback.
@@ -20,10 +20,10 @@ from headwater.client.consumer.sessions import FetchSession, Want, all_have_ids
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.errors import ClientError, RetriableError, error_for
 from headwater.client.metadata import Broker
-from headwater.client.nodes import FETCHING
+from headwater.client.nodes import DATA, FETCHING
 from headwater.errors import ErrorCode
 from headwater.io import Address
-from headwater.model import NO_NODE, TopicPartition
+from headwater.model import NO_NODE, ZERO_ID, TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
@@ -58,13 +58,42 @@ class _Asked:
     offset: int
 
 
-class _Node:
-    __slots__ = ("is_busy", "reserved", "session")
+class _Line:
+    """A connection to a node on which one fetch at a time is under way."""
 
-    def __init__(self, partition_bytes_max: int) -> None:
-        self.session = FetchSession(partition_bytes_max)
+    __slots__ = ("asked", "is_busy", "node_id", "reserved", "session", "use")
+
+    def __init__(self, node_id: int, use: int, session: FetchSession) -> None:
+        self.node_id = node_id
+        self.use = use
+        self.session = session
         self.is_busy = False
+        self.asked: dict[TopicPartition, _Asked] = {}  # the last time
         self.reserved = 0
+
+    def has_asked(self, each: _Asked) -> bool:
+        return self.asked.get(each.state.tp) == each
+
+
+class _Node:
+    """A node has two lines. On the main one, with a session, fetches wait at the broker until
+    there is something. What comes up meanwhile (a seek, a partition that was read down) must not
+    wait for that: it is asked for once on the side, and taken up by the main line's next fetch."""
+
+    __slots__ = ("main", "side")
+
+    def __init__(self, node_id: int, partition_bytes_max: int) -> None:
+        self.main = _Line(node_id, FETCHING, FetchSession(partition_bytes_max))
+        self.side = _Line(node_id, DATA, FetchSession(partition_bytes_max, is_lasting=False))
+
+    def line(self, each: _Asked) -> _Line | None:
+        """Where this is to be asked for now, if anywhere."""
+        main, side = self.main, self.side
+        if not main.is_busy:
+            return main
+        if side.is_busy or main.has_asked(each) or side.has_asked(each) or not main.asked:
+            return None
+        return side
 
 
 @dataclass(slots=True)
@@ -115,7 +144,7 @@ class Fetcher:
             return
         now = self._cluster.now()
         metadata = self._cluster.metadata
-        wants: dict[int, list[_Asked]] = {}
+        wants: dict[_Line, list[_Asked]] = {}
         for state in self._partitions.values():
             if not state.is_fetchable(now, self._ahead_bytes):
                 continue
@@ -127,14 +156,17 @@ class Fetcher:
                     continue
                 node_id = leader
             node = self._nodes.get(node_id)
-            if node is None or not node.is_busy:
-                wants.setdefault(node_id, []).append(
-                    _Asked(state, state.changes, state.fetch_offset)
-                )
-        for node_id, asked in wants.items():
+            if node is None:
+                node = _Node(node_id, self._config.max_partition_fetch_bytes)
+                self._nodes[node_id] = node
+            each = _Asked(state, state.changes, state.fetch_offset)
+            line = node.line(each)
+            if line is not None:
+                wants.setdefault(line, []).append(each)
+        for line, asked in wants.items():
             if room <= 0:
                 return
-            room -= self._send(node_id, asked, room)
+            room -= self._send(line, asked, room)
 
     def _room(self) -> int:
         """How many bytes may be asked for."""
@@ -148,23 +180,22 @@ class Fetcher:
                 state.evict()
         return self._config.fetch_max_bytes - self.ledger.held - self._reserved
 
-    def _send(self, node_id: int, asked: list[_Asked], room: int) -> int:
-        node = self._nodes.get(node_id)
-        if node is None:
-            node = self._nodes[node_id] = _Node(self._config.max_partition_fetch_bytes)
-        connection = self._cluster.ready(node_id, FETCHING)
-        node.is_busy = True
+    def _send(self, line: _Line, asked: list[_Asked], room: int) -> int:
+        """Gives how many bytes the answer may have."""
+        line.is_busy = True
+        line.asked = {}
+        connection = self._cluster.ready(line.node_id, line.use)
         if connection is None:
-            self._tasks.spawn(self._connect(node_id, node, [each.state for each in asked]))
+            self._tasks.spawn(self._connect(line, [each.state for each in asked]))
             return 0
-        self._post(connection, node, asked, room)
-        return node.reserved
+        self._post(connection, line, asked, room)
+        return line.reserved
 
-    async def _connect(self, node_id: int, node: _Node, states: list[PartitionState]) -> None:
+    async def _connect(self, line: _Line, states: list[PartitionState]) -> None:
         try:
-            await self._cluster.connection(node_id, FETCHING)
+            await self._cluster.connection(line.node_id, line.use)
         except RetriableError as error:
-            _log.debug("fetching from node %s: %s", node_id, error)
+            _log.debug("fetching from node %s: %s", line.node_id, error)
             self._cluster.need_update()
             for state in states:
                 state.preferred = NO_NODE
@@ -174,39 +205,32 @@ class Fetcher:
             for state in states:
                 self._back_off(state)
         finally:
-            node.is_busy = False
+            line.is_busy = False
         self.drive()
 
-    def _post(self, connection: Connection, node: _Node, asked: list[_Asked], room: int) -> None:
-        topics = self._cluster.metadata.topics
-        wants = []
-        for each in asked:
-            tp = each.state.tp
-            topic = topics.get(tp.topic)
-            topic_id = topic.topic_id if topic is not None else bytes(16)
-            wants.append(Want(tp, topic_id, each.offset, each.state.leader_epoch))
+    def _post(self, connection: Connection, line: _Line, asked: list[_Asked], room: int) -> None:
+        wants = [self._want(each) for each in asked]
         with_ids = all_have_ids(wants)
         version = connection.version(
             ApiKey.FETCH, at_most=None if with_ids else _LAST_VERSION_WITH_NAMES
         )
         if version is None:
-            self._failed(
-                error_for(ErrorCode.UNSUPPORTED_VERSION, f"fetch from node {connection.node_id}")
-            )
+            what = f"fetch from node {connection.node_id}"
+            self._failed(error_for(ErrorCode.UNSUPPORTED_VERSION, what))
             for each in asked:
                 self._back_off(each.state)
-            node.is_busy = False
+            line.is_busy = False
             return
-        session = node.session
-        ask = session.ask(wants, with_ids=with_ids and version > _LAST_VERSION_WITH_NAMES)
-        bytes_max = min(room, self._config.fetch_max_bytes)
-        node.reserved = min(bytes_max, len(wants) * self._config.max_partition_fetch_bytes)
-        self._reserved += node.reserved
+        ask = line.session.ask(wants, with_ids=with_ids and version > _LAST_VERSION_WITH_NAMES)
+        line.asked = {each.state.tp: each for each in asked}
+        line.reserved = min(room, len(wants) * self._config.max_partition_fetch_bytes)
+        self._reserved += line.reserved
         self.counts.requests += 1
+        wait_ms = self._config.fetch_max_wait_ms if line.session.is_lasting else 0
         request = FetchRequest(
-            max_wait_ms=self._config.fetch_max_wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=self._config.fetch_min_bytes,
-            max_bytes=bytes_max,
+            max_bytes=room,
             isolation_level=self._isolation,
             session_id=ask.session_id,
             session_epoch=ask.epoch,
@@ -214,31 +238,41 @@ class Fetcher:
             forgotten_topics_data=ask.forgotten,
             rack_id=self._config.client_rack,
         )
-        by_partition = {each.state.tp: each for each in asked}
 
         def done(response: FetchResponse | None, error: ClientError | None) -> None:
-            node.is_busy = False
-            self._reserved -= node.reserved
-            node.reserved = 0
-            if self._is_closed:
-                return
-            if response is None:
-                self._unanswered(node, by_partition, error)
-            elif session.answered(response):
-                self._take(session, by_partition, response)
-            else:
-                self._refused(response.error_code, by_partition)
-            self.drive()
+            self._done(line, response, error)
 
-        timeout_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
-        connection.post(request, version, done, timeout_ms=timeout_ms)
+        connection.post(
+            request, version, done, timeout_ms=self._config.request_timeout_ms + wait_ms
+        )
+
+    def _want(self, each: _Asked) -> Want:
+        tp = each.state.tp
+        topic = self._cluster.metadata.topics.get(tp.topic)
+        topic_id = topic.topic_id if topic is not None else ZERO_ID
+        return Want(tp, topic_id, each.offset, each.state.leader_epoch)
 
     # Answers in
 
-    def _unanswered(
-        self, node: _Node, asked: dict[TopicPartition, _Asked], error: ClientError | None
-    ) -> None:
-        node.session.lost()
+    def _done(self, line: _Line, response: FetchResponse | None, error: ClientError | None) -> None:
+        line.is_busy = False
+        self._reserved -= line.reserved
+        line.reserved = 0
+        asked = line.asked
+        if line.session.is_lasting:
+            line.asked = {}
+        if self._is_closed:
+            return
+        if response is None:
+            line.session.lost()
+            self._unanswered(asked, error)
+        elif line.session.answered(response):
+            self._take(line.session, asked, response)
+        else:
+            self._refused(response.error_code, asked)
+        self.drive()
+
+    def _unanswered(self, asked: dict[TopicPartition, _Asked], error: ClientError | None) -> None:
         self.counts.failures += 1
         _log.debug("a fetch had no answer: %s", error)
         if error is not None and not isinstance(error, RetriableError):
@@ -285,8 +319,10 @@ class Fetcher:
                 if each is None or self._partitions.get(tp) is not each.state:
                     continue
                 state = each.state
-                if state.changes != each.changes or state.phase is not Phase.READING:
+                if state.changes != each.changes or state.fetch_offset != each.offset:
                     continue  # the user has moved on meanwhile
+                if state.phase is not Phase.READING:
+                    continue
                 if data.error_code:
                     self._on_error(each, data, endpoints)
                 else:
@@ -358,9 +394,9 @@ class Fetcher:
         """Ends the sessions, so that the brokers need not keep them; waits for no answer."""
         self._is_closed = True
         for node_id, node in self._nodes.items():
-            last = node.session.last()
+            last = node.main.session.last()
             connection = self._cluster.ready(node_id, FETCHING)
-            if last is None or connection is None or node.is_busy:
+            if last is None or connection is None or node.main.is_busy:
                 continue  # a broker drops the session of a connection that ended by itself
             version = connection.version(ApiKey.FETCH)
             if version is None:

@@ -28,7 +28,7 @@ class Phase(Enum):
     FAILED = "the user, who must seek"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PartitionState:
     tp: TopicPartition
     phase: Phase = Phase.COMMITTED

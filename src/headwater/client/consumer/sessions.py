@@ -57,6 +57,7 @@ class FetchAsk:
 @dataclass(slots=True)
 class FetchSession:
     partition_bytes_max: int
+    is_lasting: bool = True  # otherwise each request stands for itself
     session_id: int = NO_SESSION
     epoch: int = _FIRST_EPOCH
     with_ids: bool = False
@@ -67,6 +68,8 @@ class FetchSession:
     def ask(self, wants: Iterable[Want], *, with_ids: bool) -> FetchAsk:
         """What to send so that these are read. `with_ids`: topics are named by their ids."""
         wanted = {want.tp: want for want in wants}
+        if not self.is_lasting:
+            self.epoch = _FIRST_EPOCH
         if with_ids != self.with_ids and self.epoch != _FIRST_EPOCH:
             self.epoch = _FIRST_EPOCH  # a session knows topics by one or by the other
         self.with_ids = with_ids
@@ -83,9 +86,8 @@ class FetchSession:
             changed = [want for tp, want in wanted.items() if known.get(tp) != want]
         self.known = wanted
         self.names = {want.topic_id: tp.topic for tp, want in wanted.items()} if with_ids else {}
-        return FetchAsk(
-            self.session_id, self.epoch, self._topics(changed), self._forgotten(forgotten)
-        )
+        epoch = self.epoch if self.is_lasting else _FINAL_EPOCH
+        return FetchAsk(self.session_id, epoch, self._topics(changed), self._forgotten(forgotten))
 
     def topic(self, name: str, topic_id: bytes) -> str | None:
         """The name of a topic in an answer, or None if it is not in the session."""
