@@ -167,15 +167,21 @@ class Refresh:
             self._tell()
 
     def _failed(self, error: ClientError) -> None:
-        if self.failure is None:
-            _log.warning("metadata: %s", error)
+        # One line for an outage; that a single connection breaks is everyday life.
+        is_outage = isinstance(error, BrokersUnavailable) and self._failing_since is None
+        _log.log(
+            logging.WARNING if is_outage else logging.DEBUG,
+            "%s: %s; trying again",
+            self._config.client_id,
+            error,
+        )
         self.failure = error
         self._barren += 1
-        if self._config.metadata_recovery_strategy != "rebootstrap":
-            return
         now = self._host.clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
+        if self._config.metadata_recovery_strategy != "rebootstrap":
+            return
         trigger_seconds = self._config.metadata_recovery_rebootstrap_trigger_ms / 1000
         required = error.code == ErrorCode.REBOOTSTRAP_REQUIRED
         if required or now - self._failing_since >= trigger_seconds:
