@@ -217,9 +217,12 @@ class Router:
         failures = 0
         known_by = self._cluster.now() + _UNKNOWN_TOPIC_SECONDS if patient else 0.0
         while pending:
-            results |= await ask_round(pending, deadline)
+            answers = await ask_round(pending, deadline)
             for key in pending:
-                results.setdefault(key, RequestTimedOut(f"the broker did not answer for {key}"))
+                result = answers.get(key, _no_answer(key))
+                # That the time is over says less than what went wrong before.
+                if key not in results or not isinstance(result, RequestTimedOut):
+                    results[key] = result
             may_appear = self._cluster.now() < known_by
             pending = [key for key in pending if _may_change(results[key], may_appear)]
             failures += 1
@@ -372,6 +375,10 @@ async def _within(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise RequestTimedOut("no broker could be reached within the time given") from None
+
+
+def _no_answer(key: object) -> ClientError:
+    return RequestTimedOut(f"the broker left out {key} in its answer")
 
 
 def _check_version(
