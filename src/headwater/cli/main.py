@@ -22,6 +22,8 @@ COMMANDS = {
     "group": "consumer groups: list, describe, reset, delete",
     "config": "settings of topics, brokers and groups: get, set",
     "cluster": "the cluster: status, nodes, quorum, features, elect, reassign",
+    "pipeline": "pipelines on Spark: run, list, describe",
+    "load": "a topic into files, or files into a topic",
     "log": "look into the files of a node: dump, verify",
     "version": "what is installed here",
 }
@@ -35,6 +37,8 @@ examples:
   headwater config get topic orders            which settings are not the defaults
   headwater cluster status                     whether all is well
   headwater group describe billing             who reads what, and how far behind
+  headwater pipeline run totals.sql            from topic to topic, on Spark
+  headwater load orders --to /lake/orders      a topic as Parquet files
   headwater log dump headwater-data/orders-0   what is in the files of a partition
   headwater COMMAND --help                     more of each
 

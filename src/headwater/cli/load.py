@@ -1,0 +1,261 @@
+"""`headwater load`: a topic into files, or files into a topic, on Spark, by all partitions at once.
+
+A load may be ended at any time and run again: it goes on where it was, and writes no file twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.actions import plural, read_pairs
+from headwater.cli.cluster_options import add_cluster_options, bootstrap_of, open_admin
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.output import add_output_option, print_json
+from headwater.cli.spark_start import add_spark_options, require_spark, start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_EXAMPLES = """\
+examples:
+  headwater load orders --to /lake/orders                          parquet, all there is
+  headwater load orders --to /lake/orders                          again: what has come since
+  headwater load orders --to out --format json --since -2h --partition-by day
+  headwater load orders --to out --value json --schema 'id string, amount double'
+  headwater load --from /lake/orders --to-topic copy               each row a record
+  headwater load --from csv --format csv --to-topic customers --key id
+
+A folder that was loaded has its offsets in _headwater/ beside the data; other tools see the data
+only. From files, a record's value is the column value (text or bytes), else the whole row as JSON.
+"""
+
+_FORMATS = ("parquet", "json", "csv", "orc")
+_BAR = 30
+_LOOK_SECONDS = 0.2
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic to load into files")
+    parser.add_argument("--to", metavar="PATH", help="the folder for its files")
+    parser.add_argument("--from", dest="source", metavar="PATH", help="the folder to load from")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic for what is in it")
+    parser.add_argument("--format", choices=_FORMATS, default="parquet", help="default: parquet")
+    parser.add_argument(
+        "--partition-by",
+        metavar="COLUMN,...",
+        default="",
+        help="a folder for each value: day, hour, partition, or fields of the schema",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only records of this time or later: 2026-03-01T08:00:00Z, or -2h for two hours ago",
+    )
+    parser.add_argument(
+        "--value",
+        metavar="WHAT",
+        help="what values are: bytes (default for parquet and orc), text (default for json and "
+        "csv), or json, whose fields become columns; with --from: the column that is the value",
+    )
+    parser.add_argument("--schema", metavar="FIELDS", help="the fields: 'id string, amount double'")
+    parser.add_argument("--key", metavar="COLUMN", help="with --from: the column that is the key")
+    parser.add_argument(
+        "--keep-partitions",
+        action="store_true",
+        help="with --from: records go to the partition that the column partition says",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        help="with --from: where to note what is loaded (default: in the folder itself)",
+    )
+    parser.add_argument(
+        "--option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an option of the source, or of Spark's reader of files",
+    )
+    add_spark_options(parser)
+    add_cluster_options(parser)
+    add_output_option(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: Namespace) -> int:
+    to_files = options.topic is not None and options.to is not None
+    from_files = options.source is not None and options.to_topic is not None
+    if to_files == from_files or (to_files and (options.source or options.to_topic)):
+        raise CommandError(
+            "say what goes where: `load TOPIC --to PATH`, or `load --from PATH --to-topic TOPIC`",
+            code=USAGE,
+        )
+    require_spark()
+    from headwater.spark.load import LoadError
+    from headwater.spark.pipeline import PipelineError
+    from headwater.spark.reasons import reason_of
+
+    try:
+        return _to_files(options) if to_files else _from_files(options)
+    except (LoadError, PipelineError) as error:
+        raise CommandError(str(error), code=USAGE) from None
+    except CommandError:
+        raise
+    except Exception as error:
+        if options.verbose:
+            raise
+        raise CommandError(
+            str(reason_of(error)),
+            then="run it again to go on from where it was; --verbose shows what Spark logs",
+        ) from None
+
+
+def _to_files(options: Namespace) -> int:
+    from headwater.spark.load import VALUES, ToFiles, TopicLoad
+
+    default = "json" if options.schema else "text" if options.format in ("json", "csv") else "bytes"
+    value = options.value or default
+    if value not in VALUES:
+        raise CommandError(f"--value {value}: expected {', '.join(VALUES)}", code=USAGE)
+    what = ToFiles(
+        topic=options.topic,
+        format=options.format,
+        value=value,
+        schema=options.schema,
+        partition_by=tuple(name.strip() for name in options.partition_by.split(",") if name),
+    )
+    given = read_pairs(options.option, "--option")
+    with open_admin(options) as admin:
+        admin.describe_topic(options.topic)  # says it best if there is no such topic
+    spark = start_spark(options, f"load {options.topic}")
+    try:
+        load = TopicLoad(spark, what, _whole(options.to))
+        began = time.monotonic()
+        query = load.start(bootstrap_of(options), since=options.since, options=given)
+        _watch(query, options)
+        seconds = time.monotonic() - began
+        loaded = load.loaded
+    finally:
+        spark.stop()
+    if options.output == "json":
+        print_json(
+            {
+                "topic": options.topic,
+                "path": options.to,
+                "records": loaded.records,
+                "files": loaded.files,
+                "bytes": loaded.bytes,
+                "seconds": round(seconds, 3),
+            }
+        )
+    elif not loaded.records:
+        print(f"{options.topic}: nothing new for {options.to}")
+    else:
+        print(
+            f"{options.topic}: {plural(loaded.records, 'record')} in "
+            f"{plural(loaded.files, 'file')} ({_size(loaded.bytes)}) to {options.to}, "
+            f"{seconds:.1f} s, {loaded.records / seconds:,.0f} records/s"
+        )
+    return 0
+
+
+def _from_files(options: Namespace) -> int:
+    from headwater.spark.load_topic import FromFiles, start
+
+    what = FromFiles(
+        path=_whole(options.source),
+        format=options.format,
+        topic=options.to_topic,
+        key=options.key,
+        value=options.value,
+        keep_partitions=options.keep_partitions,
+    )
+    given = read_pairs(options.option, "--option")
+    with open_admin(options) as admin:
+        if what.topic not in {each.name for each in admin.list_topics()}:
+            admin.create_topic(what.topic)
+    spark = start_spark(options, f"load {options.to_topic}")
+    try:
+        began = time.monotonic()
+        state = None if options.state is None else _whole(options.state)
+        query = start(spark, what, bootstrap_of(options), state=state, options=given)
+        records = _watch(query, options)
+        seconds = time.monotonic() - began
+    finally:
+        spark.stop()
+    if options.output == "json":
+        print_json(
+            {
+                "path": options.source,
+                "topic": what.topic,
+                "records": records,
+                "seconds": round(seconds, 3),
+            }
+        )
+    elif not records:
+        print(f"{options.source}: nothing new for topic {what.topic}")
+    else:
+        print(
+            f"{options.source}: {plural(records, 'record')} to topic {what.topic}, "
+            f"{seconds:.1f} s, {records / seconds:,.0f} records/s"
+        )
+    return 0
+
+
+def _watch(query: StreamingQuery, options: Namespace) -> int:
+    """Waits for the end, with a bar on a terminal; answers how many rows were read."""
+    shows = options.output == "text" and sys.stderr.isatty()
+    rows, seen = 0, -1
+    while True:
+        active = query.isActive
+        for progress in query.recentProgress:
+            known: dict[str, Any] = json.loads(progress.json)
+            if known["batchId"] > seen:
+                seen = known["batchId"]
+                rows += int(known.get("numInputRows") or 0)
+                if shows:
+                    _draw(rows, _left(known))
+        if not active:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if shows and seen >= 0:
+        print(file=sys.stderr)
+    error = query.exception()
+    if error is not None:
+        raise error
+    return rows
+
+
+def _left(progress: dict[str, Any]) -> int | None:
+    from headwater.spark.pipeline_status import Status
+
+    return Status(name="").with_progress(progress).lag
+
+
+def _draw(done: int, left: int | None) -> None:
+    if left is None:
+        text = f"{done:,} records"
+    else:
+        share = done / (done + left) if done + left else 1.0
+        bar = "#" * round(_BAR * share)
+        text = f"[{bar:<{_BAR}}] {share:4.0%}  {done:,} of {done + left:,} records"
+    print(f"\r{text}", end="", file=sys.stderr, flush=True)
+
+
+def _whole(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
