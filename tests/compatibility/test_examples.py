@@ -32,3 +32,11 @@ def test_the_first_steps_read_back_what_they_sent() -> None:
         node.wait(30)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "offset 0: first = hello\noffset 1: first = world\n"
+
+
+def test_the_web_service_passes_its_own_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    folder = EXAMPLES / "orders_service"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("....")
