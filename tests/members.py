@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
@@ -14,6 +16,8 @@ from headwater.client.consumer.membership import Membership, make_membership
 from headwater.client.errors import CommitFailed
 from headwater.io import Host
 from headwater.model import TopicPartition
+from headwater.testing import EmbeddedBroker
+from tests.conftest import AnotherBroker
 
 PATIENCE_MS = 30_000
 # Sessions of a second and heartbeats to match, so that who dies is missed soon.
@@ -27,6 +31,17 @@ QUICK_BROKER = {
     "group.consumer.assignment.interval.ms": "0",
 }
 QUICK_CLASSIC: dict[str, Any] = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 100}
+
+
+@contextmanager
+def quick_broker() -> Iterator[EmbeddedBroker]:
+    """A broker with those settings; that of HEADWATER_TEST_BOOTSTRAP must have been given them."""
+    elsewhere = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield cast(EmbeddedBroker, AnotherBroker(elsewhere))
+    else:
+        with EmbeddedBroker(QUICK_BROKER) as made:
+            yield made
 
 
 @dataclass(slots=True)

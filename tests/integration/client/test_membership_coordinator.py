@@ -13,7 +13,7 @@ from headwater.client.errors import UnsupportedVersion
 from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.members import QUICK_BROKER, Member, settled, until
+from tests.members import QUICK_BROKER, Member, quick_broker, settled, until
 from tests.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
@@ -44,7 +44,7 @@ KAFKA_2_4 = KAFKA_2_1 | {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(QUICK_BROKER) as made:
+    with quick_broker() as made:
         yield made
 
 

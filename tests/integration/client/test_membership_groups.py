@@ -16,7 +16,7 @@ from headwater.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from headwater.testing import EmbeddedBroker
-from tests.members import QUICK_BROKER, Member, settled, until
+from tests.members import Member, quick_broker, settled, until
 from tests.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
@@ -34,7 +34,7 @@ INCREMENTAL = [PROTOCOLS[3], PROTOCOLS[4]]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(QUICK_BROKER) as made:
+    with quick_broker() as made:
         yield made
 
 

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer
 
 from headwater.model import TopicPartition
 from headwater.testing import EmbeddedBroker
-from tests.members import QUICK_BROKER, Member, until
+from tests.members import Member, quick_broker, until
 from tests.wire import Wire
 
 PARTITIONS = 4
@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(QUICK_BROKER) as made:
+    with quick_broker() as made:
         yield made
 
 
