@@ -68,17 +68,17 @@ class ClientConfig:
         **settings: Any,
     ) -> Self:
         """Reads what a user gave: keywords in Python's spelling, `config` with Kafka's names."""
-        wanted = _gather(cls, bootstrap, config or {}, settings)
+        wanted = _gather(bootstrap, config or {}, settings)
         known = {each.name: each for each in fields(cls) if "read" in each.metadata}
         values: dict[str, Any] = {}
-        for name, value in wanted.items():
+        for name, (spelled, value) in wanted.items():
             attribute = name.replace(".", "_")
             if attribute in known:
-                values[attribute] = known[attribute].metadata["read"](name, value)
+                values[attribute] = known[attribute].metadata["read"](spelled, value)
             elif name in UNUSED[cls.KIND]:
-                _log.warning("%s is known and has no effect in this client", name)
+                _log.warning("%s is known and has no effect in this client", spelled)
             else:
-                raise ConfigError(_unknown(name, [*_names(cls), *UNUSED[cls.KIND]]))
+                raise ConfigError(_unknown(cls, name, spelled))
         if not values.get("bootstrap_servers"):
             raise ConfigError('no bootstrap address: give one, such as "localhost:9092"')
         values.setdefault("client_id", f"headwater-{cls.KIND}")
@@ -234,36 +234,34 @@ class ConsumerConfig(ClientConfig):
 
 
 def _gather(
-    cls: type[ClientConfig],
     bootstrap: Bootstrap | None,
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """All that was given, by Kafka's names; what was given twice is an error."""
-    wanted: dict[str, Any] = {}
+) -> dict[str, tuple[str, Any]]:
+    """All that was given, by Kafka's names, each as the user spelled it; what was given twice is
+    an error."""
+    wanted: dict[str, tuple[str, Any]] = {}
     for name, value in config.items():
         if not isinstance(name, str):
             raise ConfigError(f"config has the key {name!r}: expected one of Kafka's names")
         if "_" in name:
             hint = name.replace("_", ".")
             raise ConfigError(f"config has the key {name!r}: Kafka's name for it is {hint!r}")
-        wanted[name] = value
-    pairs = [(name.replace("_", "."), value) for name, value in settings.items()]
+        wanted[name] = (name, value)
+    given = [(name.replace("_", "."), name, value) for name, value in settings.items()]
     if bootstrap is not None:
-        pairs.append(("bootstrap.servers", bootstrap))
-    for name, value in pairs:
+        given.append(("bootstrap.servers", "bootstrap", bootstrap))
+    for name, spelled, value in given:
         if name in wanted:
-            raise ConfigError(f"{name} is given twice: {wanted[name]!r} and {value!r}")
-        wanted[name] = value
+            raise ConfigError(f"{name} is given twice: {wanted[name][1]!r} and {value!r}")
+        wanted[name] = (spelled, value)
     return wanted
 
 
-def _names(cls: type[ClientConfig]) -> list[str]:
-    """Kafka's names of all settings that a client of this kind uses."""
-    return [each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata]
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]} ({near[0].replace('.', '_')})?" if near else ""
-    return f"no setting is called {name}{hint}"
+def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:
+    known = [each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata]
+    near = get_close_matches(name, [*known, *UNUSED[cls.KIND]], n=1, cutoff=0.5)
+    if not near:
+        return f"no setting is called {spelled}"
+    hint = near[0] if "." in spelled else near[0].replace(".", "_")
+    return f"no setting is called {spelled}; did you mean {hint}?"

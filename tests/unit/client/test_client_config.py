@@ -107,7 +107,7 @@ def test_the_same_key_twice_is_an_error() -> None:
 def test_a_value_of_the_wrong_kind_is_refused_with_what_is_expected(given: dict[str, Any]) -> None:
     text = refused(**given)
     name, value = next(iter(given.items()))
-    assert name.replace("_", ".") in text
+    assert name in text
     assert repr(value) in text
     assert "expected" in text
 
