@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+
 import pytest
 
 from headwater import _core
+from headwater.errors import ApiError
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin
 from headwater.storage.cleaner import dirtiest, look_at
@@ -323,3 +328,43 @@ def test_a_log_compacted_once_keeps_its_gaps_whatever_its_policy_says_now() -> N
     plain = open_log(disk, settings(), cleaned_to=cleaned_to)
     assert plain.reports == []
     assert kept(plain) == left
+
+
+class Tight(MemoryDisk):
+    """Has no room for the n-th new name, and then has again."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if self.refused:
+            self.refused -= 1
+            if not self.refused:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("refused", range(1, 16))
+def test_a_disk_without_room_for_a_name_leaves_the_old_or_the_new(refused: int) -> None:
+    disk = Tight()
+    log = compacted(disk)
+    for value in (b"1", b"2", b"3"):
+        put(log, (b"a", value), (b"b%c" % value[0], value))
+        log.roll(NOW)
+    before, after = (
+        kept(log),
+        [(1, b"b1", b"1"), (3, b"b2", b"2"), (4, b"a", b"3"), (5, b"b3", b"3")],
+    )
+    disk.refused = refused
+    with contextlib.suppress(ApiError):
+        clean(disk, log, now_ms=NOW)
+    assert log.health.is_online
+    for again in (False, True):  # at the next start, and after a second round
+        log = reopen(disk, log, clean=False, recovery_point=log.trusted_end, cleaned_to=0)
+        assert kept(log) in ([after] if again else [before, after])
+        assert not log.reports
+        clean(disk, log, now_ms=NOW)
+        assert kept(log) == after
