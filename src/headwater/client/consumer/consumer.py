@@ -138,10 +138,16 @@ class Consumer:
             await self._close(_CLOSE_TIMEOUT_MS)
 
     def _checked(self) -> Reading:
+        """Where a call enters. A listener may still call while the consumer is being closed."""
         self._cluster.check()
-        if self._reading is None or self._closing:
-            raise ClientClosed("the consumer is closed, or not started")
+        if self._reading is None:
+            raise ClientClosed("the consumer is still being started")
         return self._reading
+
+    def _polled(self) -> Reading:
+        if self._closing:
+            raise ClientClosed("the consumer was closed; make a new one")
+        return self._checked()
 
     # What to read
 
@@ -175,6 +181,7 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
         reading = self._checked()
+        reading.handing.settle()
         if reading.membership is not None:
             deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
             await reading.membership.leave(deadline, reason="the consumer unsubscribed")
@@ -204,7 +211,7 @@ class Consumer:
     # Records
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        self._checked()
+        self._polled()
         size = _SLICE_RECORDS_MIN
         while (slice_ := await self.next_slice(size)) is not None:
             began = self._cluster.now()
@@ -248,7 +255,7 @@ class Consumer:
     async def _taken(self, take: Callable[[Reading], T | None], deadline: float | None) -> T | None:
         """What `take` gives, waiting for it until the deadline; the user is done with all that
         it got before."""
-        reading = self._checked()
+        reading = self._polled()
         if self._is_polling:
             raise ClientError("the consumer is polled by two tasks at once; give each its own")
         self._is_polling = True
@@ -261,7 +268,7 @@ class Consumer:
                 now = self._cluster.now()
                 until = deadline if deadline is not None else now + _JOIN_SECONDS
                 await reading.turn(until, is_waiting=is_waiting)
-                self._checked()
+                self._polled()
                 taken = take(reading)
                 if taken:
                     return taken
@@ -269,7 +276,7 @@ class Consumer:
                     return None
                 if is_waiting:
                     await reading.wait(deadline)
-                    self._checked()
+                    self._polled()
                 is_waiting = True
         finally:
             self._is_polling = False
