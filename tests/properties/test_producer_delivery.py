@@ -194,7 +194,7 @@ class World:
             self.cut()
         elif choice < 0.92:
             self.now += self.random.choice([1.0, 15.0, 45.0])
-        elif choice < 0.93 and self.log.strict and not self.lane.sequence.sent:
+        elif choice < 0.93 and self.log.strict and self.lane.is_idle:
             # With something undecided on its way no producer could tell what was written, and a
             # log that is not strict would then begin anywhere.
             self.log.forget()

@@ -34,9 +34,17 @@ from headwater.io.clock import SystemClock
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pyarrow as pa
 
+    from headwater.client.settings import ProducerSettings
+
 _NO_ROOM = -2  # what `Intake.add` answers then
+_SLICE_RECORDS = 512  # so many are taken in before the loop may do something else
+
+# topic, value, key, headers, timestamp, partition, on_delivery
+Prepared = tuple[str, Any, Any, Headers | None, int | None, int | None, Delivered | None]
 
 
 class Producer:
@@ -55,7 +63,7 @@ class Producer:
         *,
         config: Mapping[str, Any] | None = None,
         host: Host | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         """Settings are Kafka's, as keywords (`linger_ms=5`) or in `config` (`{"linger.ms": 5}`)."""
         self._config = ProducerConfig.build(bootstrap, config=config, **settings)
@@ -76,6 +84,11 @@ class Producer:
         self._topics: Topics
         self._outcomes: Outcomes
         self._rows: Rows
+
+    @property
+    def config(self) -> ProducerConfig:
+        """All settings, with their defaults."""
+        return self._config
 
     # Beginning and ending
 
@@ -105,7 +118,7 @@ class Producer:
         )
         self._outcomes = Outcomes(config, cluster, intake, lanes, self._room)
         self._sender = Sender(config, cluster, intake, lanes, self._outcomes)
-        self._topics = Topics(config, cluster, intake, self._outcomes.settling)
+        self._topics = Topics(config, cluster, intake, self._outcomes.settling, self._room)
         self._rows = Rows(config, intake, self._sender, self._topics, self._room)
         taking.connect(self._sender, self._topics)
         try:
@@ -199,6 +212,8 @@ class Producer:
 
     async def _in_line(self, *record: Any) -> int:
         """Waits for room, first come first served, and takes the record in."""
+        if not self._room and (placed := self._intake.add(*record)) != _NO_ROOM:
+            return placed
         self._outcomes.metrics.waits_for_room += 1
         was_first = False
         try:
@@ -234,19 +249,47 @@ class Producer:
         raised by `flush`. If the buffer is full, this sends on the spot until there is room, at
         most max_block_ms; then BufferFull."""
         self._check()
+        record = self.prepared(topic, value, key, headers, timestamp, partition, on_delivery)
+        self._submit(record)
+
+    def prepared(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        timestamp: int | None,
+        partition: int | None,
+        on_delivery: Delivered | None,
+    ) -> Prepared:
+        """The record as the interceptors and serializers make it. Any thread may do this."""
         serializing = self._serializing
-        record = ProducerRecord(topic, value, key, headers, timestamp, partition)
-        if serializing is not None:
-            record = serializing.prepare(record)
-        if serializing is not None and serializing.is_watched:
+        if serializing is None:
+            return topic, value, key, headers, timestamp, partition, on_delivery
+        record = serializing.prepare(
+            ProducerRecord(topic, value, key, headers, timestamp, partition)
+        )
+        if serializing.is_watched:
             on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
-        self._intake.submit(
+        return (
             record.topic,
             record.value,
-            key=record.key,
-            headers=record.headers,
-            timestamp=record.timestamp,
-            partition=record.partition,
+            record.key,
+            record.headers,
+            record.timestamp,
+            record.partition,
+            on_delivery,
+        )
+
+    def _submit(self, record: Prepared) -> None:
+        topic, value, key, headers, timestamp, partition, on_delivery = record
+        self._intake.submit(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
             on_delivery=on_delivery,
         )
 
@@ -256,6 +299,30 @@ class Producer:
         full; what goes wrong later is raised by `flush`. Serializers are not asked."""
         self._check()
         await self._rows.take(rows, topic)
+
+    async def submit_in_line(self, record: Prepared) -> None:
+        """As `submit`, but while the buffer is full this waits in line with those who `send`."""
+        self._check()
+        placed = await self._in_line(*record)
+        if placed >= 0 and placed & 1:
+            self._sender.opened(record[0], placed >> 1)
+
+    async def submit_many(self, records: list[Prepared]) -> None:
+        """The same for many, in order. What is wrong with one of them is said as if it had failed
+        later: the others go on."""
+        self._check()
+        for at in range(0, len(records), _SLICE_RECORDS):
+            part = records[at : at + _SLICE_RECORDS]
+            is_roomy = not self._room and self._sender.has_room(sum(map(_size, part)))
+            for record in part:
+                try:
+                    if is_roomy:
+                        self._submit(record)
+                    else:
+                        await self.submit_in_line(record)
+                except ClientError as error:
+                    self._outcomes.settling.rejected(record[-1], error)
+            await asyncio.sleep(0)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Sends all that is queued and waits until it is settled. Raises the first error of records
@@ -313,3 +380,9 @@ class Producer:
         partitions = self._intake.partitions(topic)
         chosen: int = self._config.partitioner(topic, key, value, partitions)
         return chosen
+
+
+def _size(record: Prepared) -> int:
+    """About what a record takes of the buffer."""
+    _, value, key, *_ = record
+    return 100 + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)

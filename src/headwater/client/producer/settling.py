@@ -112,6 +112,13 @@ class Settling:
             self._first_failure = self._first_failure or error
             self._failures += records
 
+    def rejected(self, waiter: Waiter | None, error: ClientError) -> None:
+        """A record was not even taken in, and whoever gave it has gone on."""
+        if waiter is not None:
+            tell(waiter, None, error)
+        else:
+            self.unheard(error)
+
     def heard(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
         """For a record that has a callback and yet nobody who waits for it."""
         if error is not None:

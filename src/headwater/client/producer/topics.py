@@ -10,7 +10,8 @@ from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import ClientError, UnknownTopic
 from headwater.client.metadata import Change, Topic
-from headwater.client.producer.settling import Settling, tell
+from headwater.client.producer.memory import Room
+from headwater.client.producer.settling import Settling
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
@@ -21,12 +22,18 @@ from headwater.protocol.messages.metadata import (
 
 class Topics:
     def __init__(
-        self, config: ProducerConfig, cluster: Cluster, intake: Intake, settling: Settling
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        intake: Intake,
+        settling: Settling,
+        room: Room,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._intake = intake
         self._settling = settling
+        self._room = room
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._posted: Connection | None = None
         self._end = cluster.on_change(self._changed)
@@ -64,17 +71,12 @@ class Topics:
     def _know(self, topic: Topic) -> None:
         for waiter, error in self._intake.know(topic.name, len(topic.partitions)):
             assert isinstance(error, ClientError), error
-            self._failed(waiter, error)
+            self._settling.rejected(waiter, error)
 
     def _abandon(self, name: str, error: ClientError) -> None:
         for waiter in self._intake.abandon(name):
-            self._failed(waiter, type(error)(str(error), code=error.code))
-
-    def _failed(self, waiter: object, error: ClientError) -> None:
-        if waiter is None:
-            self._settling.unheard(error)
-        else:
-            tell(waiter, None, error)  # type: ignore[arg-type]
+            self._settling.rejected(waiter, type(error)(str(error), code=error.code))
+        self._room.freed()
 
     def _changed(self, change: Change) -> None:
         for name in change.topics:
