@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from headwater.client import config_values as read
@@ -259,6 +258,8 @@ def _gather(
 
 
 def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:
+    from difflib import get_close_matches  # only who makes a mistake needs it
+
     known = [each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata]
     near = get_close_matches(name, [*known, *UNUSED[cls.KIND]], n=1, cutoff=0.5)
     if not near:
