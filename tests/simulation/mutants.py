@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
+from headwater import _core
+from headwater.broker.cleaning import Cleaning
 from headwater.broker.partition import Partition
 from headwater.storage import Appended, recovery
+from headwater.storage.cleaner_job import CleaningJob
 from headwater.storage.flushing import FlushJob
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.producers import ProducerStates
@@ -67,8 +70,6 @@ def acknowledgement_before_the_append() -> Iterator[None]:
     original = Partition.append
 
     def append(self: Partition, data: Any, **kwargs: Any) -> Appended:
-        from headwater import _core
-
         count = _core.scan(data)[0][0].last_offset_delta
         base = self.log.end
         asyncio.get_running_loop().call_later(
@@ -123,6 +124,50 @@ def a_gap_between_segments_is_not_seen() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def compaction_drops_the_newest() -> Iterator[None]:
+    """The last batch of what compaction should keep goes, too."""
+
+    class Careless:
+        def __init__(self, retainer: Any) -> None:
+            self._retainer = retainer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._retainer, name)
+
+        def retain(self, *args: Any) -> tuple[int, bytes, list[tuple[int, int, int, int]]]:
+            used, kept, points = self._retainer.retain(*args)
+            batches = _core.scan(kept)[0]
+            return used, kept[: batches[-1].position] if batches else kept, points[:-1]
+
+    original = CleaningJob.__init__
+
+    def init(self: CleaningJob, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self._retainer = cast("_core.Retainer", Careless(self._retainer))
+
+    with patch.object(CleaningJob, "__init__", init):
+        yield
+
+
+@contextmanager
+def compacted_segments_are_not_synced() -> Iterator[None]:
+    """The old segments go, and the new one is only in memory."""
+    with patch.object(Segment, "sync", lambda self: None):
+        yield
+
+
+@contextmanager
+def compaction_before_the_flush() -> Iterator[None]:
+    """A record goes for a later one that a crash may take."""
+
+    async def make_durable(self: Cleaning, partition: Partition) -> int:
+        return partition.last_stable_offset
+
+    with patch.object(Cleaning, "_make_durable", make_durable):
+        yield
+
+
 # How many seeds each needs at most; the first three are the ones that every change must face.
 MUTANTS: dict[str, tuple[Mutant, int]] = {
     "no checksum in recovery": (no_checksum_in_recovery, 40),
@@ -132,4 +177,7 @@ MUTANTS: dict[str, tuple[Mutant, int]] = {
     "names are not synced": (names_are_not_synced, 40),
     "duplicates are stored again": (duplicates_are_stored_again, 10),
     "a gap between segments is not seen": (a_gap_between_segments_is_not_seen, 40),
+    "compaction drops the newest": (compaction_drops_the_newest, 10),
+    "compacted segments are not synced": (compacted_segments_are_not_synced, 20),
+    "compaction before the flush": (compaction_before_the_flush, 60),
 }
