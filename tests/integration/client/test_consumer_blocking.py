@@ -1,0 +1,94 @@
+"""The consumer for scripts and threads: the same, without `await`."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+
+import pytest
+
+from headwater import ClientClosed, TopicPartition
+from headwater.blocking import Consumer
+from headwater.client.consumer import Consumer as AsyncConsumer
+from headwater.testing import EmbeddedBroker
+from tests.members import QUICK_BROKER
+from tests.wire import Wire, batch
+
+
+@pytest.fixture
+def made_topic(shared_broker: EmbeddedBroker, wire: Wire, topic: str) -> str:
+    wire.create_topic(topic)
+    wire.produce(topic, batch([b"%d" % number for number in range(10)]))
+    return topic
+
+
+def test_a_plain_loop_reads_records(shared_broker: EmbeddedBroker, made_topic: str) -> None:
+    tp = TopicPartition(made_topic, 0)
+    with Consumer(
+        shared_broker.bootstrap, topics=[made_topic], auto_offset_reset="earliest"
+    ) as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            assert consumer.position(tp) == record.offset + 1
+            if record.offset == 3:
+                break
+        assert seen == [0, 1, 2, 3]
+        assert [record.offset for record in consumer.poll(10_000, records_max=2)] == [4, 5]
+        assert consumer.poll_arrow(timeout_ms=10_000).num_rows == 4
+        consumer.seek(tp, 9)
+        assert next(iter(consumer)).value == b"9"
+        assert consumer.assignment() == {tp}
+        assert consumer.end_offsets(tp) == {tp: 10}
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+
+
+def test_a_listener_may_call_the_consumer(topic: str) -> None:
+    class Listener:
+        def on_assigned(self, partitions: list[TopicPartition]) -> None:
+            for tp in partitions:
+                consumer.seek(tp, 7)
+
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            consumer.commit(dict.fromkeys(partitions, 9))
+
+    with EmbeddedBroker(QUICK_BROKER) as broker:
+        with Wire(broker.bootstrap) as wire:
+            wire.create_topic(topic)
+            wire.produce(topic, batch([b"x"] * 10))
+        consumer = Consumer(
+            broker.bootstrap,
+            group=topic,
+            topics=[topic],
+            listener=Listener(),
+            enable_auto_commit=False,
+        )
+        with consumer:
+            assert next(iter(consumer)).offset == 7
+        with Consumer(broker.bootstrap, group=topic) as reader:
+            found = reader.committed((topic, 0))[TopicPartition(topic, 0)]
+            assert found is not None
+            assert found.offset == 9
+
+
+def test_it_leaves_no_thread_behind(shared_broker: EmbeddedBroker, made_topic: str) -> None:
+    before = threading.active_count()
+    with Consumer(shared_broker.bootstrap) as consumer:
+        consumer.assign([(made_topic, 0)])
+    assert threading.active_count() == before
+
+
+def test_both_faces_have_the_same_names_and_arguments() -> None:
+    def public(cls: type) -> dict[str, list[str]]:
+        return {
+            name: [p for p in inspect.signature(method).parameters if p != "host"]
+            for name, method in inspect.getmembers(cls, callable)
+            if not name.startswith("_") or name == "__init__"
+        }
+
+    ours, theirs = public(Consumer), public(AsyncConsumer)
+    assert set(theirs) - set(ours) == {"next_slice"}
+    assert {name: ours[name] for name in theirs if name != "next_slice"} == {
+        name: arguments for name, arguments in theirs.items() if name != "next_slice"
+    }
