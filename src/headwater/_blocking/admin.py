@@ -105,6 +105,9 @@ class Admin:
     list_group_offsets = _blocking(AsyncAdmin.list_group_offsets)
     alter_group_offsets = _blocking(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = _blocking(AsyncAdmin.delete_group_offsets)
+    list_share_group_offsets = _blocking(AsyncAdmin.list_share_group_offsets)
+    alter_share_group_offsets = _blocking(AsyncAdmin.alter_share_group_offsets)
+    delete_share_group_offsets = _blocking(AsyncAdmin.delete_share_group_offsets)
 
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     unregister_broker = _blocking(AsyncAdmin.unregister_broker)
@@ -134,3 +137,7 @@ class Admin:
     describe_scram = _blocking(AsyncAdmin.describe_scram)
     set_scram = _blocking(AsyncAdmin.set_scram)
     delete_scram = _blocking(AsyncAdmin.delete_scram)
+    create_token = _blocking(AsyncAdmin.create_token)
+    renew_token = _blocking(AsyncAdmin.renew_token)
+    expire_token = _blocking(AsyncAdmin.expire_token)
+    describe_tokens = _blocking(AsyncAdmin.describe_tokens)

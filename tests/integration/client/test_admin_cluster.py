@@ -188,6 +188,16 @@ def test_users_get_and_lose_passwords(admin: Admin, topic: str) -> None:
     assert admin.describe_scram([user]) == {user: ()}
 
 
+def test_tokens_are_not_for_those_who_are_nobody(admin: Admin) -> None:
+    """Over a listener without authentication nobody is anybody, and gets no token."""
+    if is_refused(admin, ApiKey.DESCRIBE_DELEGATION_TOKEN, admin.describe_tokens):
+        return
+    for call in (admin.describe_tokens, admin.create_token):
+        with pytest.raises(ClientError) as caught:
+            call()
+        assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
 # The client itself
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from headwater.blocking import Admin
 from headwater.client.admin import CommittedOffset, Group, group_config, or_raise
-from headwater.client.errors import ClientError, GroupNotEmpty, GroupNotFound
+from headwater.client.errors import ClientError, GroupNotEmpty, GroupNotFound, UnsupportedVersion
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -192,3 +193,21 @@ def test_groups_have_configs(admin: Admin, topic: str) -> None:
     config = admin.describe_config(group_config(topic))["consumer.session.timeout.ms"]
     assert (config.value, config.is_own) == ("50000", True)
     assert group_config(topic) in admin.list_config_resources()
+
+
+def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    router = admin.asynchronous.router
+    deadline = router.deadline(None)
+    if not admin.run(lambda: router.serves(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, deadline)):
+        with pytest.raises(UnsupportedVersion, match="DescribeShareGroupOffsets"):
+            admin.list_share_group_offsets([topic])
+        with pytest.raises(UnsupportedVersion, match="AlterShareGroupOffsets"):
+            admin.alter_share_group_offsets(topic, {TopicPartition(topic, 0): 0})
+        return
+    where = TopicPartition(topic, 0)
+    assert admin.list_share_group_offsets([topic]) == {topic: {}}
+    assert admin.alter_share_group_offsets(topic, {where: 0}) == {where: None}
+    assert or_raise(admin.list_share_group_offsets({topic: [where]}))[topic][where].start == 0
+    assert admin.describe_group(topic).kind == "share"
+    assert admin.delete_share_group_offsets(topic, [topic]) == {topic: None}

@@ -30,6 +30,8 @@ from headwater.client.admin import (
     reassignments,
     records,
     scram,
+    share_offsets,
+    tokens,
     topics,
     transactions,
 )
@@ -62,6 +64,8 @@ from headwater.client.admin.records import HIGH_WATERMARK
 from headwater.client.admin.results import or_raise
 from headwater.client.admin.routing import Router
 from headwater.client.admin.scram import ScramCredential
+from headwater.client.admin.share_offsets import ShareOffset
+from headwater.client.admin.tokens import DelegationToken
 from headwater.client.admin.topics import (
     NewPartitions,
     NewTopic,
@@ -96,6 +100,7 @@ __all__ = [
     "ConfigResource",
     "ConfigSource",
     "ConfigSynonym",
+    "DelegationToken",
     "FeatureUpdate",
     "Features",
     "Group",
@@ -120,6 +125,7 @@ __all__ = [
     "ReplicaLog",
     "ResourceType",
     "ScramCredential",
+    "ShareOffset",
     "Subtract",
     "Topic",
     "TopicCreated",
@@ -197,6 +203,9 @@ class Admin:
     list_group_offsets = committed.list_group_offsets
     alter_group_offsets = committed.alter_group_offsets
     delete_group_offsets = committed.delete_group_offsets
+    list_share_group_offsets = share_offsets.list_share_group_offsets
+    alter_share_group_offsets = share_offsets.alter_share_group_offsets
+    delete_share_group_offsets = share_offsets.delete_share_group_offsets
 
     describe_cluster = cluster.describe_cluster
     unregister_broker = cluster.unregister_broker
@@ -226,3 +235,7 @@ class Admin:
     describe_scram = scram.describe_scram
     set_scram = scram.set_scram
     delete_scram = scram.delete_scram
+    create_token = tokens.create_token
+    renew_token = tokens.renew_token
+    expire_token = tokens.expire_token
+    describe_tokens = tokens.describe_tokens

@@ -144,7 +144,7 @@ async def abort_transaction(
     *,
     producer_id: int,
     producer_epoch: int,
-    coordinator_epoch: int,
+    coordinator_epoch: int | None,
     timeout_ms: int | None = None,
 ) -> None:
     """Ends a transaction that hangs in a partition, as its coordinator would: `describe_producers`
@@ -157,7 +157,8 @@ async def abort_transaction(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transaction_result=False,
-            coordinator_epoch=coordinator_epoch,
+            # No marker of its coordinator has come here yet: then any epoch will do.
+            coordinator_epoch=coordinator_epoch or 0,
             topics=[
                 WritableTxnMarkerTopic(
                     name=partition.topic, partition_indexes=[partition.partition]
