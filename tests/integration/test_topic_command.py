@@ -186,6 +186,7 @@ def test_settings_are_changed(command: Command, config: Command, topic: str) -> 
 def test_brokers_and_groups_have_settings(config: Command, topic: str) -> None:
     (node_id,) = config.json("get", "broker", "1", "node.id")
     assert (node_id["value"], node_id["read_only"]) == ("1", True)
+    assert "no broker 77 is up" in config("get", "broker", "77", code=1)
     config("set", "broker", "all", "log.cleaner.backoff.ms=14000", "--dry-run")
     config("set", "group", topic, "consumer.session.timeout.ms=50000")
 

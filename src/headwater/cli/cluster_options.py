@@ -24,6 +24,7 @@ CLIENT_ID = "headwater-cli"
 
 # A person waits for it: long enough for a node far away, short for one that is not up.
 _START_TIMEOUT_MS = 3_000
+_TIMEOUT_MS = 20_000  # for each call; leaders and coordinators may move in it
 
 
 def add_cluster_options(parser: ArgumentParser) -> None:
@@ -53,6 +54,7 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
         with Admin(
             bootstrap_of(options),
             client_id=CLIENT_ID,
+            default_api_timeout_ms=_TIMEOUT_MS,
             start_timeout_ms=getattr(options, "start_timeout_ms", _START_TIMEOUT_MS),
         ) as admin:
             yield admin

@@ -120,7 +120,8 @@ def _resource(options: Namespace) -> ConfigResource:
 def _get(options: Namespace) -> int:
     resource = _resource(options)
     with open_admin(options) as admin:
-        entries = _entries(admin, resource, options)
+        _require(admin, options)
+        entries = admin.describe_config(resource)
     for key in options.keys:
         if key not in entries:
             raise CommandError(_unknown(key, entries))
@@ -138,10 +139,16 @@ def _get(options: Namespace) -> int:
     return 0
 
 
-def _entries(admin: Admin, resource: ConfigResource, options: Namespace) -> dict[str, ConfigEntry]:
+def _require(admin: Admin, options: Namespace) -> None:
+    """What is not there is said at once: a broker may have configs of topics that are not, and one
+    that is not up would be waited for."""
     if options.kind == "topic":
-        require_topics(admin, [options.name])  # a broker may have configs of topics that are not
-    return admin.describe_config(resource)
+        require_topics(admin, [options.name])
+    elif options.kind == "broker" and options.name != _ALL_BROKERS:
+        nodes = [each.id for each in admin.describe_cluster().nodes]
+        if int(options.name) not in nodes:
+            known = ", ".join(map(str, nodes))
+            raise CommandError(f"no broker {options.name} is up; there are {known}")
 
 
 def _unknown(key: str, entries: dict[str, ConfigEntry]) -> str:
@@ -186,8 +193,7 @@ def _set(options: Namespace) -> int:
     if not changes:
         raise CommandError("say what to change: KEY=VALUE, --delete KEY ...", code=USAGE)
     with open_admin(options) as admin:
-        if options.kind == "topic":
-            require_topics(admin, [options.name])
+        _require(admin, options)
         done = change_configs(admin, resource, changes, dry_run=options.dry_run)
     if options.output == "json":
         print_json(
