@@ -11,9 +11,10 @@ from pathlib import Path
 from benchmarks.cleaning import cleaning
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
-from benchmarks.report import plot, rows_of, save, table
+from benchmarks.python_clients import python_clients
+from benchmarks.report import Row, plot, rows_of, save, table
 from benchmarks.requests import requests
-from benchmarks.rows import Family, Measurement, Session
+from benchmarks.rows import Contest, Family, Measurement, Session
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
 from benchmarks.wire import NotReady
@@ -38,6 +39,8 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     restart: ("restart",),
     partitions: ("partitions",),
 }
+# Programs beside each other, on our broker.
+_CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",)}
 
 
 def main() -> int:
@@ -69,14 +72,18 @@ def main() -> int:
                 except (AssertionError, NodeFailed, NotReady, OSError) as problem:
                     failures.append(f"{name} on {flavour.name}: {problem}")
                     print(f"  failed: {problem}", flush=True)
+        contested = _contests(session, subject, options.only, failures)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    rows = rows_of(measured["kafka"], measured["subject"])
+    brokers = rows_of(measured["kafka"], measured["subject"])
+    rows = [*brokers, *(row for each in contested.values() for row in each)]
     if not rows:
         print("nothing was measured")
         return 1
-    print()
-    print(table(rows, subject.name))
+    if brokers:
+        print(f"\n{table(brokers, 'kafka', subject.name)}")
+    for name, each in contested.items():
+        print(f"\n{name}, on {subject.name}\n{table(each, 'other', 'ours')}")
     facts = {"kafka": version, "subject": subject.name, "quick": options.quick}
     path = save(rows, ROOT / "bench-results", {**facts, "failures": failures})
     held = sum(row.holds is True for row in rows)
@@ -84,11 +91,35 @@ def main() -> int:
     minutes = (time.monotonic() - started) / 60
     print(f"\n{held} of {goals} goals hold. Apache Kafka {version}; {minutes:.1f} minutes; {path}")
     if options.plot:
-        plot(rows, path.with_suffix(".png"), subject.name)
+        plot(brokers, path.with_suffix(".png"), subject.name)
         print(f"drawn: {path.with_suffix('.png')}")
     for failure in failures:
         print(f"FAILED {failure.splitlines()[0]}")
     return 1 if failures else 0
+
+
+def _contests(
+    session: Session, flavour: Flavour, only: list[str], failures: list[str]
+) -> dict[str, list[Row]]:
+    contested: dict[str, list[Row]] = {}
+    for contest, keys in _CONTESTS.items():
+        if only and not _chosen(keys, only):
+            continue
+        name = contest.__name__.replace("_", " ")
+        print(f"{name}: {flavour.name}", flush=True)
+        rows: list[Row] = []
+        try:
+            for comparison in contest(session, flavour):
+                for other in list(comparison.samples)[1:]:
+                    row = Row(*comparison.beside(other))
+                    rows.append(row)
+                    print(f"  {row.named.what}: {row.ratio:.2f}", flush=True)
+        except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+            failures.append(f"{name}: {problem}")
+            print(f"  failed: {problem}", flush=True)
+        if rows:
+            contested[name] = rows
+    return contested
 
 
 def _chosen(keys: tuple[str, ...], only: list[str]) -> bool:

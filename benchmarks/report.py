@@ -18,22 +18,22 @@ from benchmarks.rows import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measurement of both brokers; one of them is None when that broker could not do it."""
+    """A measurement of both sides; one of them is None when that side could not do it."""
 
-    kafka: Measurement | None
+    other: Measurement | None
     subject: Measurement | None
 
     @property
     def named(self) -> Measurement:
-        found = self.kafka or self.subject
+        found = self.other or self.subject
         assert found is not None
         return found
 
     @property
     def ratio(self) -> float | None:
-        if self.kafka is None or self.subject is None or not self.kafka.value:
+        if self.other is None or self.subject is None or not self.other.value:
             return None
-        return self.subject.value / self.kafka.value
+        return self.subject.value / self.other.value
 
     @property
     def holds(self) -> bool | None:
@@ -42,14 +42,14 @@ class Row:
         return self.named.goal.holds(self.ratio)
 
 
-def rows_of(kafka: Sequence[Measurement], subject: Sequence[Measurement]) -> list[Row]:
+def rows_of(other: Sequence[Measurement], subject: Sequence[Measurement]) -> list[Row]:
     ours = {each.key: each for each in subject}
-    theirs = {each.key: each for each in kafka}
+    theirs = {each.key: each for each in other}
     return [Row(theirs.get(key), ours.get(key)) for key in dict.fromkeys([*theirs, *ours])]
 
 
-def table(rows: Sequence[Row], subject: str) -> str:
-    cells = [("", "unit", "kafka", subject, "ratio", "goal", "")]
+def table(rows: Sequence[Row], other: str, subject: str) -> str:
+    cells = [("", "unit", other, subject, "ratio", "goal", "")]
     for row in rows:
         goal = row.named.goal
         mark = {True: "✓", False: "✗", None: ""}[row.holds]
@@ -57,7 +57,7 @@ def table(rows: Sequence[Row], subject: str) -> str:
             (
                 row.named.what,
                 row.named.unit,
-                _number(row.kafka.value if row.kafka else None),
+                _number(row.other.value if row.other else None),
                 _number(row.subject.value if row.subject else None),
                 f"{row.ratio:.2f}" if row.ratio is not None else "-",
                 str(goal) if goal else "",
@@ -93,7 +93,7 @@ def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
                 "key": row.named.key,
                 "what": row.named.what,
                 "unit": row.named.unit,
-                "kafka": list(row.kafka.samples) if row.kafka else None,
+                "other": list(row.other.samples) if row.other else None,
                 "subject": list(row.subject.samples) if row.subject else None,
                 "ratio": row.ratio,
                 "goal": str(row.named.goal) if row.named.goal else None,

@@ -2,6 +2,7 @@
 
 A family is a function that takes one broker through its paces and yields measurements. The
 families are run for both brokers in turn, and the two numbers of a measurement make its ratio.
+A contest measures several programs on one broker, ours and what a user would pick instead.
 """
 
 from __future__ import annotations
@@ -56,6 +57,30 @@ class Measurement:
         return (ordered[middle - 1] + ordered[middle]) / 2
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One number of several programs on the same broker, by name; the first one is ours. Goals
+    bound the ratio of ours to another's."""
+
+    key: str
+    what: str
+    unit: str
+    samples: dict[str, tuple[float, ...]]
+    goals: dict[str, Goal] = field(default_factory=dict)
+    more_is_better: bool = False
+
+    def beside(self, other: str) -> tuple[Measurement, Measurement]:
+        """The other's number and ours, as two measurements of one row."""
+        ours = next(iter(self.samples))
+        what = self.what if len(self.samples) == 2 else f"{self.what}; {other}"
+        rest = (self.goals.get(other), self.more_is_better)
+        first, second = (
+            Measurement(f"{self.key}.{other}", what, self.unit, self.samples[name], *rest)
+            for name in (other, ours)
+        )
+        return first, second
+
+
 @dataclass(slots=True)
 class Session:
     """How big this run is, where it works, and what it may leave out."""
@@ -81,3 +106,4 @@ class Session:
 
 
 Family = Callable[[Session, Flavour], Iterator[Measurement]]
+Contest = Callable[[Session, Flavour], Iterator[Comparison]]
