@@ -4,44 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+
+
+class _Place:
+    """Somebody's place in the line."""
+
+    __slots__ = ("look",)
+
+    def __init__(self) -> None:
+        self.look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class Room:
-    """The line of those who await room. Nobody passes it: who comes while others wait, waits."""
+    """The line of those who wait. Only the first one looks whether there is room for it, and it
+    stays the first until it has taken it; so nobody passes, however little the others need."""
 
     def __init__(self) -> None:
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line: deque[_Place] = deque()
 
     def __len__(self) -> int:
         return len(self._line)
 
-    async def turn(self, *, ahead: bool) -> None:
-        """Until there may be room and it is our turn. `ahead`: we were first, and there was not
-        enough; back to the head of the line."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if ahead:
-            self._line.appendleft(future)
-        else:
-            self._line.append(future)
+    async def take(self, attempt: Callable[[], bool]) -> None:
+        """Until it is our turn and the attempt, made whenever room has come free, succeeds. Who
+        comes first of all has looked already, and there was none."""
+        place = _Place()
+        self._line.append(place)
         try:
-            await future
-        except BaseException:
-            if future in self._line:
-                self._line.remove(future)
-            elif future.done() and not future.cancelled():
-                self.freed()  # it was our turn and we do not take it
-            raise
+            while True:
+                await place.look
+                place.look = asyncio.get_running_loop().create_future()
+                if attempt():
+                    return
+        finally:
+            self._line.remove(place)
+            self.freed()  # there may be enough for the next one, too
 
     def freed(self) -> None:
-        """Room has come free, or the one whose turn it was has taken what it needs."""
-        while self._line:
-            future = self._line.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
+        """Room has come free."""
+        if self._line and not self._line[0].look.done():
+            self._line[0].look.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        while self._line:
-            future = self._line.popleft()
-            if not future.done():
-                future.set_exception(error)
+        """There will be none any more."""
+        for place in self._line:
+            if not place.look.done():
+                place.look.set_exception(error)

@@ -212,27 +212,31 @@ class Producer:
 
     async def _in_line(self, *record: Any) -> int:
         """Waits for room, first come first served, and takes the record in."""
-        if not self._room and (placed := self._intake.add(*record)) != _NO_ROOM:
+        placed = _NO_ROOM
+
+        def attempt() -> bool:
+            nonlocal placed
+            placed = self._intake.add(*record)
+            return placed != _NO_ROOM
+
+        if not self._room and attempt():
             return placed
         self._outcomes.metrics.waits_for_room += 1
-        was_first = False
+        self._sender.close_open()
+        self._sender.advance()
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
-                while True:
-                    self._sender.close_open()
-                    self._sender.advance()
-                    await self._room.turn(ahead=was_first)
-                    was_first = True
-                    placed = self._intake.add(*record)
-                    if placed != _NO_ROOM:
-                        break
+                await self._room.take(attempt)
         except TimeoutError:
-            raise BufferFull(
-                f"the buffer stayed full (buffer_memory={self._config.buffer_memory}) for "
-                f"max_block_ms={self._config.max_block_ms}"
-            ) from None
-        self._room.freed()  # there may be room for the next one, too
+            raise self._buffer_full() from None
         return placed
+
+    def _buffer_full(self) -> BufferFull:
+        config = self._config
+        return BufferFull(
+            f"the buffer stayed full (buffer_memory={config.buffer_memory}) for "
+            f"max_block_ms={config.max_block_ms}"
+        )
 
     def submit(
         self,

@@ -7,6 +7,7 @@ The columns are found by name: `key` and `value` (binary or string), `topic` (st
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater._core import Intake, submit_arrow
@@ -35,29 +36,33 @@ class Rows:
 
     async def take(self, rows: pa.RecordBatch, topic: str | None) -> None:
         """Queues all rows, in order. Waits for room as long as it comes."""
-        at, waited = 0, False
-        while True:
+        at, unknown = 0, None
+
+        def attempt() -> bool:
+            """Takes in what fits; whether that was anything."""
+            nonlocal at, unknown
+            before = at
             try:
                 at, unknown = submit_arrow(self._intake, rows, topic=topic, start=at)
             except (TypeError, ValueError) as error:
                 raise SerializationFailed(str(error)) from error
+            return at > before or unknown is not None or at == rows.num_rows
+
+        while True:
+            if self._room or not attempt():
+                await self._in_line(attempt)
             if at == rows.num_rows:
-                break
+                return
             if unknown is not None:
                 await self._topics.learn(unknown)
-            else:
-                await self._more_room()
-                waited = True
-        if waited:
-            self._room.freed()  # there may be room for the next one, too
 
-    async def _more_room(self) -> None:
+    async def _in_line(self, attempt: Callable[[], bool]) -> None:
         self._sender.outcomes.metrics.waits_for_room += 1
         self._sender.close_open()
         self._sender.advance()
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
-                await self._room.turn(ahead=False)
+                await self._room.take(attempt)
         except TimeoutError:
             raise BufferFull(
                 f"the buffer stayed full (buffer_memory={self._config.buffer_memory}) for "

@@ -1,0 +1,406 @@
+"""The producer against a broker: what is sent is there, in its place, as it was given.
+
+With HEADWATER_TEST_BOOTSTRAP=HOST:PORT the same is shown against Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import pytest
+
+from headwater import _core
+from headwater.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    Forked,
+    InvalidTopic,
+    RecordTooLarge,
+    SerializationFailed,
+    UnknownTopic,
+    UnsupportedVersion,
+    WrongLoop,
+)
+from headwater.client.producer import Producer, ProducerRecord, RecordMetadata
+from headwater.testing import EmbeddedBroker
+from tests.fake_broker import story
+from tests.wire import Wire, records_of, until
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+
+@pytest.fixture
+def topic(wire: Wire, request: pytest.FixtureRequest) -> str:
+    """A topic of one partition, for this test alone."""
+    name = f"{request.node.name.partition('[')[0]}-{os.urandom(4).hex()}"
+    wire.create_topic(name)
+    return name
+
+
+@pytest.fixture
+def bootstrap(shared_broker: EmbeddedBroker) -> str:
+    return shared_broker.bootstrap
+
+
+def stored(wire: Wire, topic: str, partition: int = 0) -> list[_core.Record]:
+    """All records of a partition."""
+    found: list[_core.Record] = []
+    while True:
+        offset = found[-1].offset + 1 if found else 0
+        data = wire.fetch(topic, offset, partition=partition)
+        more = records_of(data, offset)
+        if not more:
+            return found
+        found += more
+
+
+@story
+async def test_a_record_is_acknowledged_with_its_place(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    async with Producer(bootstrap) as producer:
+        first = await producer.send(
+            topic, key="alice", value=b"one", headers={"trace": b"1", "none": None}, timestamp=1234
+        )
+        second = await producer.send(topic, "two")
+    assert first == RecordMetadata(topic, 0, 0, 1234, 5, 3)
+    assert (second.offset, second.key_size, second.value_size) == (1, -1, 3)
+    one, two = stored(wire, topic)
+    assert (one.key, one.value, one.timestamp) == (b"alice", b"one", 1234)
+    assert one.headers == (("trace", b"1"), ("none", None))
+    assert (two.key, two.value, two.timestamp) == (None, b"two", second.timestamp)
+
+
+@story
+async def test_submitted_records_are_there_after_flush(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    async with Producer(bootstrap) as producer:
+        for number in range(5000):
+            producer.submit(topic, str(number))
+        await producer.flush()
+        assert [record.value for record in stored(wire, topic)] == [
+            str(number).encode() for number in range(5000)
+        ]
+
+
+@story
+async def test_closing_sends_what_is_queued(bootstrap: str, topic: str, wire: Wire) -> None:
+    async with Producer(bootstrap, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        producer.submit(topic, b"last")
+    assert [record.value for record in stored(wire, topic)] == [b"last"]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@story
+async def test_each_codec_reaches_the_log(
+    bootstrap: str, topic: str, wire: Wire, codec: Any
+) -> None:
+    async with Producer(bootstrap, compression_type=codec) as producer:
+        for number in range(300):
+            producer.submit(topic, f"a value that is much like others {number}")
+        await producer.flush()
+        rate = producer.metrics()["compression-rate-avg"]
+    assert len(stored(wire, topic)) == 300
+    batches, _, _ = _core.scan(wire.fetch(topic).records or b"")
+    assert batches[0].codec == ["none", "gzip", "snappy", "lz4", "zstd"].index(codec)
+    assert (rate < 0.6) == (codec != "none")
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 9), ("lz4", 17), ("zstd", 22)])
+@story
+async def test_levels_are_taken(bootstrap: str, topic: str, codec: str, level: int) -> None:
+    settings: Any = {"compression.type": codec, f"compression.{codec}.level": level}
+    async with Producer(bootstrap, config=settings) as producer:
+        assert (await producer.send(topic, b"x" * 1000)).offset == 0
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+@story
+async def test_acks_say_what_is_known(bootstrap: str, topic: str, wire: Wire, acks: Any) -> None:
+    async with Producer(bootstrap, acks=acks) as producer:
+        metadata = await producer.send(topic, b"x")
+        assert metadata.offset == (-1 if acks == 0 else 0)
+        await producer.send(topic, b"y")
+    until(lambda: len(stored(wire, topic)) == 2 or None, "both records")
+
+
+@story
+async def test_keys_go_where_java_puts_them(bootstrap: str, wire: Wire) -> None:
+    name = f"keys-{os.urandom(4).hex()}"
+    wire.create_topic(name, partitions=6)
+    async with Producer(bootstrap) as producer:
+        for key in ("alice", "bob", "", "21", "foobar", "a-little-bit-long-string"):
+            metadata = await producer.send(name, b"v", key=key)
+            assert metadata.partition == (_core.murmur2(key.encode()) & 0x7FFFFFFF) % 6
+
+
+@story
+async def test_records_without_a_key_reach_all_partitions(bootstrap: str, wire: Wire) -> None:
+    name = f"sticky-{os.urandom(4).hex()}"
+    wire.create_topic(name, partitions=3)
+    counts = dict.fromkeys(range(3), 0)
+    async with Producer(bootstrap, batch_size=2000) as producer:
+        for _ in range(60):
+            for metadata in await asyncio.gather(
+                *(producer.send(name, bytes(400)) for _ in range(50))
+            ):
+                counts[metadata.partition] += 1
+    assert sum(counts.values()) == 3000
+    assert min(counts.values()) > 200
+
+
+@story
+async def test_a_partition_can_be_given_and_must_exist(bootstrap: str, wire: Wire) -> None:
+    name = f"given-{os.urandom(4).hex()}"
+    wire.create_topic(name, partitions=2)
+    async with Producer(bootstrap) as producer:
+        assert (await producer.send(name, b"x", partition=1)).partition == 1
+        for wrong in (2, -1):
+            with pytest.raises(UnknownTopic, match="partitions 0 to 1"):
+                await producer.send(name, b"x", partition=wrong)
+            with pytest.raises(UnknownTopic):
+                producer.submit(name, b"x", partition=wrong)
+
+
+@story
+async def test_a_partitioner_decides(bootstrap: str, wire: Wire) -> None:
+    name = f"chosen-{os.urandom(4).hex()}"
+    wire.create_topic(name, partitions=4)
+
+    def last(topic: str, key: Any, value: Any, partitions: int) -> int:
+        assert (topic, key, value) == (name, "k", b"v")
+        return partitions - 1
+
+    async with Producer(bootstrap, partitioner=last) as producer:
+        assert (await producer.send(name, b"v", key="k")).partition == 3
+
+
+@story
+async def test_serializers_make_the_bytes(bootstrap: str, topic: str, wire: Wire) -> None:
+    async with Producer(
+        bootstrap,
+        value_serializer=lambda value: json.dumps(value).encode(),
+        key_serializer=lambda key: str(key).encode(),
+    ) as producer:
+        await producer.send(topic, {"a": 1}, key=7)
+        producer.submit(topic, [2], key=8)
+        with pytest.raises(SerializationFailed, match=rf"value of a record for topic {topic}.*set"):
+            await producer.send(topic, {1, 2})
+        with pytest.raises(SerializationFailed, match="value"):
+            producer.submit(topic, {1, 2})
+    found = stored(wire, topic)
+    assert [(r.key, r.value) for r in found] == [(b"7", b'{"a": 1}'), (b"8", b"[2]")]
+
+
+@story
+async def test_what_is_no_bytes_is_refused_by_name(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap) as producer:
+        with pytest.raises(SerializationFailed, match=f"the value of a record for topic {topic}"):
+            await producer.send(topic, 3)
+        with pytest.raises(SerializationFailed, match="the key"):
+            producer.submit(topic, b"x", key=object())
+        with pytest.raises(SerializationFailed, match="the headers"):
+            producer.submit(topic, b"x", headers={"a": 1})
+        assert producer.metrics()["buffer-available-bytes"] == producer.config.buffer_memory
+
+
+class Watch:
+    """An interceptor that changes records, sees their ends, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[RecordMetadata | None, ClientError | None]] = []
+        self.fails = False
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        if self.fails:
+            raise RuntimeError("on_send")
+        return ProducerRecord(record.topic, record.value + "!", record.key)
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ClientError | None
+    ) -> None:
+        self.ends.append((metadata, error))
+        if self.fails:
+            raise RuntimeError("on_acknowledgement")
+
+
+@story
+async def test_interceptors_see_every_record(bootstrap: str, topic: str, wire: Wire) -> None:
+    watch = Watch()
+    async with Producer(bootstrap, interceptors=[watch]) as producer:
+        metadata = await producer.send(topic, "one")
+        producer.submit(topic, "two")
+        await producer.flush()
+        watch.fails = True  # which is logged, and stops nothing
+        await producer.send(topic, "three")
+    assert [record.value for record in stored(wire, topic)] == [b"one!", b"two!", b"three"]
+    assert [end[0].offset for end in watch.ends if end[0]] == [0, 1, 2]
+    assert watch.ends[0] == (metadata, None)
+
+
+@story
+async def test_on_delivery_is_told(bootstrap: str, topic: str) -> None:
+    told: list[Any] = []
+
+    def failing(metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        told.append(metadata)
+        raise RuntimeError("the user's own")
+
+    async with Producer(bootstrap) as producer:
+        producer.submit(topic, b"x", on_delivery=failing)
+        producer.submit(topic, b"y", on_delivery=lambda *end: told.append(end))
+        await producer.flush()
+    assert told[0].offset == 0
+    assert told[1][0].offset == 1
+    assert told[1][1] is None
+
+
+@story
+async def test_a_record_that_is_too_large_is_refused_before_it_is_queued(
+    bootstrap: str, topic: str
+) -> None:
+    async with Producer(bootstrap) as producer:
+        for call in (producer.send, producer.submit):
+            with pytest.raises(RecordTooLarge, match=r"2000093 bytes.*max_request_size=1048576"):
+                await call(topic, bytes(2_000_000))  # type: ignore[misc]
+        assert producer.metrics()["buffer-available-bytes"] == producer.config.buffer_memory
+    async with Producer(bootstrap, buffer_memory=5000) as producer:
+        with pytest.raises(RecordTooLarge, match="buffer_memory=5000"):
+            await producer.send(topic, bytes(6000))
+
+
+@story
+async def test_a_topic_that_may_not_be_is_refused(bootstrap: str) -> None:
+    async with Producer(bootstrap, max_block_ms=5000) as producer:
+        with pytest.raises(InvalidTopic, match="no good name"):
+            await producer.send("no good name", b"x")
+        producer.submit("no good name", b"x")
+        with pytest.raises(InvalidTopic, match="1 record was not delivered"):
+            await producer.flush()
+        await producer.flush()  # said once
+
+
+@story
+async def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap)
+    with pytest.raises(ClientClosed, match="not started"):
+        producer.submit(topic, b"x")
+    await producer.start()
+    await producer.close()
+    await producer.close()
+    for call in (
+        lambda: producer.send(topic, b"x"),
+        lambda: producer.flush(),
+        lambda: producer.partitions_for(topic),
+    ):
+        with pytest.raises(ClientClosed):
+            await call()
+    with pytest.raises(ClientClosed):
+        producer.submit(topic, b"x")
+
+
+def test_another_loop_is_refused(bootstrap: str, topic: str) -> None:
+    async def started() -> Producer:
+        producer = Producer(bootstrap)
+        await producer.start()
+        return producer
+
+    async def misuse(producer: Producer) -> None:
+        with pytest.raises(WrongLoop):
+            await producer.send(topic, b"x")
+
+    with asyncio.Runner() as one:
+        producer = one.run(started())
+        asyncio.run(misuse(producer))
+        with pytest.raises(WrongLoop, match="no event loop"):
+            producer.metrics()
+        one.run(producer.close())
+
+
+def in_a_fork(producer: Producer, topic: str) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            producer.submit(topic, b"y")
+        except Forked:
+            os._exit(7)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@story
+async def test_a_fork_is_refused(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap) as producer:
+        await producer.send(topic, b"x")
+        assert in_a_fork(producer, topic) == 7
+        assert (await producer.send(topic, b"z")).offset == 1
+
+
+@story
+async def test_transactions_have_their_shape(bootstrap: str) -> None:
+    async with Producer(bootstrap) as producer:
+        with pytest.raises(UnsupportedVersion, match="not there yet"):
+            async with producer.transaction():
+                pass
+        with pytest.raises(UnsupportedVersion):
+            await producer.send_offsets({}, "group")
+    with pytest.raises(UnsupportedVersion):
+        Producer(bootstrap, transactional_id="t")
+
+
+@story
+async def test_settings_that_exclude_each_other_are_refused(bootstrap: str) -> None:
+    with pytest.raises(ConfigError, match="linger"):
+        Producer(bootstrap, lingr_ms=5)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="idempotence"):
+        Producer(bootstrap, enable_idempotence=True, acks=1)
+
+
+@story
+async def test_partitions_are_told(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap) as producer:
+        (partition,) = await producer.partitions_for(topic)
+        assert (partition.index, partition.leader in partition.replicas) == (0, True)
+
+
+@story
+async def test_a_buffer_that_is_full_is_emptied_by_submit_itself(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    """No await between the records: they can only leave by being sent on the spot."""
+    async with Producer(bootstrap, buffer_memory=100_000, batch_size=16_384) as producer:
+        for number in range(3000):
+            producer.submit(topic, f"{number:>500}")
+        assert producer.metrics()["bufferpool-wait-total"] > 0
+    values = [int(record.value or b"") for record in stored(wire, topic)]
+    assert values == list(range(3000))
+
+
+@story
+async def test_those_who_wait_for_room_come_in_order(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    async with Producer(bootstrap, buffer_memory=20_000, batch_size=4_000) as producer:
+        done = await asyncio.gather(
+            *(producer.send(topic, f"{number:>1000}") for number in range(200))
+        )
+    assert [metadata.offset for metadata in done] == list(range(200))
+    values = [int(record.value or b"") for record in stored(wire, topic)]
+    assert values == list(range(200))
+
+
+@story
+async def test_what_is_sent_to_a_topic_that_is_not_known_yet_keeps_its_order(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    async with Producer(bootstrap) as producer:
+        for number in range(100):
+            producer.submit(topic, str(number))
+        metadata = await producer.send(topic, "100")
+    assert metadata.offset == 100
+    assert [int(r.value or b"") for r in stored(wire, topic)] == list(range(101))
