@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from headwater import ClientError, CommitFailed, Consumer, TopicPartition
 from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
 from headwater.testing import EmbeddedBroker
+from tests.conftest import AnotherBroker
 from tests.fake_broker import story
 from tests.members import QUICK_BROKER
 from tests.wire import Wire, batch
@@ -19,7 +21,11 @@ BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
+def broker() -> Iterator[EmbeddedBroker | AnotherBroker]:
+    elsewhere = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
+    if elsewhere:
+        yield AnotherBroker(elsewhere)
+        return
     with EmbeddedBroker(QUICK_BROKER) as made:
         yield made
 
