@@ -1,0 +1,124 @@
+"""The blocking producer: the same calls from plain threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headwater.blocking import Producer
+from headwater.client.errors import (
+    BrokersUnavailable,
+    ClientClosed,
+    InvalidTopic,
+    RecordTooLarge,
+    SerializationFailed,
+    UnsupportedVersion,
+)
+from headwater.testing import EmbeddedBroker
+from tests.wire import Wire
+
+
+@pytest.fixture
+def bootstrap(shared_broker: EmbeddedBroker) -> str:
+    return shared_broker.bootstrap
+
+
+def test_a_record_is_acknowledged(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+    with Producer(bootstrap) as producer:
+        assert producer.send(topic, key="alice", value=b"one").offset == 0
+        assert len(producer.partitions_for(topic)) == 1
+        assert producer.metrics()["record-send-total"] == 1
+    assert wire.values(topic) == [b"one"]
+
+
+def test_what_one_thread_gives_keeps_its_order(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+    with Producer(bootstrap) as producer:
+        for number in range(3000):
+            producer.submit(topic, str(number))
+            if number % 500 == 0:
+                producer.submit(topic, f"{number} with a header", headers={"a": b"b"})
+            if number % 1000 == 0:
+                producer.send(topic, f"{number} awaited")
+        producer.flush()
+    expected = []
+    for number in range(3000):
+        expected.append(str(number))
+        if number % 500 == 0:
+            expected.append(f"{number} with a header")
+        if number % 1000 == 0:
+            expected.append(f"{number} awaited")
+    assert wire.values(topic) == [value.encode() for value in expected]
+
+
+def test_threads_may_share_one(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+    with Producer(bootstrap) as producer:
+
+        def give(name: str) -> None:
+            for number in range(1000):
+                producer.submit(topic, f"{name}{number}")
+
+        threads = [threading.Thread(target=give, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    values = [(value or b"").decode() for value in wire.values(topic)]
+    for name in "abc":
+        assert [v for v in values if v[0] == name] == [f"{name}{n}" for n in range(1000)]
+
+
+def test_more_than_the_buffer_holds_can_be_submitted(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    wire.create_topic(topic)
+    with Producer(bootstrap, buffer_memory=200_000, batch_size=20_000) as producer:
+        for number in range(5000):
+            producer.submit(topic, f"{number:>200}")
+    assert [int(value or b"") for value in wire.values(topic)] == list(range(5000))
+
+
+def test_what_is_wrong_with_a_record_is_said_at_once(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        with pytest.raises(RecordTooLarge):
+            producer.submit(topic, bytes(2_000_000))
+        with pytest.raises(SerializationFailed):
+            producer.submit(topic, 3)
+        with pytest.raises(SerializationFailed):
+            producer.submit(topic, b"x", headers={"a": 1})
+    with Producer(bootstrap, value_serializer=lambda value: value.encode()) as producer:
+        with pytest.raises(SerializationFailed):
+            producer.submit(topic, 3)
+        producer.submit(topic, "three")
+
+
+def test_what_goes_wrong_later_is_said_by_flush(bootstrap: str) -> None:
+    told: list[Any] = []
+    with Producer(bootstrap) as producer:
+        producer.submit("no good name", b"x")
+        producer.submit("no good name", b"y", on_delivery=lambda *end: told.append(end))
+        with pytest.raises(InvalidTopic, match="1 record was not delivered"):
+            producer.flush()
+        assert isinstance(told[0][1], InvalidTopic)
+        with pytest.raises(UnsupportedVersion, match="not there yet"):
+            producer.transaction()
+
+
+def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap)
+    producer.start()
+    producer.close()
+    producer.close()
+    with pytest.raises(ClientClosed):
+        producer.send(topic, b"x")
+    with pytest.raises(ClientClosed):
+        producer.submit(topic, b"x")
+
+
+def test_nobody_there_is_said_in_bounded_time() -> None:
+    with pytest.raises(BrokersUnavailable, match=r"127\.0\.0\.1:1"):
+        Producer("127.0.0.1:1", start_timeout_ms=200).send("t", b"x")
