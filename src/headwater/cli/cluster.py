@@ -110,7 +110,7 @@ def _status(options: Namespace) -> int:
         print_json(fields)
     else:
         fields["healthy"] = "yes" if healthy else "no"
-        fields["fenced"] = ",".join(map(str, fenced)) or 0
+        fields["fenced"] = "node " + ",".join(map(str, fenced)) if fenced else "none"
         print_fields(
             {name.replace("_", " "): value for name, value in fields.items()}, output="text"
         )

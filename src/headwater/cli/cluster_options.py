@@ -44,13 +44,9 @@ def bootstrap_of(options: Namespace) -> str:
 @contextmanager
 def open_admin(options: Namespace) -> Iterator[Admin]:
     """An admin client for the length of a command."""
-    from headwater.cli.quick import import_asyncio
+    with explained_errors():
+        from headwater.blocking import Admin
 
-    import_asyncio()
-    from headwater.blocking import Admin
-    from headwater.client.errors import ClientError
-
-    try:
         with Admin(
             bootstrap_of(options),
             client_id=CLIENT_ID,
@@ -58,6 +54,18 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
             start_timeout_ms=getattr(options, "start_timeout_ms", _START_TIMEOUT_MS),
         ) as admin:
             yield admin
+
+
+@contextmanager
+def explained_errors() -> Iterator[None]:
+    """Around whatever a command does with clients."""
+    from headwater.cli.quick import import_asyncio
+
+    import_asyncio()
+    from headwater.client.errors import ClientError
+
+    try:
+        yield
     except ClientError as error:
         raise explained(error) from None
 

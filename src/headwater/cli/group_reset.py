@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.cli.actions import read_partitions
@@ -14,17 +12,14 @@ from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.group_lag import committed_offsets, offsets_at, topic_partitions
 from headwater.cli.group_view import Group, find_group
 from headwater.cli.output import print_json, print_table
+from headwater.cli.times import read_duration as _duration
+from headwater.cli.times import read_time_ms as _time_ms
 from headwater.client.admin import OffsetSpec
 from headwater.client.errors import ClientError, CommitFailed
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
-
-_DURATION = re.compile(
-    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
 
 
 class Move(NamedTuple):
@@ -208,22 +203,6 @@ def _offset(text: str) -> int:
     if not text.isdigit():
         raise ArgumentTypeError(f"{text}: an offset is a number from 0 on")
     return int(text)
-
-
-def _time_ms(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text}: expected a time such as 2026-03-01T08:00") from None
-    return int(moment.timestamp() * 1000)
-
-
-def _duration(text: str) -> timedelta:
-    found = _DURATION.fullmatch(text)
-    parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
-    if not parts:
-        raise ArgumentTypeError(f"{text}: expected a duration such as P1D, PT90M or P1DT12H")
-    return timedelta(**parts)
 
 
 def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ from headwater.cli.actions import plural
 from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.output import print_json, print_table
+from headwater.cli.times import read_time_ms
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
 
@@ -43,7 +44,7 @@ def define(action: ArgumentParser) -> None:
     where.add_argument(
         "--delete-before-time",
         metavar="ISO",
-        type=_time,
+        type=read_time_ms,
         help="delete records before the first of this time or later: 2026-03-01T08:00",
     )
     where.add_argument("--delete-all", action="store_true", help="delete every record")
@@ -85,12 +86,6 @@ def _offset(text: str) -> int:
     if not text.isdigit():
         raise ArgumentTypeError(f"{text}: an offset is a number from 0 on")
     return int(text)
-
-
-def _time(text: str) -> int:
-    from headwater.cli.group_reset import _time_ms
-
-    return _time_ms(text)
 
 
 def extents_of(admin: Admin, topic: Topic) -> list[Extent]:
