@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,11 @@ from headwater.io.memory import MemoryDisk
 from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition, id_text
 from headwater.storage import DirectoryRefused, LogDirs
 from headwater.storage.checkpoints import CheckpointCorrupt, read_offsets, write_offsets
-from headwater.storage.directory import read_meta_properties, read_topic_id
+from headwater.storage.directory import read_meta_properties, read_topic_id, take_directories
 from headwater.storage.dump import dump, verify
 from headwater.storage.names import marked_dir_name, parse_dir_name
+from headwater.testing.sim.crash import after_power_cut
+from headwater.testing.sim.disk import SimDisk
 from tests.logs import NOW, TOPIC_ID, append, batch, contents, flush, settings
 
 TP = TopicPartition("orders", 0)
@@ -266,6 +270,18 @@ def test_truncation_lowers_the_recovery_point_on_disk_at_once() -> None:
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 3}
     log.truncate_to(2)
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
+
+
+def test_a_new_directory_is_there_after_a_power_cut_with_all_above_it() -> None:
+    clock: Any = Clock()
+    for seed in range(20):
+        disk = SimDisk(clock, Random(seed), 1 << 20)
+        (taken,) = take_directories(disk, ["/srv/streams/node-1"], "node 1")
+        taken.identify(1, "cluster", lambda: bytes(16))
+        after = after_power_cut(disk, Random(seed))
+        found = read_meta_properties(after, "/srv/streams/node-1")
+        assert found is not None, seed
+        assert found.cluster_id == "cluster"
 
 
 def test_an_active_segment_is_looked_at_whole_until_it_is_closed_and_flushed() -> None:

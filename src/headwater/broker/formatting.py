@@ -7,7 +7,7 @@ open what we format, and we what Kafka formats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from headwater.config import NodeConfig
@@ -42,6 +42,11 @@ class Formatted(NamedTuple):
     directories: tuple[str, ...]  # those that were not formatted before
 
 
+def directories_of(config: NodeConfig) -> list[str]:
+    """All directories of a node, that of the metadata log first."""
+    return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
+
+
 def format_directories(
     host: Host,
     config: NodeConfig,
@@ -49,11 +54,13 @@ def format_directories(
     cluster_id: str | None = None,
     metadata_version: int = LEVEL_LATEST,
     ignore_formatted: bool = True,
+    offline: Container[str] = (),
 ) -> Formatted:
-    """Formats those of the node's directories that are not. Without `cluster_id`, that of its
-    other directories or, if there is none, a new one."""
+    """Formats those of the node's directories that are not, but none that is offline. Whoever
+    calls has taken them. Without `cluster_id`, that of its other directories or, if there is none,
+    a new one."""
     disk = host.disk
-    paths = list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
+    paths = [path for path in directories_of(config) if path not in offline]
     found = {path: read_meta_properties(disk, path) for path in paths}
     cluster_id = _agreed_cluster_id(host, found, cluster_id)
     for path, properties in found.items():

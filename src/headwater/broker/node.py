@@ -20,7 +20,7 @@ from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
 from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
-from headwater.broker.formatting import format_directories
+from headwater.broker.formatting import directories_of, format_directories
 from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.lifecycle import Lifecycle
 from headwater.broker.log_moves import LogMoves
@@ -40,6 +40,7 @@ from headwater.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from headwater.storage import LogDirs, Reserve
+from headwater.storage.directory import DirectoryRefused, LogDirectory, take_directories
 
 if TYPE_CHECKING:
     from headwater.storage import LoadJob
@@ -67,9 +68,7 @@ class Node:
         self.failed = asyncio.get_running_loop().create_future()
         for warning in config.warnings:
             self._lines.warn(warning)
-        self._reserve.give_if_tight()
-        self._log_dirs = self._open_directories()
-        self.cluster_id = self._log_dirs.cluster_id or ""
+        self._open_directories()
         try:
             await self._load_logs()
             self._open_metadata()
@@ -96,19 +95,40 @@ class Node:
 
     # Starting, in order
 
-    def _open_directories(self) -> LogDirs:
+    def _open_directories(self) -> None:
+        """Takes all directories first: of two nodes that start on the same empty one, one formats
+        it and the other hears that it is in use."""
         config, host = self.config, self._host
-        formatted = format_directories(host, config)
+        taken = take_directories(host.disk, directories_of(config), f"node {config.node_id}")
+        try:
+            self._open_taken({directory.path: directory for directory in taken})
+        except BaseException:
+            for directory in taken:
+                directory.release()
+            raise
+
+    def _open_taken(self, taken: dict[str, LogDirectory]) -> None:
+        config, host = self.config, self._host
+        own = self._metadata_directory = taken[config.metadata_log_dir]
+        if not own.health.is_online:
+            raise DirectoryRefused(
+                f"the metadata log cannot be in {own.path}: {own.health.failure}; "
+                "mend that, or set metadata.log.dir"
+            )
+        self._reserve.give_if_tight()
+        offline = {path for path, directory in taken.items() if not directory.health.is_online}
+        formatted = format_directories(host, config, offline=offline)
         for path in formatted.directories:
             self._lines.info(f"formatted {path} for cluster {formatted.cluster_id}")
-        return LogDirs.open(
+        self.cluster_id = formatted.cluster_id
+        own.identify(config.node_id, formatted.cluster_id, host.random_id)
+        self._log_dirs = LogDirs.of(
             host.disk,
-            config.log_dirs,
+            [taken[path] for path in dict.fromkeys(config.log_dirs)],
             node_id=config.node_id,
             clock=host.clock,
             new_id=host.random_id,
             cluster_id=formatted.cluster_id,
-            owner=f"node {config.node_id}",
             producer_expiration_ms=config.producer_id_expiration_ms,
         )
 
@@ -147,9 +167,7 @@ class Node:
             self._log_dirs.loaded(job)
 
     def _open_metadata(self) -> None:
-        directory = next(
-            d for d in self._log_dirs.directories if d.path == self.config.metadata_log_dir
-        )
+        directory = self._metadata_directory
         self._metadata = MetadataLog(
             self._host,
             self.config,
@@ -297,11 +315,13 @@ class Node:
     async def _watch_directories(self) -> None:
         """Without the directory of the metadata log, or without any other, nothing can go on: as
         Kafka does, the node ends, and whoever looks after it starts it again or mends the disk."""
-        directories = self._log_dirs.directories
-        own = next(d for d in directories if d.path == self.config.metadata_log_dir)
-        while own.health.is_online:  # noqa: ASYNC110 - it fails in workers, which know no event
+        own, others = self._metadata_directory, self._log_dirs.directories
+        while own.health.is_online and any(  # noqa: ASYNC110 - workers know no event
+            directory.health.is_online for directory in others
+        ):
             await asyncio.sleep(_WATCH_SECONDS)
-        self._fail(f"log directory {own.path} has failed: {own.health.failure}")
+        failed = others[0] if own.health.is_online else own
+        self._fail(f"log directory {failed.path} has failed: {failed.health.failure}")
 
     async def _guard(self, name: str, work: Coroutine[object, object, None]) -> None:
         """The top of a task: whatever ends it is said once, and the node ends with it."""
@@ -341,6 +361,7 @@ class Node:
         await self._host.workers.run(
             lambda: self._log_dirs.close(not failed, marks, broker_epoch=epoch)
         )
+        self._metadata_directory.release()
         self._host.workers.close()
 
     async def _end_tasks(self) -> None:
@@ -356,6 +377,7 @@ class Node:
         """A start that did not work: nothing is written, the directories are given back."""
         await self._server.stop(0.0)
         self._log_dirs.close(clean=False)
+        self._metadata_directory.release()
         self._host.workers.close()
 
 

@@ -32,24 +32,40 @@ def define(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     config = check_settings(read_settings(options))
-    from headwater.broker.formatting import FormatRefused, check_cluster_id, format_directories
+    from headwater.broker.formatting import (
+        FormatRefused,
+        check_cluster_id,
+        directories_of,
+        format_directories,
+    )
     from headwater.io import Host
-    from headwater.storage.directory import DirectoryRefused
+    from headwater.storage.directory import DirectoryRefused, take_directories
 
     if options.cluster_id is not None:
         try:
             check_cluster_id(options.cluster_id)
         except FormatRefused as error:
             raise CommandError(str(error), code=USAGE) from None
+    host = Host.system()
     try:
+        taken = take_directories(host.disk, directories_of(config), "headwater format")
+    except DirectoryRefused as error:
+        raise CommandError(str(error)) from None
+    try:
+        for directory in taken:
+            if not directory.health.is_online:
+                raise CommandError(f"{directory.path} cannot be used: {directory.health.failure}")
         formatted = format_directories(
-            Host.system(), config, cluster_id=options.cluster_id, ignore_formatted=False
+            host, config, cluster_id=options.cluster_id, ignore_formatted=False
         )
     except (FormatRefused, DirectoryRefused) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise CommandError(f"{error.filename}: {reason}") from None
+    finally:
+        for directory in taken:
+            directory.release()
     fields = {
         "cluster": formatted.cluster_id,
         "node": config.node_id,

@@ -264,7 +264,7 @@ def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
     if not map_given and not _uses_other_protocols(listening, controllers):
         # Without a map of one's own a controller listener may have any name and is plain.
         protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
-    log_dirs = items("log.dirs") or items("log.dir")
+    log_dirs = tuple(map(_directory, items("log.dirs") or items("log.dir")))
     overrides_key = "max.connections.per.ip.overrides"
     return {
         "listener_security_protocol_map": protocols,
@@ -287,8 +287,13 @@ def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
             overrides_key, str(layers.value(overrides_key))
         ),
         "log_dirs": log_dirs,
-        "metadata_log_dir": layers.value("metadata.log.dir") or log_dirs[0],
+        "metadata_log_dir": _directory(str(layers.value("metadata.log.dir") or log_dirs[0])),
     }
+
+
+def _directory(path: str) -> str:
+    """One name for one directory: it is compared with others."""
+    return path.rstrip("/") or "/"
 
 
 def _uses_other_protocols(listening: tuple[str, ...], controllers: tuple[str, ...]) -> bool:

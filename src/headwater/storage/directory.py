@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headwater.config import parse_properties
@@ -121,9 +121,8 @@ class LogDirectory:
         self.notes: list[str] = []  # what an operator should know of the opening
 
     def take(self, owner: str) -> None:
-        if not self._disk.exists(self.path):
-            self._disk.make_dirs(self.path)
-            self._disk.sync_dir(self.path.rpartition("/")[0] or "/")
+        """Makes it if it is not there; DirectoryRefused if another process has it."""
+        _make_durably(self._disk, self.path)
         try:
             self._lock = self._disk.lock(f"{self.path}/{names.LOCK}", owner)
         except BlockingIOError as error:
@@ -199,3 +198,34 @@ class LogDirectory:
         with self.health.errors():
             path = f"{self.path}/{names.CLEAN_SHUTDOWN}"
             self._disk.write_atomically(path, content.encode())
+
+
+def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDirectory]:
+    """Locks all of them, or none: DirectoryRefused if another process has one. One that fails is
+    offline from the start."""
+    directories: list[LogDirectory] = []
+    try:
+        for path in dict.fromkeys(path.rstrip("/") or "/" for path in paths):
+            directory = LogDirectory(disk, path)
+            directories.append(directory)
+            try:
+                directory.take(owner)
+            except OSError as error:
+                directory.health.failure = str(error)
+    except DirectoryRefused:
+        for directory in directories:
+            directory.release()
+        raise
+    return directories
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    """A directory and those above it that are missing: after a power cut all of them are there."""
+    made = []
+    while not disk.exists(path):
+        made.append(path)
+        path = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+    if made:
+        disk.make_dirs(made[0])
+    for above in (*made[1:], path) if made else ():
+        disk.sync_dir(above)

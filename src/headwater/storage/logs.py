@@ -17,6 +17,7 @@ from headwater.storage.directory import (
     DirectoryRefused,
     LogDirectory,
     read_topic_id,
+    take_directories,
     write_topic_id,
 )
 from headwater.storage.failures import Health, StorageFailed
@@ -127,13 +128,35 @@ class LogDirs:
     ) -> LogDirs:
         """Takes the directories for this node: DirectoryRefused if another process has one or it
         belongs to another node or cluster. One that fails is offline; all of them must not be."""
-        directories: list[LogDirectory] = []
+        return cls.of(
+            disk,
+            take_directories(disk, dirs, owner or f"node {node_id}"),
+            node_id=node_id,
+            clock=clock,
+            new_id=new_id,
+            cluster_id=cluster_id,
+            producer_expiration_ms=producer_expiration_ms,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        disk: Disk,
+        directories: list[LogDirectory],
+        *,
+        node_id: int,
+        clock: Clock,
+        new_id: Callable[[], bytes],
+        cluster_id: str | None = None,
+        producer_expiration_ms: int = DAY_MS,
+    ) -> LogDirs:
+        """The same with directories that are taken already. If they are refused, they are given
+        back."""
         try:
-            for path in dict.fromkeys(_normal(path) for path in dirs):
-                directory = LogDirectory(disk, path)
-                directories.append(directory)
+            for directory in directories:
+                if not directory.health.is_online:
+                    continue
                 try:
-                    directory.take(owner or f"node {node_id}")
                     cluster_id = directory.identify(node_id, cluster_id, new_id) or cluster_id
                     directory.read_state()
                 except OSError as error:

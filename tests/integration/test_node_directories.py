@@ -1,0 +1,79 @@
+"""The directories of a node: taken, formatted and opened, in this order, wherever they are."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.conftest import MakeBroker
+from tests.processes import HEADWATER, PATIENCE_SECONDS
+from tests.wire import Wire, batch
+
+
+def start(data: Path) -> subprocess.Popen[str]:
+    command = [str(HEADWATER), "start", "--listen", "127.0.0.1:0", "--data", str(data)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_two_first_starts_on_one_directory_one_formats_it_and_the_other_is_told(
+    tmp_path: Path,
+) -> None:
+    for attempt in range(3):
+        data = tmp_path / f"data {attempt}"
+        both = [start(data) for _ in range(2)]
+        refused = _ended_first(both)
+        running = both[1 - both.index(refused)]
+        _, said = refused.communicate(timeout=PATIENCE_SECONDS)
+        assert refused.returncode == 1
+        assert "is in use by" in said
+        assert "formatted" not in said
+        assert running.stdout is not None
+        ready = running.stdout.readline()
+        assert ready.startswith("ready: ")
+        cluster = ready.partition(" cluster=")[2].split()[0]
+        assert f"cluster.id={cluster}" in (data / "meta.properties").read_text()
+        running.terminate()
+        _, said = running.communicate(timeout=PATIENCE_SECONDS)
+        assert running.returncode == 0
+        assert said.count("formatted") == 1
+
+
+def _ended_first(both: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """The one that does not run; the other waits for SIGTERM."""
+    while True:
+        for process in both:
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            return process
+
+
+def test_the_metadata_log_may_be_outside_of_the_log_directories(
+    make_broker: MakeBroker, tmp_path: Path, topic: str
+) -> None:
+    metadata, data = tmp_path / "metadata", tmp_path / "data"
+    broker = make_broker({"metadata.log.dir": f"{metadata}/"}, data=data)
+    assert (metadata / "__cluster_metadata-0").is_dir()
+    assert not (data / "__cluster_metadata-0").exists()
+    for folder in (metadata, data):
+        assert (folder / "meta.properties").exists()
+        assert (folder / ".lock").exists()
+    with Wire(broker.bootstrap) as wire:
+        wire.topic_id(topic)
+        assert wire.produce(topic, batch([b"1"])).error_code == 0
+    assert (data / f"{topic}-0").is_dir()
+    command = [str(HEADWATER), "start", "--data", str(tmp_path / "other")]
+    second = subprocess.run(
+        [*command, "--listen", "127.0.0.1:0", "--set", f"metadata.log.dir={metadata}"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert f"{metadata} is in use" in second.stderr
+    broker.restart()
+    with Wire(broker.bootstrap) as wire:
+        assert wire.values(topic) == [b"1"]
+    assert not [line for line in broker.log_lines if " ERROR " in line]
