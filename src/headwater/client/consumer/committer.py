@@ -131,6 +131,12 @@ class Committer:
 
     # By itself
 
+    def commit_done_soon(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commits what the user is done with of partitions that it gives up, in the background."""
+        offsets = self._done([self._partitions[tp] for tp in partitions])
+        if offsets:
+            self.commit_soon(offsets, None)
+
     async def commit_done(
         self, partitions: Iterable[TopicPartition] | None, deadline: float
     ) -> None:

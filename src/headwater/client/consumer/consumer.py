@@ -195,7 +195,7 @@ class Consumer:
         wanted = [TopicPartition(*each) for each in partitions]
         if self._subscriptions.is_subscribed:
             self._subscriptions.assign(wanted)  # says why not
-        reading.drop([tp for tp in self._subscriptions.partitions if tp not in wanted])
+        reading.let_go([tp for tp in self._subscriptions.partitions if tp not in wanted])
         self._subscriptions.assign(wanted)
         reading.follow(wanted)
         reading.changed()
@@ -311,7 +311,6 @@ class Consumer:
     async def _seek_to(self, partitions: tuple[tuple[str, int], ...], timestamp: int) -> None:
         reading = self._checked()
         wanted = self._chosen(partitions)
-        changes = [state.changes for state in wanted]
         deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
         targets = {state.tp: timestamp for state in wanted}
         found = await reading.lookup.by_time(targets, deadline=deadline)
@@ -319,9 +318,8 @@ class Consumer:
         if late:
             ends = dict.fromkeys(late, LATEST_TIMESTAMP)
             found |= await reading.lookup.by_time(ends, deadline=deadline)
-        for state, before in zip(wanted, changes, strict=True):
-            is_current = self._subscriptions.partitions.get(state.tp) is state
-            if is_current and state.changes >= before:
+        for state in wanted:
+            if self._subscriptions.partitions.get(state.tp) is state:
                 self.seek(state.tp, found[state.tp].offset)
 
     def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[PartitionState]:
@@ -462,4 +460,8 @@ class Consumer:
             "buffered_bytes": fetcher.ledger.held,
             "commits": reading.committer.count if reading.committer is not None else 0,
             "assigned_partitions": len(self._subscriptions.partitions),
+            "records_lag_max": max(
+                (lag for tp in self._subscriptions.partitions if (lag := self.lag(tp)) is not None),
+                default=0,
+            ),
         }

@@ -132,6 +132,7 @@ class Fetcher:
         self._reserved = 0
         self._isolation = int(config.isolation_level == "read_committed")
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._bytes_max = max(1, config.fetch_max_bytes)
         self._ahead_bytes = _AHEAD * max(1, config.max_partition_fetch_bytes)
         self._is_closed = False
 
@@ -170,7 +171,7 @@ class Fetcher:
 
     def _room(self) -> int:
         """How many bytes may be asked for."""
-        room = self._config.fetch_max_bytes - self.ledger.held - self._reserved
+        room = self._bytes_max - self.ledger.held - self._reserved
         if room > 0:
             return room
         # Partitions that are paused would hold the memory for as long as they are: rather fetch
@@ -178,7 +179,7 @@ class Fetcher:
         for state in self._partitions.values():
             if state.is_paused and state.pieces:
                 state.evict()
-        return self._config.fetch_max_bytes - self.ledger.held - self._reserved
+        return self._bytes_max - self.ledger.held - self._reserved
 
     def _send(self, line: _Line, asked: list[_Asked], room: int) -> int:
         """Gives how many bytes the answer may have."""

@@ -27,9 +27,7 @@ from headwater.client.errors import (
     NoOffsetForPartition,
     OffsetOutOfRange,
     RetriableError,
-    UnknownTopic,
     UnsupportedVersion,
-    error_for,
 )
 from headwater.errors import ErrorCode
 from headwater.model import NO_OFFSET, TopicPartition
@@ -61,7 +59,6 @@ class Positions:
         self._changed = changed
         self._look_again = look_again
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._told: set[str] = set()  # topics that were said to be missing
 
     def drive(self) -> None:
         now = self._cluster.now()
@@ -176,7 +173,6 @@ class Positions:
                 continue
             answer = answers[tp]
             if isinstance(answer, OffsetAndTimestamp):
-                self._told.discard(tp.topic)
                 if answer.offset >= 0:
                     state.seek(answer.offset, answer.leader_epoch)
                 elif timestamp >= 0:
@@ -189,18 +185,9 @@ class Positions:
 
     def _not_found(self, state: PartitionState, before: int, error: ClientError) -> None:
         if isinstance(error, RetriableError):
-            if isinstance(error, UnknownTopic):
-                self._tell_missing(state.tp.topic)
             self._try_later(state, before)
         else:
             self._give_up(state, error)
-
-    def _tell_missing(self, topic: str) -> None:
-        code = self._cluster.metadata.errors.get(topic)
-        if code is None or topic in self._told:
-            return
-        self._told.add(topic)
-        _log.warning("%s; waiting for it", error_for(code, f"topic {topic}"))
 
     # Positions that are not in the log
 

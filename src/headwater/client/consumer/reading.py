@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 
 from headwater.client.cluster import Cluster
@@ -20,10 +21,12 @@ from headwater.client.consumer.positions import Positions
 from headwater.client.consumer.subscription import Subscriptions
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.consumer.ungrouped import AllPartitions
-from headwater.client.errors import ClientError
+from headwater.client.errors import ClientError, RetriableError, error_for
 from headwater.client.metadata import Change
 from headwater.io import Host
 from headwater.model import NO_EPOCH, TopicPartition
+
+_log = logging.getLogger("headwater.client")
 
 _ERRORS_MAX = 16
 # How long a member that owns partitions waits for a rebalance before it looks for records again.
@@ -81,6 +84,7 @@ class Reading:
         )
         self._host = host
         self._errors: deque[ClientError] = deque(maxlen=_ERRORS_MAX)
+        self._told: set[str] = set()  # topics that were said to be missing
         self._waiters: list[asyncio.Future[None]] = []
         self._look: asyncio.TimerHandle | None = None
         self._is_driving = False
@@ -106,6 +110,24 @@ class Reading:
             raise self._errors.popleft()
         if self.positions.problems:
             self._raise_problem()
+        if is_waiting and self.cluster.metadata.errors:
+            self._look_at_topics()
+
+    def _look_at_topics(self) -> None:
+        """Raises what is wrong with a topic for good; says once what may come right."""
+        errors = self.cluster.metadata.errors
+        partitions = self.subscriptions.partitions
+        for topic in sorted(self.subscriptions.topics | {tp.topic for tp in partitions}):
+            code = errors.get(topic)
+            if code is None:
+                self._told.discard(topic)
+                continue
+            error = error_for(code, f"topic {topic}")
+            if not isinstance(error, RetriableError):
+                raise error
+            if topic not in self._told:
+                self._told.add(topic)
+                _log.warning("%s; waiting for it", error)
 
     def _raise_problem(self) -> None:
         for tp, problem in self.positions.problems.items():
@@ -233,6 +255,13 @@ class Reading:
             left = {tp.topic for tp in self.subscriptions.partitions}
             for topic in {tp.topic for tp in partitions} - left:
                 self.cluster.unfollow(topic)
+
+    def let_go(self, partitions: list[TopicPartition]) -> None:
+        """The user has no use for them any more."""
+        self.handing.settle()
+        if self.committer is not None and self.config.enable_auto_commit:
+            self.committer.commit_done_soon(partitions)
+        self.drop(partitions)
 
     async def assigned(self, partitions: list[TopicPartition]) -> None:
         self.subscriptions.add(partitions)

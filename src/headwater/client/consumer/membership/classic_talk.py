@@ -11,6 +11,7 @@ import re
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
+from headwater.client.consumer.membership.assignors.model import Topics
 from headwater.client.consumer.membership.classic import ClassicMember, Next
 from headwater.client.consumer.membership.embedded import PROTOCOL_TYPE, write_subscription
 from headwater.client.consumer.membership.leading import divide, members_of, topics_of
@@ -38,6 +39,8 @@ from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 _REASON_LENGTH_MAX = 255
 # The coordinator lets members join for the rebalance timeout; its answer may take a little longer.
 _JOIN_GRACE_MS = 5_000
+# So often in a row we join again at once; then a group that finds no rest is left some.
+_AGAIN_MAX = 5
 _STATIC_SINCE = 5  # the version of JoinGroup from which on there are instance ids
 _MANY_LEAVE_SINCE = 3
 
@@ -77,7 +80,7 @@ class ClassicTalk:
         )
 
     async def _join(self) -> None:
-        failures = 0
+        failures = again = 0
         try:
             while True:
                 try:
@@ -86,7 +89,8 @@ class ClassicTalk:
                     following = Next.ELSEWHERE
                 if following is Next.STOP:
                     return
-                if following is Next.AGAIN:
+                again = again + 1 if following is Next.AGAIN else 0
+                if 0 < again <= _AGAIN_MAX:
                     failures = 0
                     continue
                 if following is Next.ELSEWHERE:
@@ -185,7 +189,7 @@ class ClassicTalk:
         self._group_topics = frozenset[str]().union(*(each.topics for each in members.values()))
         await self._learn(self._group_topics)
         topics = topics_of(self._cluster.metadata, self._group_topics)
-        machine.watch(topics)
+        machine.watch(self._watchable(topics))
         if response.skip_assignment:
             # A static leader came back; everybody keeps what they have (KIP-814). It goes on
             # watching the topics of the group.
@@ -221,7 +225,14 @@ class ClassicTalk:
 
     def topics_changed(self) -> None:
         if self._machine.leads:
-            self._machine.on_topics(topics_of(self._cluster.metadata, self._group_topics))
+            topics = topics_of(self._cluster.metadata, self._group_topics)
+            self._machine.on_topics(self._watchable(topics))
+
+    def _watchable(self, topics: Topics) -> Topics:
+        """What is worth a rebalance when it changes: racks only if we know our own."""
+        if self._settings.rack is not None:
+            return topics
+        return {name: (frozenset(),) * len(racks) for name, racks in topics.items()}
 
     # Staying and leaving.
 

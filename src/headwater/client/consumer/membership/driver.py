@@ -103,6 +103,7 @@ class GroupMembership:
         self._follows_all = False
         self._is_subscribed = False  # the machine knows the subscription
         self._waits_in_poll = False
+        self._departures = 0  # a poll that is under way when we leave must not join again
 
     @property
     def needs_poll(self) -> bool:
@@ -141,15 +142,19 @@ class GroupMembership:
         self._start_keeper()
         if not self._is_subscribed and not await self._subscribe(deadline):
             return
-        while True:
+        departures = self._departures
+        while departures == self._departures:
             if (failure := self._machine.take_failure()) is not None:
                 raise failure.with_traceback(None)
             match self._machine.next_step():
                 case Lose(partitions):
+                    self._note("lost", partitions)
                     await self._give_up(self._callbacks.lost, partitions)
                 case Revoke(partitions):
+                    self._note("gives back", partitions)
                     await self._give_up(self._callbacks.revoked, partitions)
                 case Assign(partitions):
+                    self._note("takes over", partitions)
                     self._machine.take_over()
                     self._signal.fire()
                     await self._callbacks.assigned(partitions)
@@ -161,6 +166,11 @@ class GroupMembership:
                         return
                 case Done():
                     return
+
+    def _note(self, what: str, partitions: list[TopicPartition]) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            names = ", ".join(map(str, partitions)) or "nothing"
+            _log.debug("group %s: %s %s", self._settings.group_id, what, names)
 
     async def _give_up(
         self,
@@ -202,8 +212,8 @@ class GroupMembership:
         if pattern is None and self._follows_all:
             self._cluster.follow_all(False)
             self._follows_all = False
-        self._is_subscribed = True
         self._read_subscription()
+        self._is_subscribed = True
         return True
 
     def _read_subscription(self) -> None:
@@ -303,6 +313,7 @@ class GroupMembership:
     # Leaving.
 
     async def leave(self, deadline: float, *, reason: str, remain: bool | None = None) -> None:
+        self._departures += 1
         try:
             if partitions := sorted(self._machine.owned):
                 await self._give_up(self._farewell(), partitions)
@@ -310,6 +321,7 @@ class GroupMembership:
             await self._stop_tasks()
             await self._talk.leave(deadline, reason=reason, remain=remain)
             self._is_subscribed = False
+            self._signal.fire()
 
     def _farewell(self) -> Callable[[list[TopicPartition]], Awaitable[None]]:
         try:
@@ -319,7 +331,9 @@ class GroupMembership:
         return self._callbacks.revoked
 
     async def abandon(self) -> None:
+        self._departures += 1
         await self._stop_tasks()
+        self._signal.fire()
 
     async def _stop_tasks(self) -> None:
         if self._stop_listening is not None:
