@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater._blocking.loop import LoopThread
 from headwater.client.admin import Admin as AsyncAdmin
+from headwater.client.errors import ClientClosed
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -45,6 +46,7 @@ class Admin:
         self.asynchronous = AsyncAdmin(bootstrap, config=config, **settings)
         self._thread: LoopThread | None = None
         self._starting = Lock()
+        self._is_closed = False
 
     def start(self) -> Self:
         """Finds a first broker; `with` does it, and so does the first call."""
@@ -52,8 +54,10 @@ class Admin:
         return self
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._thread.close(self.asynchronous.close)
+        with self._starting:
+            self._is_closed = True
+            if self._thread is not None:
+                self._thread.close(self.asynchronous.close)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -67,6 +71,8 @@ class Admin:
 
     def _started(self) -> LoopThread:
         with self._starting:
+            if self._is_closed:
+                raise ClientClosed("the client was closed; make a new one")
             if self._thread is None:
                 self._thread = LoopThread("headwater-admin")
                 try:

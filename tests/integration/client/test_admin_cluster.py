@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -227,6 +228,21 @@ def test_a_closed_client_says_so(shared_broker: EmbeddedBroker) -> None:
         pass
     with pytest.raises(ClientClosed):
         admin.list_topics()
+    never_started = Admin(shared_broker.bootstrap)
+    never_started.close()
+    with pytest.raises(ClientClosed):
+        never_started.list_topics()
+
+
+def test_a_client_starts_with_its_first_call_and_threads_may_share_it(
+    shared_broker: EmbeddedBroker,
+) -> None:
+    admin = Admin(shared_broker.bootstrap)
+    with ThreadPoolExecutor(8) as threads:
+        told = list(threads.map(lambda _: admin.describe_cluster().id, range(32)))
+    assert len(set(told)) == 1
+    admin.close()
+    admin.close()
 
 
 def test_a_setting_that_nobody_knows_is_refused() -> None:
