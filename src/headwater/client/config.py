@@ -179,8 +179,8 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = _key(None, read.filled_text)
     group_protocol: str = _key("classic", read.one_of("classic", "consumer"))
     group_remote_assignor: str | None = _key(None, read.filled_text)
-    partition_assignment_strategy: tuple[str, ...] = _key(
-        ("range", "cooperative-sticky"), read.words
+    partition_assignment_strategy: tuple[Any, ...] = _key(
+        ("range", "cooperative-sticky"), read.strategies
     )
     session_timeout_ms: int = _key(45_000, read.integer(1))
     heartbeat_interval_ms: int = _key(3_000, read.integer(1))

@@ -95,6 +95,19 @@ def words(name: str, value: Any) -> tuple[str, ...]:
     return found
 
 
+def strategies(name: str, value: Any) -> tuple[Any, ...]:
+    """Names of assignors, and objects that are some."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return words(name, value)
+    found = tuple(each.strip() if isinstance(each, str) else each for each in value)
+    for each in found:
+        if not isinstance(each, str) and not callable(getattr(each, "assign", None)):
+            refuse(name, each, "the name of an assignor, or an object with `name` and `assign`")
+    if not found:
+        refuse(name, value, "at least one name")
+    return found
+
+
 def function(name: str, value: Any) -> Callable[..., Any] | None:
     if value is None or callable(value):
         return value  # type: ignore[no-any-return]

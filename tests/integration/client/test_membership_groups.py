@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from headwater.client.consumer.membership.assignors import GroupMember, LastAssignment, Topics
 from headwater.client.errors import CommitFailed, FencedInstance, Refused, UnsupportedVersion
 from headwater.model import TopicPartition
 from headwater.protocol.messages.create_partitions import (
@@ -415,5 +416,94 @@ def test_members_that_share_no_assignor_are_told_so(
             await first.poll()
             with pytest.raises(Refused, match="partition_assignment_strategy=roundrobin"):
                 await second.poll()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_poll_that_waits_ends_when_the_member_leaves(
+    broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
+) -> None:
+    async def story() -> None:
+        async with (
+            Member(broker.bootstrap, made_topic, [made_topic], **config) as first,
+            Member(broker.bootstrap, made_topic, [made_topic], **config) as second,
+        ):
+            await first.poll()
+            # The classic group waits for the first, which is not polled; the other just joins.
+            polling = asyncio.create_task(second.poll())
+            await asyncio.sleep(0)
+            await second.leave()
+            await asyncio.wait_for(polling, 30)
+            assert second.owned == []
+            await until(settled(4, first), first)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("config", PROTOCOLS)
+def test_what_a_callback_raises_comes_out_of_poll_and_the_member_goes_on(
+    broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
+) -> None:
+    def refuse() -> None:
+        first.notes.on_revoked = None
+        raise RuntimeError("not now")
+
+    async def story() -> None:
+        async with (
+            first,
+            Member(broker.bootstrap, made_topic, [made_topic], **config) as second,
+        ):
+            await first.poll()
+            first.notes.on_revoked = refuse
+            with pytest.raises(RuntimeError, match="not now"):
+                await until(lambda: False, first, second)
+            await until(settled(4, first, second), first, second)
+
+    first = Member(broker.bootstrap, made_topic, [made_topic], **config)
+    asyncio.run(story())
+
+
+class Hoarder:
+    """An assignor of the user's: everything for one."""
+
+    name = "hoarder"
+    cooperative = False
+
+    def __init__(self) -> None:
+        self.problem: Exception | None = None
+
+    def user_data(self, last: LastAssignment | None) -> bytes:
+        return b"mine"
+
+    def assign(
+        self, topics: Topics, members: Mapping[str, GroupMember]
+    ) -> dict[str, list[TopicPartition]]:
+        if self.problem is not None:
+            raise self.problem
+        assert all(each.user_data == b"mine" for each in members.values())
+        everything = [
+            TopicPartition(t, n) for t, racks in topics.items() for n in range(len(racks))
+        ]
+        return {max(members): everything}
+
+
+def test_an_assignor_can_be_the_users_own(broker: EmbeddedBroker, made_topic: str) -> None:
+    async def story() -> None:
+        hoarder = Hoarder()
+        config: dict[str, Any] = {"partition_assignment_strategy": [hoarder]}
+        async with (
+            Member(broker.bootstrap, made_topic, [made_topic], **config) as first,
+            Member(broker.bootstrap, made_topic, [made_topic], **config) as second,
+        ):
+            await first.poll()
+            await until(lambda: bool(second.notes.told), first, second)
+            await until(lambda: {len(first.owned), len(second.owned)} == {0, 4}, first, second)
+            await second.leave()
+            hoarder.problem = RuntimeError("no idea")
+            with pytest.raises(RuntimeError, match="no idea"):
+                await until(lambda: False, first)
+            hoarder.problem = None
+            await until(settled(4, first), first)
 
     asyncio.run(story())
