@@ -30,7 +30,8 @@ $(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
 	@tools/setup
 	@touch $@
 
-demo: setup ## start a node, produce and consume with a foreign client, show what happened
+demo: setup ## a node, orders, a pipeline on Spark, and what it sums up: as a table and a picture
+	@tools/ensure java
 	@$(BIN)/python examples/demo.py
 
 test: setup ## all tests: unit, properties, simulation, integration, compatibility, Spark, crash
