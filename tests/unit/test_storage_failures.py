@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from headwater.errors import ApiError, ErrorCode
+from headwater.io import SyncFailed
+from headwater.io.disk import SystemDisk
 from headwater.storage import Log, StorageFailed
-from headwater.testing.sim.disk import SimDisk
+from headwater.storage.failures import is_full
+from headwater.testing.sim.disk import SimDisk, SimFile
 from tests.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
 
 
@@ -108,6 +115,39 @@ def test_a_failed_sync_is_not_tried_again() -> None:
     with pytest.raises(StorageFailed):
         job.run()
     assert not log.health.is_online
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_sync_that_fails_takes_the_directory_offline_whatever_it_says(code: int) -> None:
+    """Where room is given late a full disk may say so only then, and what was written is lost."""
+    log = open_log(sim_disk())
+    append(log, batch(b"a"))
+    job = log.flush_job()
+    assert job is not None
+    with (
+        patch.object(SimFile, "sync", side_effect=SyncFailed(code, os.strerror(code))),
+        pytest.raises(StorageFailed),
+    ):
+        job.run()
+    assert not log.health.is_online
+    with pytest.raises(StorageFailed):
+        append(log, batch(b"b"))
+
+
+def test_the_host_says_which_error_was_one_of_a_sync(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.append(b"x")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with patch("os.fdatasync", side_effect=full), pytest.raises(SyncFailed) as failure:
+        file.sync()
+    assert not is_full(failure.value)
+    with patch("os.fsync", side_effect=full):
+        with pytest.raises(SyncFailed):
+            disk.sync_dir(str(tmp_path))
+        with pytest.raises(SyncFailed):
+            disk.write_atomically(str(tmp_path / "other"), b"x")
+    assert is_full(full)
 
 
 def test_a_log_of_a_failed_directory_can_be_closed() -> None:

@@ -6,7 +6,7 @@ thread on one seed.
 """
 
 from headwater.io.clock import Clock
-from headwater.io.disk import Disk, File, FileSlice, Mapping
+from headwater.io.disk import Disk, File, FileSlice, Mapping, SyncFailed
 from headwater.io.host import Host
 from headwater.io.network import Address, Listener, Network, Receiver, Stream
 from headwater.io.process import process_id
@@ -24,6 +24,7 @@ __all__ = [
     "Network",
     "Receiver",
     "Stream",
+    "SyncFailed",
     "Workers",
     "process_id",
 ]

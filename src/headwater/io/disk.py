@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -125,6 +126,18 @@ class Disk(Protocol):
         """Takes the lock file, or raises BlockingIOError whose text is what its holder wrote."""
 
 
+class SyncFailed(OSError):
+    """A sync failed, for whatever reason: what is on the device nobody knows, and a second sync
+    that succeeds proves nothing. Where room is given late, a full disk says so here, too."""
+
+
+def _sync(sync: Callable[[int], None], fd: int, path: str) -> None:
+    try:
+        sync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path) from error
+
+
 class SystemFile:
     """A file of the operating system. The descriptor closes with the last reference."""
 
@@ -174,7 +187,7 @@ class SystemFile:
         self._size = size
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync(os.fdatasync, self._fd, self.path)
 
     def is_warm(self, offset: int, count: int) -> bool:
         probe = bytearray(1)
@@ -262,7 +275,7 @@ class SystemDisk:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            _sync(os.fsync, file.fileno(), temporary)
         os.replace(temporary, path)
         self.sync_dir(os.path.dirname(path))
 
@@ -301,7 +314,7 @@ class SystemDisk:
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            _sync(os.fsync, fd, path)
         finally:
             os.close(fd)
 

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headwater.errors import ApiError, ErrorCode
+from headwater.io import SyncFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: OSError) -> bool:
-    return error.errno in _FULL
+    """Whether it is the write that found no room. A sync that finds none has lost what was written
+    before."""
+    return error.errno in _FULL and not isinstance(error, SyncFailed)
 
 
 class StorageFailed(ApiError):

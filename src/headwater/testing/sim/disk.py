@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from headwater.io import SyncFailed
 from headwater.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
@@ -178,9 +179,8 @@ class SimFile:
         disk = self._disk
         try:
             self._enter("sync")
-        except OSError as error:
-            if error.errno == errno.EIO and not disk.dead:
-                self.inode.fail_sync()
+        except SyncFailed:
+            self.inode.fail_sync()
             raise
         self.inode.sync()
         disk.wait()
@@ -239,6 +239,10 @@ class SimDisk:
 
     def _fail(self, kind: str, path: str) -> None:
         self.counts[f"{kind} error"] = self.counts.get(f"{kind} error", 0) + 1
+        if kind == "sync":
+            # Some file systems look for room only now.
+            code = self.random.choice((errno.EIO, errno.EIO, errno.ENOSPC))
+            raise SyncFailed(code, os.strerror(code), path)
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def take(self, count: int, path: str) -> None:
