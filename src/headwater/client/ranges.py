@@ -157,6 +157,11 @@ class RangeReader:
             await cluster.topics([tp.topic], deadline=cluster.deadline(self._patience * 1000))
         known = cluster.metadata.topics[tp.topic]
         if _are_other(topic_id, known.topic_id):
+            # It may be us who are behind: who told us what to read knew the topic then.
+            cluster.need_update(tp.topic)
+            await cluster.updated(cluster.deadline(self._patience * 1000))
+            known = cluster.metadata.topics.get(tp.topic, known)
+        if _are_other(topic_id, known.topic_id):
             raise _made_anew(tp, offset, topic_id, known.topic_id)
         node_id = self._nearer.get(tp, cluster.metadata.leader(tp))
         if node_id is None:

@@ -1,0 +1,65 @@
+"""Programs that tests run as processes of their own: `python -m tests.spark.programs NAME ...`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from headwater.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def copy(bootstrap: str, topic: str, folder: str) -> None:
+    """A stream into files, which Spark writes exactly once, until somebody ends it."""
+    spark = spark_session("copy", master="local[2]", settings=QUIET)
+    spark.sparkContext.setLogLevel("ERROR")
+    source = spark.readStream.format("headwater").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", topic).option("startingOffsets", "earliest")
+    source = source.option("maxOffsetsPerTrigger", "50")
+    (
+        source.load()
+        .selectExpr("cast(value as string) as value")
+        .writeStream.format("text")
+        .option("path", f"{folder}/out")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start()
+        .awaitTermination()
+    )
+
+
+def count(bootstrap: str, topic: str, where: str) -> None:
+    """Counts a topic on another cluster or server, as a batch and as a stream."""
+    if where.startswith("sc://"):
+        spark = spark_session(remote=where)
+    else:
+        spark = spark_session("count", master=where, settings=QUIET)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    batch = spark.read.format("headwater").options(**options).load().count()
+    print(f"batch {batch}", flush=True)
+    print(f"stream {_streamed(spark, options)}", flush=True)
+    spark.stop()
+
+
+def _streamed(spark: SparkSession, options: dict[str, str]) -> int:
+    source = spark.readStream.format("headwater").options(**options)
+    query = (
+        source.option("startingOffsets", "earliest")
+        .load()
+        .writeStream.format("noop")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+if __name__ == "__main__":
+    {"copy": copy, "count": count}[sys.argv[1]](*sys.argv[2:])

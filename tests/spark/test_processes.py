@@ -1,0 +1,155 @@
+"""Spark in other processes: a driver that is killed, a Connect server, a standalone cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import Topics
+from tools.nodes import free_port
+
+pytestmark = pytest.mark.timeout(600)
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = [sys.executable, "-m", "tests.spark.programs"]
+
+
+def environment() -> dict[str, str]:
+    import pyspark
+
+    here = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return os.environ | here | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def running(command: list[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process and all it starts, killed at the end."""
+    with output.open("ab") as written:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def wait_until(what: str, output: Path, condition: object, seconds: float = 240) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}:\n{output.read_text()[-3000:]}"
+        time.sleep(0.2)
+
+
+def written(folder: Path) -> list[int]:
+    """What the file sink has committed: its own log says which files count."""
+    import json
+
+    names = set()
+    for entry in sorted((folder / "out" / "_spark_metadata").glob("[0-9]*")):
+        if entry.suffix in ("", ".compact"):
+            names |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
+    lines = []
+    for name in names:
+        lines += Path(name.removeprefix("file://")).read_text().split()
+    return sorted(map(int, lines))
+
+
+def test_a_driver_that_was_killed_goes_on_where_it_was(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 2)
+    topics.write(topic, range(300))
+    output = tmp_path / "driver.out"
+    command = [*PROGRAM, "copy", topics.bootstrap, topic, str(tmp_path)]
+    with running(command, output) as driver:
+        wait_until("the first batches", output, lambda: len(written(tmp_path)) >= 50)
+        kill(driver)
+    before = written(tmp_path)
+    assert before
+    topics.write(topic, range(300, 600), partition=1)
+    with running(command, output):
+        wait_until("all of it", output, lambda: len(written(tmp_path)) >= 600)
+    assert written(tmp_path) == list(range(600))
+
+
+def counted(topics: Topics, topic: str, where: str) -> str:
+    done = subprocess.run(
+        [*PROGRAM, "count", topics.bootstrap, topic, where],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_standalone_cluster_from_the_package_reads_a_topic(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 2)
+    topics.write(topic, range(100))
+    start = [str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-class")]
+    port = free_port()
+    place = ["--host", "127.0.0.1", "--webui-port", "0"]
+    master = [*start, "org.apache.spark.deploy.master.Master", *place, "--port", str(port)]
+    worker = [*start, "org.apache.spark.deploy.worker.Worker", *place]
+    worker += ["-c", "2", "-m", "2g", "-d", str(tmp_path / "work"), f"spark://127.0.0.1:{port}"]
+    output = tmp_path / "cluster.out"
+    with running(master, output), running(worker, output):
+        wait_until(
+            "a worker",
+            output,
+            lambda: "Successfully registered with master" in output.read_text(),
+        )
+        assert counted(topics, topic, f"spark://127.0.0.1:{port}") == "batch 100\nstream 100\n"
+
+
+def test_a_connect_server_reads_a_topic(topics: Topics, topic: str, tmp_path: Path) -> None:
+    topics.create(topic, 2)
+    topics.write(topic, range(100))
+    home = Path(environment()["SPARK_HOME"])
+    port = free_port()
+    server = [
+        str(home / "bin" / "spark-submit"),
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--master",
+        "local[2]",
+        "--conf",
+        f"spark.connect.grpc.binding.port={port}",
+        "--conf",
+        "spark.ui.enabled=false",
+        "spark-internal",
+    ]
+    output = tmp_path / "server.out"
+    with running(server, output):
+        wait_until(
+            "the server", output, lambda: "Spark Connect server started" in output.read_text()
+        )
+        assert counted(topics, topic, f"sc://127.0.0.1:{port}") == "batch 100\nstream 100\n"
