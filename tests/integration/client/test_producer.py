@@ -404,3 +404,23 @@ async def test_what_is_sent_to_a_topic_that_is_not_known_yet_keeps_its_order(
         metadata = await producer.send(topic, "100")
     assert metadata.offset == 100
     assert [int(r.value or b"") for r in stored(wire, topic)] == list(range(101))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@story
+async def test_a_batch_that_the_topic_finds_too_large_arrives_in_parts(
+    bootstrap: str, wire: Wire, codec: Any
+) -> None:
+    name = f"small-{os.urandom(4).hex()}"
+    wire.create_topic(name, max_message_bytes="2000")
+    async with Producer(bootstrap, compression_type=codec, linger_ms=20) as producer:
+        for number in range(200):
+            producer.submit(name, f"{number} {os.urandom(100).hex()}")
+        await producer.flush()
+        assert producer.metrics()["batch-split-total"] > 0
+        assert producer.metrics()["record-send-total"] == 200
+        with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes"):
+            await producer.send(name, os.urandom(3000))
+        await producer.send(name, b"200 small")
+    numbers = [int((record.value or b"").split()[0]) for record in stored(wire, name)]
+    assert numbers == list(range(201))

@@ -39,7 +39,9 @@ from headwater.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from headwater.testing import EmbeddedBroker
 from tests.fake_broker import FakeBroker, HangUp, one_topic, story
+from tests.wire import Wire
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 1,
@@ -527,3 +529,30 @@ async def test_dead_addresses_and_other_services_are_told_apart() -> None:
     with pytest.raises(NotKafka, match="HTTP"):
         await Producer(f"127.0.0.1:{port}", start_timeout_ms=2000).start()
     server.close()
+
+
+@story
+async def test_a_broker_that_restarts_in_the_middle_loses_and_repeats_nothing() -> None:
+    with EmbeddedBroker() as broker:
+        async with Producer(broker.bootstrap, batch_size=2000, **QUICK) as producer:
+            sent = 0
+
+            async def give() -> None:
+                nonlocal sent
+                while not stopping.is_set():
+                    for _ in range(20):
+                        producer.submit("t", f"{sent:>100}")
+                        sent += 1
+                    await producer.flush()
+
+            stopping = asyncio.Event()
+            giving = asyncio.create_task(give())
+            for _ in range(3):
+                await producer.send("u", b"alive")
+                await asyncio.to_thread(broker.restart)
+            await producer.send("u", b"alive")
+            stopping.set()
+            await giving
+        with Wire(broker.bootstrap) as wire:
+            assert [int(value or b"") for value in wire.values("t")] == list(range(sent))
+            assert len(wire.values("u")) == 4
