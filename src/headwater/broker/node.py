@@ -368,6 +368,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._partitions.stop()
         self._housekeeping.stop()
         self._broker.auto_topics.stop()
         self._groups.stop()

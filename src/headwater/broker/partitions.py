@@ -6,6 +6,8 @@ away, leadership and configs are passed on. Handlers find partitions here.
 
 from __future__ import annotations
 
+import asyncio
+from itertools import islice
 from typing import NamedTuple
 
 from headwater.broker.partition import Partition
@@ -17,6 +19,9 @@ from headwater.metadata.model import CLUSTER_DEFAULT
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, StorageFailed
+
+# A new log costs some files; a topic may have thousands, and others wait for the loop.
+_MADE_AT_ONCE = 4
 
 
 class LeaderHint(NamedTuple):
@@ -36,6 +41,9 @@ class Partitions:
         self._here: dict[str, dict[int, Partition]] = {}
         # The disk was full when their logs should have been made: made when somebody asks for them.
         self._without_room: set[TopicPartition] = set()
+        # Some at a time, and at once if somebody asks for one.
+        self._to_make: dict[TopicPartition, None] = {}
+        self._making: asyncio.Handle | None = None
 
     # Looking up
 
@@ -49,7 +57,9 @@ class Partitions:
         if state is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
         if self._config.node_id in state.replicas:
-            if TopicPartition(topic, index) in self._without_room:
+            tp = TopicPartition(topic, index)
+            if tp in self._to_make or tp in self._without_room:
+                self._to_make.pop(tp, None)
                 topic_id = self._image.topics[topic].id
                 self._follow_partition(topic, topic_id, index, state)
                 if index in self._here.get(topic, {}):
@@ -75,13 +85,49 @@ class Partitions:
         for topic in delta.topics_deleted.values():
             for partition in self._here.pop(topic.name, {}).values():
                 self._remove(partition)
-            self._without_room -= {TopicPartition(topic.name, at) for at in topic.partitions}
+            for index in topic.partitions:
+                self._without_room.discard(TopicPartition(topic.name, index))
+                self._to_make.pop(TopicPartition(topic.name, index), None)
         # In the order of the partitions' numbers: sets of ids have no order to rely on.
+        made = 0
         for topic_id, index in sorted(delta.partitions):
             found = image.topics_by_id.get(topic_id)
-            if found is not None:
-                self._follow_partition(found.name, topic_id, index, found.partitions[index])
+            if found is None:
+                continue
+            tp, state = TopicPartition(found.name, index), found.partitions[index]
+            if self._must_be_made(tp, state):
+                made += 1
+                if made > _MADE_AT_ONCE or tp in self._to_make:
+                    self._to_make[tp] = None
+                    continue
+            self._follow_partition(found.name, topic_id, index, state)
         self._follow_configs(image, delta)
+        self._make_later()
+
+    def _must_be_made(self, tp: TopicPartition, state: PartitionState) -> bool:
+        is_here = tp.partition in self._here.get(tp.topic, ())
+        is_ours = self._config.node_id in state.replicas
+        return is_ours and not is_here and self._log_dirs.get(tp) is None
+
+    def _make_later(self) -> None:
+        if self._to_make and self._making is None:
+            self._making = asyncio.get_running_loop().call_soon(self._make_some)
+
+    def _make_some(self) -> None:
+        self._making = None
+        for tp in list(islice(self._to_make, _MADE_AT_ONCE)):
+            del self._to_make[tp]
+            topic = self._image.topics[tp.topic]
+            self._follow_partition(
+                topic.name, topic.id, tp.partition, topic.partitions[tp.partition]
+            )
+        self._make_later()
+
+    def stop(self) -> None:
+        """What is not made yet is made at the next start."""
+        self._to_make.clear()
+        if self._making is not None:
+            self._making.cancel()
 
     def _follow_partition(
         self, name: str, topic_id: bytes, index: int, state: PartitionState
@@ -89,6 +135,7 @@ class Partitions:
         node_id = self._config.node_id
         partition = self._here.get(name, {}).get(index)
         if node_id not in state.replicas:
+            self._to_make.pop(TopicPartition(name, index), None)
             if partition is not None:
                 del self._here[name][index]
                 self._remove(partition)
