@@ -56,8 +56,6 @@ def run(options: Namespace) -> int:
         return _watch(runs, stopping)
     finally:
         notes.close()
-        for each in runs:
-            each.commit_last(options)
         spark.stop()
 
 
@@ -215,39 +213,20 @@ class _Run:
         )
 
     def stop(self) -> None:
-        """Lets the batch that runs be finished: otherwise it would be written again."""
+        """Ends at the border of a batch: one that is cut off would be written again."""
         query = self._query
         if query is None or not self.is_active:
             return
+        running = _batch_of(query)
         deadline = time.monotonic() + _BATCH_PATIENCE_SECONDS
-        while query.isActive and _is_busy(query) and time.monotonic() < deadline:
+        while query.isActive and query.status["isDataAvailable"] and time.monotonic() < deadline:
+            if _batch_of(query) != running:
+                break
             time.sleep(0.02)
         if query.isActive:
             query.stop()
         self._take_progress(query)
         self._end("stopped")
-
-    def commit_last(self, options: Namespace) -> None:
-        """Progress of the last batch for tools that show lag: the source notes a batch only when
-        it is asked for the next one."""
-        query = self._query
-        if query is None or query.lastProgress is None:
-            return
-        from headwater.blocking import TopicPartition
-        from headwater.client.errors import ClientError
-
-        offsets = {
-            TopicPartition(topic, int(number)): offset
-            for source in _as_dict(query.lastProgress)["sources"]
-            for topic, partitions in _parsed(source.get("endOffset")).items()
-            for number, offset in partitions.items()
-            if isinstance(offset, int)
-        }
-        try:
-            with open_admin(options) as admin:
-                admin.alter_group_offsets(self._status.name, offsets)
-        except (CommandError, ClientError):
-            pass  # only a figure in other tools; the checkpoint has the truth
 
     def _end(self, state: str, error: str | None = None) -> None:
         self._status = replace(self._status, state=state, error=error or self._status.error)
@@ -288,9 +267,10 @@ def _wall_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _is_busy(query: StreamingQuery) -> bool:
-    status = query.status
-    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+def _batch_of(query: StreamingQuery) -> int | None:
+    """The last batch that is finished."""
+    progress = query.lastProgress
+    return None if progress is None else int(_as_dict(progress)["batchId"])
 
 
 def _as_dict(progress: Any) -> dict[str, Any]:
@@ -298,13 +278,6 @@ def _as_dict(progress: Any) -> dict[str, Any]:
 
     known: dict[str, Any] = json.loads(progress.json)
     return known
-
-
-def _parsed(position: Any) -> dict[str, dict[str, Any]]:
-    import json
-
-    parsed: Any = json.loads(position) if isinstance(position, str) else position
-    return parsed or {}
 
 
 def _load(path: Path, options: Namespace) -> list[Pipeline]:
