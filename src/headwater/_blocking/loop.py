@@ -1,8 +1,8 @@
 """An event loop in a thread of its own, and how other threads have work done there.
 
 A call hands a coroutine over and waits for it. Ctrl-C in the calling thread cancels that coroutine
-and comes out as KeyboardInterrupt. After `close` every call is `ClientClosed`; in a forked child,
-where the thread does not exist, it is `Forked`.
+and comes out as KeyboardInterrupt. After `close` every call is `ClientClosed`, those too that were
+waiting; in a forked child, where the thread does not exist, it is `Forked`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 from headwater.client.errors import ClientClosed, Forked, RequestTimedOut, WrongLoop
 
@@ -28,6 +30,7 @@ class LoopThread:
     def __init__(self, name: str = "headwater-client") -> None:
         self._process = os.getpid()
         self._closed = False
+        self._jobs: set[_Job[Any]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -37,6 +40,7 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            self._closed = True
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -44,6 +48,9 @@ class LoopThread:
                 self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+            # What came too late to be begun must not wait for ever.
+            for job in list(self._jobs):
+                job.give_up()
 
     @property
     def is_closed(self) -> bool:
@@ -71,22 +78,40 @@ class LoopThread:
         it has to have a deadline of its own.
         """
         self.check()
-        future = asyncio.run_coroutine_threadsafe(_awaited(make), self._loop)
+        # An interrupt may come between any two steps: what is to be cancelled exists before it is
+        # handed over, and from there on whatever happens cancels it.
+        job = _Job(make)
         try:
-            return future.result(None if timeout_ms is None else timeout_ms / 1000)
+            self._jobs.add(job)
+            self._schedule(job.begin)
+            return job.future.result(None if timeout_ms is None else timeout_ms / 1000)
         except FutureTimeout:
-            if future.done():
+            if job.future.done():
                 raise  # its own, not ours
-            future.cancel()
+            self._schedule(job.cancel)
             raise RequestTimedOut(f"not done within {timeout_ms:g} ms") from None
-        except BaseException:  # KeyboardInterrupt comes out of the wait in the main thread
-            future.cancel()
+        except CancelledError:
+            if self._closed:
+                raise ClientClosed("the client was closed") from None
             raise
+        except BaseException:
+            if not job.future.done():
+                with suppress(ClientClosed):
+                    self._schedule(job.cancel)
+            raise
+        finally:
+            self._jobs.discard(job)
+
+    def _schedule(self, callback: Callable[..., object], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop has ended in this very moment
+            raise ClientClosed("the client was closed") from None
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
         """Has a plain function called in the loop's thread; does not wait for it."""
         self.check()
-        self._loop.call_soon_threadsafe(callback, *args)
+        self._schedule(callback, *args)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
         """Runs `last` (the client's own close), ends the loop and its thread. May be called twice,
@@ -99,10 +124,40 @@ class LoopThread:
                 self.call(last)
         finally:
             self._closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with suppress(ClientClosed):
+                self._schedule(self._loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join(_CANCEL_SECONDS)
 
 
-async def _awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return await make()
+class _Job(Generic[T]):
+    """A coroutine that runs in the loop's thread, and its end as another thread sees it."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.future: Future[T] = Future()
+        self._make = make
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(self._on_done)
+
+    async def _run(self) -> T:
+        return await self._make()  # what `make` itself raises is the coroutine's, too
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def give_up(self) -> None:
+        self.future.cancel()
+
+    def _on_done(self, task: asyncio.Task[T]) -> None:
+        if self.future.done():
+            return
+        if task.cancelled():
+            self.future.cancel()
+        elif (error := task.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(task.result())

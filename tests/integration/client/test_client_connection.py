@@ -118,6 +118,20 @@ async def test_answers_can_be_had_without_the_loop(broker: Address) -> None:
 
 
 @story
+async def test_the_end_of_a_connection_is_seen_without_the_loop() -> None:
+    with EmbeddedBroker() as broker:
+        host, port = broker.bootstrap.rsplit(":", 1)
+        connection = await open_to(Address(host, int(port)))
+    ends = Ends()
+    connection.post(MetadataRequest(topics=[]), 12, ends.of(0), timeout_ms=20_000)
+    while not ends.seen:
+        connection.pump(20.0)
+    assert ends.errors == [Disconnected]
+    assert not connection.is_open
+    assert not connection.pump(0)
+
+
+@story
 async def test_a_request_that_the_broker_is_too_old_for_is_refused_here() -> None:
     async with FakeBroker() as broker:
         broker.answers[ApiKey.API_VERSIONS] = lambda _: ApiVersionsResponse(

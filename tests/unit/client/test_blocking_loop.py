@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +46,11 @@ def test_a_call_raises_what_the_coroutine_raises(loop: LoopThread) -> None:
         loop.call(fail)
 
 
+def test_a_call_with_wrong_arguments_raises_as_a_plain_call_does(loop: LoopThread) -> None:
+    with pytest.raises(TypeError):
+        loop.call(lambda: for_ever(1, 2))  # type: ignore[call-arg, arg-type]
+
+
 def test_a_timeout_of_the_coroutine_is_its_own(loop: LoopThread) -> None:
     async def fail() -> NoReturn:
         raise TimeoutError("mine")
@@ -75,7 +80,7 @@ def test_an_interrupt_comes_out_and_ends_the_coroutine(loop: LoopThread) -> None
     ended = threading.Event()
 
     async def interrupted() -> None:
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         await for_ever(ended)
 
     with pytest.raises(KeyboardInterrupt):
@@ -113,6 +118,34 @@ def test_closing_ends_what_is_left(loop: LoopThread) -> None:
     assert begun.wait(20)
     loop.close()
     assert ended.wait(20)
+
+
+def test_closing_ends_a_call_of_another_thread(loop: LoopThread) -> None:
+    begun = threading.Event()
+
+    async def waiting() -> None:
+        begun.set()
+        await for_ever()
+
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(loop.call, waiting)
+        assert begun.wait(20)
+        loop.close()
+        with pytest.raises(ClientClosed):
+            call.result(20)
+
+
+def test_a_call_while_another_thread_closes_ends() -> None:
+    async def nothing() -> None: ...
+
+    for _ in range(50):
+        loop = LoopThread()
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(loop.call, nothing) for _ in range(8)]
+            loop.close()
+            for call in calls:
+                error = call.exception(20)
+                assert error is None or isinstance(error, ClientClosed)
 
 
 def test_a_failing_close_ends_the_thread_all_the_same(loop: LoopThread) -> None:
