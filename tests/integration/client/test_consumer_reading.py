@@ -91,6 +91,16 @@ async def test_a_consumer_without_a_group_reads_all_partitions_of_its_topics(
 
 
 @story
+async def test_every_partition_is_read_that_was_assigned_before_the_topic_was_known(
+    shared_broker: EmbeddedBroker, wire: Wire, topic: str
+) -> None:
+    partitions = fill(wire, topic, 1, partitions=8)
+    async with Consumer(shared_broker.bootstrap, **EARLIEST) as consumer:
+        consumer.assign(partitions)
+        assert len(await polled(consumer, 8)) == 8
+
+
+@story
 async def test_topics_by_pattern_are_found_also_when_they_come_later(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:

@@ -172,6 +172,15 @@ class Reading:
         self.positions.drive()
         self.fetcher.drive()
         self.wake()
+        # One timer stands for all partitions that wait after a failure: it was for the first.
+        now = self.cluster.now()
+        waiting = [
+            state.retry_at
+            for state in self.subscriptions.partitions.values()
+            if state.retry_at > now
+        ]
+        if waiting:
+            self._look_again(min(waiting) - now)
 
     def _drained(self) -> None:
         self.fetcher.drive()
@@ -198,6 +207,8 @@ class Reading:
 
     def _on_change(self, change: Change) -> None:
         for state in self.subscriptions.partitions.values():
+            if state.tp.topic in change.topics:
+                state.retry_at = 0.0
             if state.tp.topic in change.recreated:
                 # Another log under the same name: nothing that was known of epochs holds.
                 state.leader_epoch = state.epoch = NO_EPOCH
