@@ -15,6 +15,7 @@ from benchmarks.python_clients import python_clients
 from benchmarks.report import Row, plot, rows_of, save, table
 from benchmarks.requests import requests
 from benchmarks.rows import Contest, Family, Measurement, Session
+from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
 from benchmarks.wire import NotReady
@@ -40,7 +41,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     partitions: ("partitions",),
 }
 # Programs beside each other, on our broker.
-_CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",)}
+_CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark: ("spark",)}
 
 
 def main() -> int:

@@ -1,0 +1,79 @@
+"""Our data source beside Spark's own Kafka connector, in one Spark session on the same broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks.clients import create_topic, producer_performance
+from benchmarks.rows import Comparison, Session, at_least, at_most
+from tools.nodes import Flavour, Node
+from tools.spark_jars import spark_jars
+
+_OURS, _SPARKS = "headwater", "spark-sql-kafka"
+_PARTITIONS = 4
+_SECONDS_MAX = 1800
+
+
+def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
+    """local[2]; records of 100 B in four partitions, read to nowhere."""
+    node = session.fresh_node(flavour).start()
+    create_topic(node, "many", _PARTITIONS)
+    create_topic(node, "few", 2)
+    records = session.size(10_000_000, 1_000_000)
+    producer_performance(session.jars, node, "many", records=records, size=100)
+    rounds = session.size(3, 2)
+    read = _run(node, "read", "many", records, rounds)
+    yield Comparison(
+        "spark.read",
+        "read 100 B, batch to noop",
+        "records/s",
+        {_OURS: read[_OURS], _SPARKS: read[_SPARKS]},
+        {_SPARKS: at_least(2.0)},
+        more_is_better=True,
+    )
+    yield Comparison(
+        "spark.files",
+        "read 100 B, batch from segment files to noop",
+        "records/s",
+        {_OURS: read["files"], _SPARKS: read[_SPARKS]},
+        {_SPARKS: at_least(4.0)},
+        more_is_better=True,
+    )
+    stream = _run(node, "stream", "many", records, rounds)
+    yield Comparison(
+        "spark.stream",
+        "read 100 B, AvailableNow to noop",
+        "records/s",
+        {_OURS: stream[_OURS], _SPARKS: stream[_SPARKS]},
+        {_SPARKS: at_least(2.0)},
+        more_is_better=True,
+    )
+    latency = _run(node, "latency", "few", session.size(60, 20), 1)
+    yield Comparison(
+        "spark.latency",
+        "20 records: acknowledged to processed, p50",
+        "ms",
+        {_OURS: latency[_OURS], _SPARKS: latency[_SPARKS]},
+        {_SPARKS: at_most(1.0)},
+    )
+    node.remove()
+
+
+def _run(
+    node: Node, action: str, topic: str, count: int, rounds: int
+) -> dict[str, tuple[float, ...]]:
+    """All who compete take turns in one session, so that a noisy minute hits everybody."""
+    jars = ",".join(map(str, spark_jars()))
+    command = [sys.executable, "-m", "benchmarks.spark_load", action, node.bootstrap, topic]
+    done = subprocess.run(
+        [*command, str(count), str(rounds), jars, str(node.folder)],
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS_MAX,
+    )
+    assert done.returncode == 0, f"spark {action}: {done.stderr.strip()[-1500:]}"
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: tuple(samples) for name, samples in found.items()}
