@@ -494,6 +494,27 @@ async def test_a_topic_that_never_comes_is_said_within_max_block_ms() -> None:
 
 
 @story
+async def test_a_topic_that_is_gone_for_a_while_is_waited_for() -> None:
+    async with FakeBroker() as broker:
+        partition = Partition(broker)
+        there = broker.topics
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with Producer(broker.bootstrap, **QUICK) as producer:
+            await producer.send("t", b"one")
+            broker.topics = [MetadataResponseTopic(name="t", error_code=gone, partitions=[])]
+            partition.script.append(gone)
+            asked = broker.count(ApiKey.METADATA)
+            two = asyncio.ensure_future(producer.send("t", b"two"))
+            await broker.until(lambda: broker.count(ApiKey.METADATA) > asked + 2)
+            three = asyncio.ensure_future(producer.send("t", b"three"))
+            await broker.until(lambda: broker.count(ApiKey.METADATA) > asked + 4)
+            broker.topics = there
+            assert (await two).offset == 1
+            assert (await three).offset == 2
+        assert partition.values == [b"one", b"two", b"three"]
+
+
+@story
 async def test_partitions_that_are_added_are_used() -> None:
     async with FakeBroker() as broker:
         Partition(broker)

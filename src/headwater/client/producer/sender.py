@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 
 from headwater._core import Intake, Outgoing
+from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
@@ -62,6 +63,10 @@ class Sender:
         self._stalled_since: dict[int, float] = {}  # nodes that take nothing
         self._is_advancing = False
         self._again = False
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._unreachable: dict[int, tuple[int, float]] = {}  # how often in a row, until when
+        # A leader or a broker that was missing may be there now.
+        self._unwatch = cluster.on_change(lambda _: self.advance())
 
     async def start(self) -> None:
         """Gets the producer's id and connections to the brokers."""
@@ -76,6 +81,7 @@ class Sender:
         """What is not settled yet fails."""
         if self._timer is not None:
             self._timer.cancel()
+        self._unwatch()
         self._is_advancing = True  # from now on nothing is sent
         await self._identity.stop()
         for task in self._opening.values():
@@ -341,7 +347,12 @@ class Sender:
             done(None, None)
 
     def _open(self, node_id: int) -> None:
-        if node_id not in self._opening and not self._cluster.is_closed:
+        if node_id in self._opening or self._cluster.is_closed:
+            return
+        _, until = self._unreachable.get(node_id, (0, 0.0))
+        if until > self._now():
+            self._look_at(until)
+        else:
             self._opening[node_id] = self._loop.create_task(self._connect(node_id))
 
     async def _connect(self, node_id: int) -> None:
@@ -352,7 +363,12 @@ class Sender:
             error = problem
         finally:
             del self._opening[node_id]
-        if error is not None:
+        if error is None:
+            self._unreachable.pop(node_id, None)
+        else:
+            failures = self._unreachable.get(node_id, (0, 0.0))[0] + 1
+            wait = self._backoff.seconds(failures, self._cluster.host.random)
+            self._unreachable[node_id] = (failures, self._now() + wait)
             if isinstance(error, RetriableError):
                 self._cluster.need_update()
             for lane in self._lanes.waiting.values():

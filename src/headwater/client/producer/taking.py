@@ -46,7 +46,7 @@ class Taking:
 
     def switch(self, topic: str) -> int:
         """The next partition for records without a key."""
-        partitions = len(self._cluster.metadata.topics[topic].partitions)
+        partitions = self.topics.partitions(topic)
         return choose_partition(
             self._cluster.host.random,
             queued=self.sender.queued(topic, partitions),

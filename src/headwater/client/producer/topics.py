@@ -78,7 +78,13 @@ class Topics:
             self._settling.rejected(waiter, type(error)(str(error), code=error.code))
         self._room.freed()
 
+    def partitions(self, name: str) -> int:
+        return self._intake.partitions(name)
+
     def _changed(self, change: Change) -> None:
+        for name in change.gone:
+            # What comes now waits for it; what came before may still be sent if it comes back.
+            self._intake.forget(name)
         for name in change.topics:
             topic = self._cluster.metadata.topics.get(name)
             if topic is not None and self._intake.partitions(name) not in (
