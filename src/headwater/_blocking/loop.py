@@ -47,6 +47,8 @@ class LoopThread:
             if left:
                 self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            # Names were looked up in threads; they end here and not some time later.
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
             # What came too late to be begun must not wait for ever.
             for job in list(self._jobs):
