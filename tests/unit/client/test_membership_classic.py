@@ -284,6 +284,18 @@ def test_the_leader_rejoins_when_a_topic_it_divided_changes() -> None:
     assert machine.next_step() == Revoke([T0])
 
 
+def test_a_topic_that_changes_while_the_leader_waits_for_its_sync_is_not_forgotten() -> None:
+    machine = member()
+    machine.on_join_sent()
+    machine.on_joined(joined(), now=0.0)
+    machine.watch({"t": (frozenset(),)})
+    machine.on_topics({"t": (frozenset(), frozenset())})
+    machine.on_synced(synced(T0), 1)
+    machine.take_over()
+    assert machine.next_step() == Revoke([T0])
+    assert machine.rejoin_reason == "cached metadata has changed"
+
+
 def test_commits_are_refused_while_the_group_comes_together() -> None:
     machine = stable(cooperative(), T0)
     machine.request_rejoin("why not")

@@ -208,6 +208,7 @@ class ClassicMember:
         self.protocol_name = response.protocol_name
         self.leads = response.leader == response.member_id
         self.phase = Phase.SYNCING
+        self.rejoin_reason = None  # what becomes one from here on is for the next generation
         self._heartbeat_sent = self._heartbeat_heard = now
         self._heartbeat_failures = 0
         return Next.SYNC
@@ -243,8 +244,8 @@ class ClassicMember:
             self.topics |= topics
             self._joined_topics |= topics
         self.phase = Phase.SYNCED
-        changed = self.topics != self._joined_topics
-        self.rejoin_reason = "subscription has changed" if changed else None
+        if self.topics != self._joined_topics:
+            self.request_rejoin("subscription has changed")
         return Next.STOP
 
     def _on_refusal(self, code: int, request: str) -> Next:

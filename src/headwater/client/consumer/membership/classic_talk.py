@@ -6,6 +6,7 @@ A join runs in a task of its own, so that `poll` may return before the group has
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 
 from headwater.client.backoff import Backoff
@@ -35,6 +36,8 @@ from headwater.protocol.messages.join_group import (
 )
 from headwater.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+_log = logging.getLogger("headwater.client")
 
 _REASON_LENGTH_MAX = 255
 # The coordinator lets members join for the rebalance timeout; its answer may take a little longer.
@@ -85,7 +88,8 @@ class ClassicTalk:
             while True:
                 try:
                     following = await self._attempt()
-                except RetriableError:
+                except RetriableError as error:
+                    _log.debug("group %s: joining again: %s", self._settings.group_id, error)
                     following = Next.ELSEWHERE
                 if following is Next.STOP:
                     return
