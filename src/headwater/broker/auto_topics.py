@@ -33,6 +33,8 @@ class AutoTopics:
         finally:
             self._under_way.difference_update(names)
 
-    def stop(self) -> None:
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Gives the tasks that end with it."""
         for task in self._tasks:
             task.cancel()
+        return list(self._tasks)

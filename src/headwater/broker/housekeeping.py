@@ -49,6 +49,7 @@ class Housekeeping:
         self._reserve = reserve
         self._checkpoints = checkpoints
         self._deleting: set[asyncio.TimerHandle] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._written_marks: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -106,7 +107,9 @@ class Housekeeping:
 
         def start() -> None:
             self._deleting.discard(handle)
-            asyncio.ensure_future(self._delete(delete))  # noqa: RUF006 - the loop holds it while the worker runs
+            task = asyncio.ensure_future(self._delete(delete))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
         handle = loop.call_later(seconds, start)
         self._deleting.add(handle)
@@ -168,6 +171,8 @@ class Housekeeping:
                 await partition.flush()
                 log.last_flush_ms = now_ms
 
-    def stop(self) -> None:
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Gives the tasks that end by themselves. What is not deleted yet is so after a start."""
         for handle in self._deleting:
             handle.cancel()
+        return list(self._tasks)

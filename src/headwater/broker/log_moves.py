@@ -54,9 +54,12 @@ class LogMoves:
             if future is not None:
                 self._go(partition, future)
 
-    def stop(self) -> None:
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Gives the tasks that end with it."""
+        ending = list(self._tasks.values())
         for tp in tuple(self._tasks):
             self._cancel(tp)
+        return ending
 
     def _cancel(self, tp: TopicPartition) -> None:
         task = self._tasks.pop(tp, None)

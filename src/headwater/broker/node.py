@@ -68,21 +68,25 @@ class Node:
         self.failed = asyncio.get_running_loop().create_future()
         for warning in config.warnings:
             self._lines.warn(warning)
-        self._open_directories()
-        try:
+        async with contextlib.AsyncExitStack() as undo:  # a start that fails leaves nothing behind
+            undo.callback(host.workers.close)
+            self._open_directories()
+            undo.callback(self._close_directories)
+            undo.callback(host.workers.close)  # before: a worker may have files in its hands
             await self._load_logs()
             self._open_metadata()
+            undo.push_async_callback(self._metadata.close)
             self._build_broker()
+            undo.push_async_callback(self._end_tasks)
             await self._start_quorum()
+            undo.push_async_callback(self._server.stop, 0.0)
             self._listen()
             await self._lifecycle.register(
                 self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
             )
             # Not earlier: a client that came in between would find a cluster without brokers.
             self._server.open()
-        except BaseException:
-            await self._abandon()
-            raise
+            undo.pop_all()
         for name, work in (
             ("housekeeping", self._housekeeping.run()),
             ("heartbeats", self._lifecycle.run()),
@@ -118,8 +122,9 @@ class Node:
         self._reserve.give_if_tight()
         offline = {path for path, directory in taken.items() if not directory.health.is_online}
         formatted = format_directories(host, config, offline=offline)
-        for path in formatted.directories:
-            self._lines.info(f"formatted {path} for cluster {formatted.cluster_id}")
+        if not host.is_volatile:
+            for path in formatted.directories:
+                self._lines.info(f"formatted {path} for cluster {formatted.cluster_id}")
         self.cluster_id = formatted.cluster_id
         own.identify(config.node_id, formatted.cluster_id, host.random_id)
         self._log_dirs = LogDirs.of(
@@ -369,17 +374,18 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._partitions.stop()
-        self._housekeeping.stop()
-        self._broker.auto_topics.stop()
-        self._groups.stop()
-        self._broker.log_moves.stop()
+        ending = [
+            *self._housekeeping.stop(),
+            *self._broker.auto_topics.stop(),
+            *self._groups.stop(),
+            *self._broker.log_moves.stop(),
+        ]
+        await asyncio.gather(*ending, return_exceptions=True)
 
-    async def _abandon(self) -> None:
-        """A start that did not work: nothing is written, the directories are given back."""
-        await self._server.stop(0.0)
+    def _close_directories(self) -> None:
+        """Without a word about how far things got: the next start finds out."""
         self._log_dirs.close(clean=False)
         self._metadata_directory.release()
-        self._host.workers.close()
 
 
 def _limits(config: NodeConfig) -> NetLimits:

@@ -19,6 +19,7 @@ class Host:
     disk: Disk
     network: Network
     workers: Workers
+    is_volatile: bool = False  # what is written ends with the process
 
     @classmethod
     def system(cls) -> Self:
@@ -30,7 +31,9 @@ class Host:
         """The same, with files that live in memory and end with the process."""
         from headwater.io.memory import MemoryDisk
 
-        return cls(SystemClock(), SystemRandom(), MemoryDisk(), SocketNetwork(), ThreadWorkers())
+        return cls(
+            SystemClock(), SystemRandom(), MemoryDisk(), SocketNetwork(), ThreadWorkers(), True
+        )
 
     def random_id(self) -> bytes:
         """A fresh id, shaped as a version 4 UUID as Kafka's are, whose text starts with no dash."""

@@ -6,6 +6,7 @@ and closed when it goes. The topic itself is made when somebody first asks for a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -185,7 +186,8 @@ class GroupCoordinator:
                 if shard is not None and shard.state is State.ACTIVE:
                     shard.machine.on_group_config(resource.name, overrides)
 
-    def stop(self) -> None:
-        for shard in self._shards.values():
-            shard.close()
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Gives the tasks that end with it."""
+        ending = [task for shard in self._shards.values() for task in shard.close()]
         self._shards.clear()
+        return ending

@@ -277,8 +277,9 @@ class Shard(Generic[M]):
 
     # Ending
 
-    def close(self) -> None:
-        """Leadership has gone, or the broker stops: whoever waits asks elsewhere."""
+    def close(self) -> list[asyncio.Task[None]]:
+        """Leadership has gone, or the broker stops: whoever waits asks elsewhere. Gives the tasks
+        that end with it."""
         if self.state is State.ACTIVE:
             self._answer(self.machine.on_unloaded().replies)
         self.state = State.CLOSED
@@ -287,6 +288,7 @@ class Shard(Generic[M]):
         if self._timer is not None:
             self._timer.cancel()
         self._fail_waiting(ErrorCode.NOT_COORDINATOR)
+        return list(self._tasks)
 
     def _fail_waiting(self, code: ErrorCode) -> None:
         waiting = self._waiting
