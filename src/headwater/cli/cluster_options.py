@@ -1,7 +1,7 @@
 """Where the cluster is, and talking to it: what every command that asks a cluster shares.
 
-`--bootstrap`, else the environment, else the default. Whatever goes wrong on the way becomes a
-`CommandError` of one line that says what to do.
+`--bootstrap`, else the environment, else a profile, else the default. Whatever goes wrong on the
+way becomes a `CommandError` of one line that says what to do.
 """
 
 from __future__ import annotations
@@ -32,13 +32,26 @@ def add_cluster_options(parser: ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT",
         help=f"a node of the cluster, or several with commas (default: ${BOOTSTRAP_VARIABLE}, "
-        f"else {BOOTSTRAP_DEFAULT})",
+        f"else the profile that is used, else {BOOTSTRAP_DEFAULT})",
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="the cluster of this name; see `headwater profile`"
     )
 
 
 def bootstrap_of(options: Namespace) -> str:
     """The first of these that is given. There is no other place that decides this."""
-    return options.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
+    from headwater.cli.profile import PROFILE_VARIABLE, Profiles
+
+    if options.bootstrap:
+        return str(options.bootstrap)
+    if getattr(options, "profile", None):
+        return Profiles.read().bootstrap(options.profile)
+    if os.environ.get(BOOTSTRAP_VARIABLE):
+        return os.environ[BOOTSTRAP_VARIABLE]
+    profiles = Profiles.read()
+    chosen = os.environ.get(PROFILE_VARIABLE) or profiles.used
+    return profiles.bootstrap(chosen) if chosen else BOOTSTRAP_DEFAULT
 
 
 @contextmanager

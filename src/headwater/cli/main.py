@@ -18,6 +18,8 @@ from headwater.cli.errors import USAGE, CommandError
 COMMANDS = {
     "start": "run a node",
     "format": "prepare the directories of a node before its first start",
+    "produce": "send records to a topic",
+    "consume": "show the records of topics",
     "topic": "topics: create, list, describe, alter, delete, records",
     "group": "consumer groups: list, describe, reset, delete",
     "config": "settings of topics, brokers and groups: get, set",
@@ -25,6 +27,8 @@ COMMANDS = {
     "pipeline": "pipelines on Spark: run, list, describe",
     "load": "a topic into files, or files into a topic",
     "log": "look into the files of a node: dump, verify",
+    "profile": "names for clusters: list, add, use, remove",
+    "completion": "what a shell needs to complete all this: bash, zsh, fish",
     "version": "what is installed here",
 }
 
@@ -33,6 +37,8 @@ examples:
   headwater start                              a node on 127.0.0.1:9092
   headwater start --memory                     the same, without files
   headwater topic create orders --partitions 3
+  echo hello | headwater produce orders
+  headwater consume orders --from beginning --until-end
   headwater topic records orders               how many records are in it
   headwater config get topic orders            which settings are not the defaults
   headwater cluster status                     whether all is well
@@ -50,7 +56,7 @@ _INTERRUPTED = 130  # as a shell says it of a command that Ctrl-C ended
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _parser(given)
+    parser = parser_for(given)
     try:
         options = parser.parse_args(given)
         if options.command is None:
@@ -70,12 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(given: Sequence[str]) -> ArgumentParser:
+def parser_for(given: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser(
         prog="headwater",
         description="An event streaming platform that speaks Apache Kafka's protocol.",
         epilog=_EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        # The longest name of a command must fit beside its summary.
+        formatter_class=lambda prog: RawDescriptionHelpFormatter(prog, max_help_position=16),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"headwater {__version__}")

@@ -1,0 +1,191 @@
+"""`headwater produce`: records from the command line, from files or from a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING, Any
+
+from headwater.cli.actions import plural
+from headwater.cli.cluster_options import (
+    CLIENT_ID,
+    add_cluster_options,
+    bootstrap_of,
+    explained_errors,
+)
+from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.output import add_output_option, print_json
+from headwater.cli.progress import Progress
+from headwater.cli.record_format import TypedRecord, headers_given, reader
+
+if TYPE_CHECKING:
+    from headwater.blocking import Producer
+
+_BLOCK_MS = 10_000  # a topic that does not come to be is said after this
+
+_EXAMPLES = """\
+examples:
+  headwater produce orders --value hello --key alice --header trace=7
+  echo hello | headwater produce orders
+  headwater produce orders --file lines.txt                    a record for each line
+  headwater produce orders --file pairs.tsv --format '%k\\t%v'
+  headwater consume old --from beginning --until-end --format json | \\
+      headwater produce new --format json                      with keys, headers and times
+
+formats: %k key, %v value, %h headers (name=value,name=value); or json: an object a line with
+key, value, headers, partition, timestamp, where {"base64": "..."} stands for bytes and null for
+none. Without a format the line is the value.
+"""
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--value", action="append", metavar="TEXT", help="send this; may be many")
+    parser.add_argument(
+        "--file", action="append", metavar="PATH", help="read this, - for standard input (default)"
+    )
+    parser.add_argument("--format", metavar="FORMAT", help="how a line is a record; see below")
+    parser.add_argument("--key", metavar="TEXT", help="the key of records that have none")
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record"
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="default: by key, or in turns")
+    parser.add_argument("--tombstone", action="store_true", help="send no value, to delete the key")
+    parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
+    parser.add_argument(
+        "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none"
+    )
+    parser.add_argument(
+        "--skip-bad", action="store_true", help="leave out lines that are no record"
+    )
+    add_cluster_options(parser)
+    add_output_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: Namespace) -> int:
+    _check(options)
+    read = reader(options.format)
+    headers = headers_given(options.header)
+    key = None if options.key is None else os.fsencode(options.key)
+    sent = skipped = 0
+    began = time.monotonic()
+    with explained_errors(), ExitStack() as stack:
+        from headwater.blocking import Producer
+
+        producer: Producer = stack.enter_context(
+            Producer(
+                bootstrap_of(options),
+                client_id=CLIENT_ID,
+                acks=options.acks,
+                compression_type=options.compression,
+                max_block_ms=_BLOCK_MS,
+            )
+        )
+        lines, progress = _input(options, stack)
+        for where, line in lines:
+            try:
+                record = read(line)
+            except ValueError as error:
+                if not options.skip_bad:
+                    producer.flush()
+                    raise CommandError(
+                        f"{where}: {error}",
+                        then=f"{plural(sent, 'record')} before it were sent; "
+                        "--skip-bad leaves such lines out",
+                    ) from None
+                skipped += 1
+                continue
+            _submit(producer, options, record, key, headers)
+            sent += 1
+            progress.add(len(line) + 1 if options.value is None else 1)
+        producer.flush()
+    _report(options, sent, skipped, time.monotonic() - began)
+    return FAILED if skipped and not sent else 0
+
+
+def _check(options: Namespace) -> None:
+    if options.value is not None and options.file is not None:
+        raise CommandError("--value and --file: give one of them", code=USAGE)
+    if options.tombstone:
+        if options.value is not None or options.key is None:
+            raise CommandError("--tombstone needs --key, and takes no --value", code=USAGE)
+        options.value = [""]
+
+
+def _submit(
+    producer: Producer,
+    options: Namespace,
+    record: TypedRecord,
+    key: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> None:
+    producer.submit(
+        options.topic,
+        value=None if options.tombstone else record.value,
+        key=key if record.key is None else record.key,
+        headers=record.headers + headers or None,
+        partition=options.partition if record.partition is None else record.partition,
+        timestamp=record.timestamp,
+    )
+
+
+def _input(options: Namespace, stack: ExitStack) -> tuple[Iterator[tuple[str, bytes]], Progress]:
+    """Lines with where they stand, and a bar whose length is known if there are only files."""
+    if options.value is not None:
+        lines: Any = ((f"--value {text}", os.fsencode(text)) for text in options.value)
+        return lines, stack.enter_context(Progress(len(options.value), "records"))
+    paths = options.file or ["-"]
+    sizes = [_size(path) for path in paths]
+    known = [size for size in sizes if size is not None]
+    total = sum(known) if len(known) == len(sizes) else None
+    if "-" in paths and sys.stdin.isatty():
+        print("a record for each line; Ctrl-D ends", file=sys.stderr)
+        return _lines(paths), Progress(None, "bytes")
+    return _lines(paths), stack.enter_context(Progress(total, "bytes"))
+
+
+def _size(path: str) -> int | None:
+    if path == "-":
+        return None
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise CommandError(f"--file {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _lines(paths: list[str]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        name = "standard input" if path == "-" else path
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                yield f"{name}, line {number}", line[:-1] if line.endswith(b"\n") else line
+
+
+def _open(path: str) -> IO[bytes]:
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise CommandError(f"--file {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _report(options: Namespace, sent: int, skipped: int, seconds: float) -> None:
+    if options.output == "json":
+        print_json(
+            {
+                "topic": options.topic,
+                "records": sent,
+                "skipped": skipped,
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    left_out = f", {plural(skipped, 'line')} left out" if skipped else ""
+    print(f"{plural(sent, 'record')} sent to {options.topic}{left_out}", file=sys.stderr)

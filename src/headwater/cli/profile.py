@@ -1,0 +1,165 @@
+"""`headwater profile`: names for clusters, so that a command needs no address.
+
+They are kept in one small file, `headwater/profiles.json` in the user's configuration folder
+($XDG_CONFIG_HOME, else ~/.config), or where $HEADWATER_PROFILES says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.cli.actions import add_actions
+from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.output import add_output_option, print_table
+
+PROFILES_VARIABLE = "HEADWATER_PROFILES"
+PROFILE_VARIABLE = "HEADWATER_PROFILE"
+
+_EXAMPLES = """\
+examples:
+  headwater profile add staging kafka-1.example:9092,kafka-2.example:9092
+  headwater profile use staging                 from now on, until another is used
+  headwater topic list --profile production     for this one command
+  headwater profile list
+
+--bootstrap comes before a profile that is used, and so does $HEADWATER_BOOTSTRAP; --profile comes
+before both, and $HEADWATER_PROFILE names the profile for a shell.
+"""
+
+
+@dataclass(slots=True)
+class Profiles:
+    """All of them, and which one is used unless another is named."""
+
+    bootstraps: dict[str, str] = field(default_factory=dict)
+    used: str | None = None
+
+    @classmethod
+    def read(cls) -> Profiles:
+        path = _path()
+        try:
+            given = json.loads(path.read_text())
+            return cls(dict(given["profiles"]), given.get("used"))
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CommandError(
+                f"{path} cannot be read: {error}", then="mend it, or delete it and add profiles"
+            ) from None
+
+    def write(self) -> None:
+        path = _path()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Whole or not at all, whatever happens to the command.
+            new = path.with_suffix(f".{os.getpid()}")
+            new.write_text(json.dumps({"profiles": self.bootstraps, "used": self.used}, indent=2))
+            new.replace(path)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CommandError(f"{path} cannot be written: {reason}") from None
+
+    def bootstrap(self, name: str) -> str:
+        try:
+            return self.bootstraps[name]
+        except KeyError:
+            known = ", ".join(sorted(self.bootstraps)) or "none"
+            raise CommandError(
+                f"no profile is called {name}; there are: {known}",
+                then="`headwater profile add NAME HOST:PORT` makes one",
+                code=USAGE,
+            ) from None
+
+
+def _path() -> Path:
+    given = os.environ.get(PROFILES_VARIABLE)
+    if given:
+        return Path(given)
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path.home() / ".config") / "headwater" / "profiles.json"
+
+
+def define(parser: ArgumentParser) -> None:
+    add_actions(
+        parser,
+        (
+            ("list", "show the profiles", _define_list),
+            ("add", "give a cluster a name, or change its address", _define_add),
+            ("use", "have commands without --bootstrap ask this cluster", _define_use),
+            ("remove", "forget a profile", _define_remove),
+        ),
+        examples=_EXAMPLES,
+    )
+
+
+def _define_list(action: ArgumentParser) -> None:
+    add_output_option(action)
+    action.set_defaults(run=_list)
+
+
+def _define_add(action: ArgumentParser) -> None:
+    action.add_argument("name", metavar="NAME")
+    action.add_argument("bootstrap", metavar="HOST:PORT", help="or several with commas")
+    action.set_defaults(run=_add)
+
+
+def _define_use(action: ArgumentParser) -> None:
+    action.add_argument("name", metavar="NAME", nargs="?", help="none: the default address again")
+    action.set_defaults(run=_use)
+
+
+def _define_remove(action: ArgumentParser) -> None:
+    action.add_argument("name", metavar="NAME")
+    action.set_defaults(run=_remove)
+
+
+def _list(options: Namespace) -> int:
+    profiles = Profiles.read()
+    columns = ("name", "bootstrap", "used")
+    used = ("", "yes") if options.output == "text" else (False, True)
+    rows = [
+        (name, bootstrap, used[name == profiles.used])
+        for name, bootstrap in sorted(profiles.bootstraps.items())
+    ]
+    if not rows and options.output == "text":
+        print("there are no profiles; `headwater profile add NAME HOST:PORT` makes one")
+        return 0
+    print_table(columns, rows, output=options.output)
+    return 0
+
+
+def _add(options: Namespace) -> int:
+    if not options.bootstrap.strip(" ,") or options.name.startswith("-"):
+        raise CommandError(f"{options.name}: expected NAME and HOST:PORT", code=USAGE)
+    profiles = Profiles.read()
+    profiles.bootstraps[options.name] = options.bootstrap
+    profiles.write()
+    print(f"{options.name} is {options.bootstrap}")
+    return 0
+
+
+def _use(options: Namespace) -> int:
+    profiles = Profiles.read()
+    if options.name is not None:
+        profiles.bootstrap(options.name)
+    profiles.used = options.name
+    profiles.write()
+    print(f"commands ask {options.name or 'the default address'} now")
+    return 0
+
+
+def _remove(options: Namespace) -> int:
+    profiles = Profiles.read()
+    if options.name not in profiles.bootstraps:
+        print(f"there is no profile {options.name}")
+        return FAILED
+    del profiles.bootstraps[options.name]
+    if profiles.used == options.name:
+        profiles.used = None
+    profiles.write()
+    print(f"{options.name} is forgotten")
+    return 0

@@ -1,0 +1,182 @@
+"""`headwater produce`, `consume`, `profile` and `completion`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.completion import candidates
+from headwater.testing import EmbeddedBroker
+
+HEADWATER = str(Path(sys.executable).with_name("headwater"))
+
+
+class Shell:
+    """Runs commands against one broker, with profiles of its own."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.environment = os.environ | {
+            "HEADWATER_BOOTSTRAP": bootstrap,
+            "HEADWATER_PROFILES": str(folder / "profiles.json"),
+        }
+        self.environment.pop("HEADWATER_PROFILE", None)
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [HEADWATER, *words],
+            input=stdin,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def out(self, *words: str, stdin: str = "") -> str:
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refusal(self, *words: str, code: int, stdin: str = "") -> str:
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+
+@pytest.fixture
+def shell(shared_broker: EmbeddedBroker, tmp_path: Path) -> Shell:
+    return Shell(shared_broker.bootstrap, tmp_path)
+
+
+ALL = ("--from", "beginning", "--until-end")
+
+
+def test_lines_become_records_and_lines_again(shell: Shell, topic: str) -> None:
+    done = shell.run("produce", topic, stdin="one\ntwo\nthree")
+    assert done.stderr == f"3 records sent to {topic}\n"
+    assert shell.out("consume", topic, *ALL) == "one\ntwo\nthree\n"
+
+
+def test_keys_values_and_headers_are_typed_and_shown(shell: Shell, topic: str) -> None:
+    words = ("--value", "hello", "--key", "alice", "--header", "trace=7", "--header", "by=me")
+    shell.out("produce", topic, *words)
+    shown = shell.out("consume", topic, *ALL, "--format", "%t %p %o|%k|%v|%h|100%%")
+    assert shown == f"{topic} 0 0|alice|hello|trace=7,by=me|100%\n"
+
+
+def test_a_format_takes_lines_apart(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, "--format", r"%k\t%v", stdin="a\t1\nb\t2\t3\n")
+    assert shell.out("consume", topic, *ALL, "--format", "%k=%v") == "a=1\nb=2\t3\n"
+
+
+def test_json_lines_go_from_topic_to_topic_unchanged(shell: Shell, topic: str) -> None:
+    line = {"key": "k", "value": {"base64": "/w=="}, "headers": {"h": None}, "timestamp": 1000}
+    shell.out("produce", topic, "--format", "json", stdin=json.dumps(line))
+    first = shell.out("consume", topic, *ALL, "--output", "json")
+    shell.out("produce", f"{topic}-copy", "--format", "json", stdin=first)
+    second = json.loads(shell.out("consume", f"{topic}-copy", *ALL, "--format", "json"))
+    assert second == json.loads(first) | {"topic": f"{topic}-copy"}
+    assert line.items() <= second.items()
+
+
+def test_a_tombstone_has_a_key_and_no_value(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, "--key", "k", "--tombstone")
+    assert json.loads(shell.out("consume", topic, *ALL, "--format", "json"))["value"] is None
+    assert "--key" in shell.refusal("produce", topic, "--tombstone", code=2)
+
+
+def test_a_line_that_is_no_record_is_named(shell: Shell, topic: str) -> None:
+    stdin = '{"value": "good"}\nnonsense\n{"value": "later"}\n'
+    said = shell.refusal("produce", topic, "--format", "json", stdin=stdin, code=1)
+    assert "standard input, line 2: it is no JSON" in said
+    assert "1 record before it" in said
+    assert shell.out("consume", topic, *ALL) == "good\n"
+    shell.out("produce", topic, "--format", "json", "--skip-bad", stdin=stdin)
+    assert shell.out("consume", topic, *ALL) == "good\ngood\nlater\n"
+
+
+def test_files_are_read_in_order(shell: Shell, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n")
+    (tmp_path / "b").write_text("3")
+    files = ("--file", str(tmp_path / "a"), "--file", str(tmp_path / "b"))
+    counted = json.loads(shell.out("produce", topic, *files, "--output", "json"))
+    assert counted["records"] == 3
+    assert shell.out("consume", topic, *ALL) == "1\n2\n3\n"
+    said = shell.refusal("produce", topic, "--file", str(tmp_path / "c"), code=1)
+    assert "no such file" in said
+
+
+def test_reading_begins_and_ends_where_it_is_told(shell: Shell, topic: str) -> None:
+    lines = "".join(f'{{"value": "{n}", "timestamp": {n * 1000}}}\n' for n in range(10))
+    shell.out("produce", topic, "--format", "json", stdin=lines)
+    assert shell.out("consume", topic, "--from", "7", "--until-end") == "7\n8\n9\n"
+    assert shell.out("consume", topic, "--from", "beginning", "--max", "2") == "0\n1\n"
+    when = "1970-01-01T00:00:08+00:00"
+    assert shell.out("consume", topic, "--from", when, "--until-end") == "8\n9\n"
+    assert shell.out("consume", topic, "--timeout", "0.1") == ""
+    assert shell.out("consume", f"{topic}:0", *ALL, "--max", "1") == "0\n"
+
+
+def test_a_group_goes_on_where_it_stopped(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, stdin="1\n2\n3\n")
+    group = ("--group", topic, "--from", "beginning")
+    assert shell.out("consume", topic, *group, "--max", "2") == "1\n2\n"
+    assert shell.out("consume", topic, *group, "--max", "1") == "3\n"
+    assert "--timeout" in shell.refusal("consume", topic, *group, "--until-end", code=2)
+    assert "group reset" in shell.refusal("consume", topic, "--group", "g", "--from", "5", code=2)
+
+
+def test_what_cannot_be_is_said_in_one_line(shell: Shell, topic: str) -> None:
+    assert "no-such-topic" in shell.refusal("consume", "no-such-topic", *ALL, code=1)
+    assert "%x is not known" in shell.refusal("consume", topic, "--format", "%x", code=2)
+    assert "separates them" in shell.refusal("produce", topic, "--format", "%k%v", code=2)
+    assert "header 'x'" in shell.refusal("produce", topic, "--value", "v", "--header", "x", code=2)
+    assert "give one" in shell.refusal("produce", topic, "--value", "v", "--file", "-", code=2)
+    nobody = ("--bootstrap", "127.0.0.1:1")
+    assert "is a node up there?" in shell.refusal("produce", topic, *nobody, "--value", "v", code=1)
+
+
+def test_profiles_name_clusters(shell: Shell, topic: str, shared_broker: EmbeddedBroker) -> None:
+    shell.out("produce", topic, "--value", "x")
+    shell.environment.pop("HEADWATER_BOOTSTRAP")
+    shell.out("profile", "add", "here", shared_broker.bootstrap)
+    shell.out("profile", "add", "nowhere", "127.0.0.1:1")
+    assert shell.out("consume", topic, *ALL, "--profile", "here") == "x\n"
+    shell.out("profile", "use", "here")
+    assert shell.out("consume", topic, *ALL) == "x\n"
+    assert "127.0.0.1:1" in shell.refusal("topic", "list", "--profile", "nowhere", code=1)
+    listed = json.loads(shell.out("profile", "list", "--output", "json"))
+    assert [(each["name"], each["used"]) for each in listed] == [("here", True), ("nowhere", False)]
+    assert "there are: here, nowhere" in shell.refusal("topic", "list", "--profile", "x", code=2)
+    shell.out("profile", "remove", "here")
+    assert shell.run("profile", "remove", "here").returncode == 1
+
+
+def test_a_shell_completes_commands_options_values_and_topics(shell: Shell, topic: str) -> None:
+    shell.out("topic", "create", topic)
+    assert candidates(["con"]) == ["config", "consume"]
+    assert candidates(["topic", "de"]) == ["delete", "describe"]
+    assert "--partitions" in candidates(["topic", "create", "--p"])
+    assert candidates(["produce", "t", "--compression", "z"]) == ["zstd"]
+    words = shell.out("completion", "words", "--", "consume", topic[:-2])
+    assert topic in words.splitlines()
+    for name in ("bash", "zsh", "fish"):
+        assert "headwater completion words" in shell.out("completion", name)
+
+
+def test_bash_takes_the_script(shell: Shell, topic: str) -> None:
+    shell.out("topic", "create", topic)
+    script = (
+        'eval "$(headwater completion bash)"; COMP_WORDS=(headwater topic desc); COMP_CWORD=2; '
+        "_headwater 2>/dev/null; echo ${COMPREPLY[@]}"
+    )
+    environment = shell.environment | {"PATH": f"{Path(HEADWATER).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "describe"
