@@ -328,7 +328,7 @@ def test_a_heartbeat_that_failed_is_sent_again_after_the_backoff() -> None:
     machine = stable(member(), T0)
     machine.on_heartbeat_sent(10.0)
     assert machine.heartbeat_at(backoff=0.1) == 13.0
-    machine.on_heartbeat_failed()
+    machine.on_heartbeat_failed(10.0)
     assert machine.heartbeat_at(backoff=0.1) == 10.1
     machine.on_heartbeat(ErrorCode.NONE, ("me", 1), now=11.0)
     assert machine.heartbeat_failures == 0

@@ -195,7 +195,7 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_its_id(code: Erro
 
 def test_after_an_error_everything_is_said_again() -> None:
     machine = stable(member(), (TID, 0))
-    machine.on_heartbeat_failed()
+    machine.on_heartbeat_failed(0.0)
     again = exchange(machine, answer(same=True))
     assert again.member_epoch == 1
     assert again.subscribed_topic_names == ["t"]

@@ -334,7 +334,8 @@ class ClassicMember:
     def on_heartbeat_sent(self, now: float) -> None:
         self._heartbeat_sent = now
 
-    def on_heartbeat_failed(self) -> None:
+    def on_heartbeat_failed(self, now: float) -> None:
+        self._heartbeat_sent = now
         self._heartbeat_failures += 1
 
     def on_heartbeat(self, code: int, sent: tuple[str, int], now: float) -> Next:

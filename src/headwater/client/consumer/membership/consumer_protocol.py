@@ -108,7 +108,7 @@ class ConsumerMember:
         if self.failure is not None or (self._lost and self._owned):
             return True
         if self.phase is Phase.MEMBER:
-            return self._target is not None and self._settled != (self._target, self._resolved())
+            return self._target is not None and not self._is_settled(self._target)
         return self.phase is Phase.OUTSIDE and self.rejoin and self.subscribed
 
     def next_step(self) -> Step:
@@ -120,9 +120,9 @@ class ConsumerMember:
             return JOIN if self.rejoin and self.subscribed else DONE
         if self._target is None:
             return WAIT
-        resolved = self._resolved()
-        if self._settled == (self._target, resolved):
+        if self._is_settled(self._target):
             return DONE
+        resolved = self._resolved()
         if gone := self._owned.keys() - resolved:
             return Revoke(in_order(self._owned[each] for each in gone))
         return Assign(in_order(map(self._named, resolved - self._owned.keys())))
@@ -141,6 +141,14 @@ class ConsumerMember:
         self._owned = {key: self._named(key) for key in resolved}
         self._settled = (self._target, resolved)
         self._beat_now = True
+
+    def _is_settled(self, target: frozenset[IdPartition]) -> bool:
+        """Whether all of the target that has a name was taken over. Asked for every slice of
+        records, so the usual case, in which nothing is without a name, costs nothing."""
+        if self._settled is None or self._settled[0] is not target:
+            return False
+        taken = self._settled[1]
+        return len(taken) == len(target) or taken == self._resolved()
 
     def unresolved(self) -> frozenset[bytes]:
         """Topics of the target whose name is not known: metadata must be asked."""
@@ -255,16 +263,19 @@ class ConsumerMember:
         self.epoch = response.member_epoch
         self._interval = response.heartbeat_interval_ms / 1000
         if response.assignment is not None:
-            self._target = frozenset(
+            target = frozenset(
                 (bytes(each.topic_id), number)
                 for each in response.assignment.topic_partitions
                 for number in each.partitions
             )
+            if target != self._target:
+                self._target = target
         return False
 
-    def on_heartbeat_failed(self) -> None:
+    def on_heartbeat_failed(self, now: float) -> None:
         """No answer came: it is not known what the coordinator has heard."""
         self._told = None
+        self._sent_at = now
         self._failures += 1
 
     def _on_refusal(self, code: int, message: str | None) -> bool:

@@ -89,7 +89,8 @@ class Membership(Protocol):
         cannot be helped (GroupForbidden, FencedInstance, UnsupportedVersion ...)."""
 
     def polled(self, now: float) -> None:
-        """The user is alive: max.poll.interval.ms starts again."""
+        """The user is alive: max.poll.interval.ms starts again. To be said again, and again, while
+        the user waits for records; `poll` says it by itself."""
 
     def subscription_changed(self) -> None:
         """Look at the subscription again; the group hears of it at the next `poll`."""
