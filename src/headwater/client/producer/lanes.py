@@ -214,7 +214,7 @@ class Lanes:
 
     def note_gap(self, lane: Lane) -> None:
         """To be called when something has become of a batch: its partition may need an epoch."""
-        if lane.sequence.needs_epoch:
+        if lane.sequence.gap is not None:
             self.restarting[lane.tp] = lane
 
     # Time

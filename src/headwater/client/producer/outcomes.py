@@ -60,18 +60,27 @@ class Outcomes:
     def answered(self, payloads: list[Payload], answer: ProduceResponse, now: float) -> None:
         if len(payloads) == 1:
             # The topic may be known by another id by now; it is still the one that was sent.
-            results = {payloads[0][0].tp: only} if (only := only_result(answer)) else {}
-        else:
-            results = results_of(answer, self._cluster.metadata.names)
+            self._settle(*payloads[0], only_result(answer), answer, now)
+            return
+        results = results_of(answer, self._cluster.metadata.names)
         for lane, batch in payloads:
-            result = results.get(lane.tp)
-            if result is None:
-                error = Disconnected(f"the broker's answer says nothing of {lane.tp}")
-                self._retry(lane, batch, error, now)
-            elif result.error_code == 0:
-                self.acknowledge(lane, batch, result.base_offset, result.log_append_time_ms)
-            else:
-                self._judge(lane, batch, result, answer, now)
+            self._settle(lane, batch, results.get(lane.tp), answer, now)
+
+    def _settle(
+        self,
+        lane: Lane,
+        batch: Batch,
+        result: PartitionProduceResponse | None,
+        answer: ProduceResponse,
+        now: float,
+    ) -> None:
+        if result is None:
+            error = Disconnected(f"the broker's answer says nothing of {lane.tp}")
+            self._retry(lane, batch, error, now)
+        elif result.error_code == 0:
+            self.acknowledge(lane, batch, result.base_offset, result.log_append_time_ms)
+        else:
+            self._judge(lane, batch, result, answer, now)
 
     def _judge(
         self,

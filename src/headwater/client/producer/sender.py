@@ -111,10 +111,10 @@ class Sender:
         lane = self._lanes.lane(topic, placed >> 1)
         if placed & 1:
             now = self._now()
-            self._lanes.opened(lane, now)
-            if self._lanes.hurries and lane.is_idle:
+            if self._lanes.hurries and not lane.queue and not lane.wire:
                 self._send_lone(lane, now)
                 return
+            self._lanes.opened(lane, now)
             self._look_at(now + self._linger)
         if self._lanes.urge(lane):
             self.advance()
@@ -123,10 +123,15 @@ class Sender:
         """What `advance` would do for one record that is awaited and has nothing before it, and
         no more: this is how long an acknowledged send takes."""
         self._close(lane, now)
+        batch = lane.queue[0]
+        identity = self._lanes.identity
         leader = self._cluster.metadata.leader(lane.tp)
-        connection = None if leader is None else self._free(leader, now)
-        batch = self._lanes.sendable(lane, now)
-        if connection is None or batch is None or self._is_advancing:
+        if (
+            leader is None
+            or self._is_advancing
+            or not (identity is None or lane.sequence.may_send(batch, identity))
+            or (connection := self._free(leader, now)) is None
+        ):
             self.advance()
             return
         self._seal(lane, batch)
@@ -320,10 +325,11 @@ class Sender:
 
     def _send(self, connection: Connection, chosen: list[Payload], now: float) -> None:
         config, metrics = self._config, self.outcomes.metrics
+        sent = self._lanes.sent
         for lane, batch in chosen:
             if not batch.attempts:
                 metrics.queue_time_total += now - batch.created
-            self._lanes.sent(lane, batch)
+            sent(lane, batch)
         metrics.requests += 1
         self.flying[connection] = self.flying.get(connection, 0) + 1
         done = partial(self._answered, connection, chosen, now)

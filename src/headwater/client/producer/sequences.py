@@ -71,24 +71,25 @@ class PartitionSequence:
         if batch.base_sequence != NO_SEQUENCE:
             # A second attempt: one at a time and in order, or the broker sees a gap.
             return self.sent[0] is batch
-        if not identity.is_known or self.unresolved:
+        if identity.producer_id == NO_PRODUCER_ID or self.unresolved:
             return False
         # Batches of the old epoch come first: in a new one the broker would refuse them. And the
         # first batch of an epoch goes alone. To a producer that it does not know a broker lets
         # any sequence begin, so if the first one failed, the second would be written before it.
-        return not self.sent or (self.has_begun and not self._is_stale(identity))
+        return not self.sent or (
+            self.has_begun
+            and self.epoch == identity.epoch
+            and self.producer_id == identity.producer_id
+        )
 
     def assign(self, batch: Batch, identity: Identity) -> None:
         """Gives the batch its sequence, when it is sent for the first time."""
         assert batch.base_sequence == NO_SEQUENCE
-        if self._is_stale(identity):
+        if self.epoch != identity.epoch or self.producer_id != identity.producer_id:
             assert not self.sent
             self._restart(identity)
         self._number(batch)
         self.sent.append(batch)
-
-    def _is_stale(self, identity: Identity) -> bool:
-        return (self.producer_id, self.epoch) != (identity.producer_id, identity.epoch)
 
     def _restart(self, identity: Identity) -> None:
         self.producer_id = identity.producer_id
@@ -111,7 +112,7 @@ class PartitionSequence:
         if batch.base_sequence == NO_SEQUENCE:
             return
         # The answer may come after the batch was given up; it still says that there is no gap.
-        if (batch.producer_id, batch.epoch) == (self.producer_id, self.epoch):
+        if batch.epoch == self.epoch and batch.producer_id == self.producer_id:
             self.expected = batch.next_sequence
             self.has_begun = True
         self._remove(batch)
@@ -130,7 +131,9 @@ class PartitionSequence:
             self._remove(batch)
 
     def _remove(self, batch: Batch) -> None:
-        if batch in self.sent:
+        if self.sent and self.sent[0] is batch:
+            del self.sent[0]
+        elif batch in self.sent:
             self.sent.remove(batch)
         if self.unresolved and not self.sent:
             self.unresolved = False
