@@ -167,7 +167,9 @@ class Fetcher:
         for line, asked in wants.items():
             if room <= 0:
                 return
-            room -= self._send(line, asked, room)
+            # An answer that is there before `post` returns has us look from the start again.
+            if not line.is_busy:
+                room -= self._send(line, asked, room)
 
     def _room(self) -> int:
         """How many bytes may be asked for."""

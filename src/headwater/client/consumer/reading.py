@@ -21,7 +21,7 @@ from headwater.client.consumer.positions import Positions
 from headwater.client.consumer.subscription import Subscriptions
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.consumer.ungrouped import AllPartitions
-from headwater.client.errors import ClientError, RetriableError, error_for
+from headwater.client.errors import RetriableError, error_for
 from headwater.client.metadata import Change
 from headwater.io import Host
 from headwater.model import NO_EPOCH, TopicPartition
@@ -49,7 +49,7 @@ class Reading:
         self.subscriptions = subscriptions
         self.listener = listener
         self.membership: Membership | None = None
-        self.tasks = Tasks()
+        self.tasks = Tasks(self._failed)
         self.handing = Handing(config, drained=self._drained)
         self.lookup = OffsetLookup(config, cluster)
         self.commits: Commits | None = None
@@ -83,7 +83,7 @@ class Reading:
             look_again=self._look_again,
         )
         self._host = host
-        self._errors: deque[ClientError] = deque(maxlen=_ERRORS_MAX)
+        self._errors: deque[BaseException] = deque(maxlen=_ERRORS_MAX)
         self._told: set[str] = set()  # topics that were said to be missing
         self._waiters: list[asyncio.Future[None]] = []
         self._look: asyncio.TimerHandle | None = None
@@ -189,7 +189,7 @@ class Reading:
         self.handing.arrived(state)
         self.wake()
 
-    def _failed(self, error: ClientError) -> None:
+    def _failed(self, error: BaseException) -> None:
         self._errors.append(error)
         self.wake()
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 _log = logging.getLogger("headwater.client")
 
 
 class Tasks:
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed  # we are wrong: the user must not wait for what has ended
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -23,6 +24,7 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the consumer's background work failed", exc_info=error)
+            self._failed(error)
 
     async def cancel(self) -> None:
         running = list(self._running)

@@ -1,0 +1,39 @@
+"""The background work of a consumer ends with it, and is missed when it ends before."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.client.consumer.tasks import Tasks
+from tests.fake_broker import story
+
+
+@story
+async def test_work_that_fails_is_told_of() -> None:
+    told: asyncio.Queue[BaseException] = asyncio.Queue()
+    tasks = Tasks(told.put_nowait)
+
+    async def work() -> None:
+        raise AssertionError("we are wrong")
+
+    tasks.spawn(work())
+    assert str(await told.get()) == "we are wrong"
+
+
+@story
+async def test_work_ends_when_it_is_told_to() -> None:
+    told: list[BaseException] = []
+    tasks = Tasks(told.append)
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("yes")
+
+    tasks.spawn(work())
+    await asyncio.sleep(0)
+    await tasks.cancel()
+    assert (ended, told) == (["yes"], [])
+    await tasks.cancel()
