@@ -18,7 +18,7 @@ _SECONDS_MAX = 1800
 
 
 def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
-    """local[2]; records of 100 B in four partitions, read to nowhere."""
+    """local[2]; records of 100 B in four partitions, read to nowhere and written."""
     node = session.fresh_node(flavour).start()
     create_topic(node, "many", _PARTITIONS)
     create_topic(node, "few", 2)
@@ -49,6 +49,15 @@ def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
         "records/s",
         {_OURS: stream[_OURS], _SPARKS: stream[_SPARKS]},
         {_SPARKS: at_least(2.0)},
+        more_is_better=True,
+    )
+    write = _run(node, "write", "written", records, rounds)
+    yield Comparison(
+        "spark.write",
+        "write 100 B, batch",
+        "records/s",
+        {_OURS: write[_OURS], _SPARKS: write[_SPARKS]},
+        {_SPARKS: at_least(1.5)},
         more_is_better=True,
     )
     latency = _run(node, "latency", "few", session.size(60, 20), 1)

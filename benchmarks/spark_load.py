@@ -1,7 +1,9 @@
-"""One Spark session that reads a topic in several ways, by turns; the last line it prints has the
-samples as JSON.
+"""One Spark session that reads a topic in several ways, by turns, or writes one; the last line it
+prints has the samples as JSON.
 
-    python -m benchmarks.spark_load read|stream|latency BOOTSTRAP TOPIC COUNT ROUNDS JARS FOLDER
+    python -m benchmarks.spark_load ACTION BOOTSTRAP TOPIC COUNT ROUNDS JARS FOLDER
+
+ACTION is read, stream, write or latency.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headwater.spark import spark_session
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _FORMATS = {"headwater": "headwater", "spark-sql-kafka": "kafka"}
 _BATCH = 20
+_PARTITIONS = 4
 _PATIENCE = 60.0
 
 
@@ -53,6 +57,7 @@ class Bench:
         actions: dict[str, Callable[..., list[float]]] = {
             "read": self._read,
             "stream": self._stream,
+            "write": self._write,
             "latency": self._latency,
         }
         ways = {name: partial(actions[action], kind) for name, kind in _FORMATS.items()}
@@ -89,6 +94,25 @@ class Bench:
         elapsed = time.monotonic() - started
         read = sum(progress.numInputRows for progress in query.recentProgress)
         assert read == self._count, f"{kind}: {read} of {self._count} records came"
+        return [self._count / elapsed]
+
+    def _write(self, kind: str) -> list[float]:
+        """Rows that Spark makes itself, to a topic that is new each time."""
+        where = self._options["kafka.bootstrap.servers"]
+        admin = AdminClient({"bootstrap.servers": where})
+        name = f"{self._topic}-{kind}-{time.monotonic_ns()}"
+        admin.create_topics([NewTopic(name, _PARTITIONS, 1)])[name].result(_PATIENCE)
+        frame = self._spark.range(self._count).selectExpr(
+            "lpad(cast(id as string), 100, '0') as value"
+        )
+        started = time.monotonic()
+        writer = frame.write.format(kind).option("kafka.bootstrap.servers", where)
+        writer.option("topic", name).mode("append").save()
+        elapsed = time.monotonic() - started
+        written = self._spark.read.format("headwater").options(**self._options)
+        rows = written.option("subscribe", name).option("columns", "offset").load().count()
+        assert rows == self._count, f"{kind}: {rows} of {self._count} records are there"
+        admin.delete_topics([name])[name].result(_PATIENCE)
         return [self._count / elapsed]
 
     def _latency(self, kind: str) -> list[float]:
