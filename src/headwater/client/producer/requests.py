@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
@@ -55,6 +56,34 @@ def produce_request(
         raise UnsupportedVersion(f"{connection!r} serves Produce in no version known here")
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(data.values()))
     return request, version
+
+
+@dataclass(slots=True)
+class LoneRequest:
+    """A request for one partition, made once and sent again and again with other records."""
+
+    connection: Connection
+    topic: Topic | None
+    request: ProduceRequest
+    version: int
+
+    @classmethod
+    def of(
+        cls, connection: Connection, payload: Payload, topic: Topic | None, *, acks: int, ms: int
+    ) -> LoneRequest:
+        topics = {} if topic is None else {topic.name: topic}
+        request, version = produce_request(
+            connection, [payload], topics=topics, acks=acks, timeout_ms=ms
+        )
+        return cls(connection, topic, request, version)
+
+    def fits(self, connection: Connection, topic: Topic | None) -> bool:
+        return self.connection is connection and self.topic is topic
+
+    def put(self, batch: Batch) -> None:
+        records = batch.outgoing.records
+        assert records is not None
+        self.request.topic_data[0].partition_data[0].records = memoryview(records)
 
 
 def serves_zstd(connection: Connection) -> bool:
