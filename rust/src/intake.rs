@@ -229,6 +229,9 @@ impl State {
     }
 }
 
+/// Whoever waits for a record that could not be taken in, and why.
+type Failed = (Option<Py<PyAny>>, Py<PyAny>);
+
 /// What happened to a record, and what must be called now that the lock is given back.
 enum Step {
     Appended { partition: i32, opened: bool },
@@ -611,7 +614,7 @@ impl Intake {
         py: Python<'py>,
         topic: &Bound<'py, PyString>,
         partitions: i32,
-    ) -> PyResult<Vec<(Option<Py<PyAny>>, Py<PyAny>)>> {
+    ) -> PyResult<Vec<Failed>> {
         if partitions <= 0 {
             return Err(PyValueError::new_err(format!(
                 "{partitions} partitions; a topic has at least one"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headwater.client.cluster import Cluster
+from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
 from headwater.client.metadata import Topic
@@ -58,8 +60,8 @@ def produce_request(
     return request, version
 
 
-@dataclass(slots=True)
-class LoneRequest:
+@dataclass(frozen=True, slots=True)
+class _Lone:
     """A request for one partition, made once and sent again and again with other records."""
 
     connection: Connection
@@ -67,27 +69,45 @@ class LoneRequest:
     request: ProduceRequest
     version: int
 
-    @classmethod
-    def of(
-        cls, connection: Connection, payload: Payload, topic: Topic | None, *, acks: int, ms: int
-    ) -> LoneRequest:
-        topics = {} if topic is None else {topic.name: topic}
-        request, version = produce_request(
-            connection, [payload], topics=topics, acks=acks, timeout_ms=ms
+
+class Requests:
+    """Makes the requests of one producer."""
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._acks = config.acks
+        self._timeout_ms = config.request_timeout_ms
+        self._needs_zstd = config.compression_type == "zstd"
+        self._lone: dict[Lane, _Lone] = {}
+
+    def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
+        """The request and its version. It may change with the next call: send it before that."""
+        if len(payloads) > 1:
+            return self._produce(connection, payloads)
+        lane, batch = payloads[0]
+        topic = self._cluster.metadata.topics.get(lane.tp.topic)
+        lone = self._lone.get(lane)
+        if lone is None or lone.connection is not connection or lone.topic is not topic:
+            lone = _Lone(connection, topic, *self._produce(connection, payloads))
+            self._lone[lane] = lone
+        else:
+            records = batch.outgoing.records
+            assert records is not None
+            lone.request.topic_data[0].partition_data[0].records = memoryview(records)
+        return lone.request, lone.version
+
+    def _produce(
+        self, connection: Connection, payloads: list[Payload]
+    ) -> tuple[ProduceRequest, int]:
+        if self._needs_zstd and (connection.version(ApiKey.PRODUCE) or 0) < _ZSTD_SINCE:
+            raise UnsupportedVersion(f"{connection!r} is too old for compression_type='zstd'")
+        return produce_request(
+            connection,
+            payloads,
+            topics=self._cluster.metadata.topics,
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
         )
-        return cls(connection, topic, request, version)
-
-    def fits(self, connection: Connection, topic: Topic | None) -> bool:
-        return self.connection is connection and self.topic is topic
-
-    def put(self, batch: Batch) -> None:
-        records = batch.outgoing.records
-        assert records is not None
-        self.request.topic_data[0].partition_data[0].records = memoryview(records)
-
-
-def serves_zstd(connection: Connection) -> bool:
-    return (connection.version(ApiKey.PRODUCE) or 0) >= _ZSTD_SINCE
 
 
 def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:

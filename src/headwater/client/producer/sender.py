@@ -21,14 +21,9 @@ from headwater.client.producer.batches import Batch
 from headwater.client.producer.identity import IdentityKeeper
 from headwater.client.producer.lanes import Lane, Lanes
 from headwater.client.producer.outcomes import Outcomes
-from headwater.client.producer.requests import (
-    LoneRequest,
-    Payload,
-    produce_request,
-    serves_zstd,
-)
+from headwater.client.producer.requests import Payload, Requests
 from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
-from headwater.protocol.messages.produce import ProduceRequest, ProduceResponse
+from headwater.protocol.messages.produce import ProduceResponse
 
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 # With acks=0 nothing comes back: what the kernel has not taken is what is in flight.
@@ -66,7 +61,7 @@ class Sender:
         self._timer_at = inf
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._stalled_since: dict[int, float] = {}  # nodes that take nothing
-        self._lone: dict[Lane, LoneRequest] = {}
+        self._requests = Requests(config, cluster)
         self._is_advancing = False
         self._again = False
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -340,7 +335,7 @@ class Sender:
         self.flying[connection] = self.flying.get(connection, 0) + 1
         done = partial(self._answered, connection, chosen, now)
         try:
-            request, version = self._request(connection, chosen)
+            request, version = self._requests.make(connection, chosen)
         except UnsupportedVersion as error:
             done(None, error)
             return
@@ -349,24 +344,6 @@ class Sender:
         else:
             connection.post(request, version, None, timeout_ms=config.request_timeout_ms)
             done(None, None)
-
-    def _request(self, connection: Connection, chosen: list[Payload]) -> tuple[ProduceRequest, int]:
-        config, topics = self._config, self._cluster.metadata.topics
-        if len(chosen) == 1:
-            ((lane, batch),) = chosen
-            topic = topics.get(lane.tp.topic)
-            lone = self._lone.get(lane)
-            if lone is not None and lone.fits(connection, topic):
-                lone.put(batch)
-                return lone.request, lone.version
-        if config.compression_type == "zstd" and not serves_zstd(connection):
-            raise UnsupportedVersion(f"{connection!r} is too old for compression_type='zstd'")
-        acks, timeout_ms = config.acks, config.request_timeout_ms
-        if len(chosen) == 1:
-            lone = LoneRequest.of(connection, chosen[0], topic, acks=acks, ms=timeout_ms)
-            self._lone[lane] = lone
-            return lone.request, lone.version
-        return produce_request(connection, chosen, topics=topics, acks=acks, timeout_ms=timeout_ms)
 
     def _open(self, node_id: int) -> None:
         if node_id in self._opening or self._cluster.is_closed:
