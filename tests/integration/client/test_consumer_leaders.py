@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from headwater import Consumer, InvalidRecord, LogTruncated, TopicForbidden, _core
+from headwater import (
+    ClientError,
+    Consumer,
+    GroupForbidden,
+    InvalidRecord,
+    LogTruncated,
+    TopicForbidden,
+    TopicPartition,
+    _core,
+)
 from headwater.client.consumer import ConsumedRecord
 from headwater.errors import ErrorCode
 from headwater.model import NO_EPOCH, ZERO_ID
@@ -24,11 +33,18 @@ from headwater.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from headwater.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from headwater.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 from headwater.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -39,7 +55,7 @@ from headwater.protocol.messages.offset_for_leader_epoch import (
 from tests.fake_broker import FakeBroker, one_topic, story
 
 ID = bytes(15) + b"\x01"
-TP = ("t", 0)
+TP = TopicPartition("t", 0)
 QUICK: Any = {
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 20,
@@ -420,3 +436,65 @@ async def test_aborted_transactions_are_left_out(isolation: Any, expected: list[
             assert await consumer.poll(0) == []
             assert await consumer.position(TP) == 5
         assert broker.fetches[0].isolation_level == int(isolation == "read_committed")
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+@story
+async def test_a_commit_goes_on_until_the_coordinator_takes_it(code: ErrorCode) -> None:
+    async with Leader() as broker:
+        codes = [code, code, 0]
+        stored: list[int] = []
+
+        def coordinator(_request: Any) -> FindCoordinatorResponse:
+            found = Coordinator(
+                key="g", node_id=1, host=broker.address.host, port=broker.address.port
+            )
+            return FindCoordinatorResponse(coordinators=[found])
+
+        def commit(request: OffsetCommitRequest) -> OffsetCommitResponse:
+            (topic,) = request.topics
+            (partition,) = topic.partitions
+            stored.append(partition.committed_offset)
+            answer = OffsetCommitResponsePartition(partition_index=0, error_code=codes.pop(0))
+            return OffsetCommitResponse(
+                topics=[OffsetCommitResponseTopic(name="t", topic_id=ID, partitions=[answer])]
+            )
+
+        broker.answers[ApiKey.FIND_COORDINATOR] = coordinator
+        broker.answers[ApiKey.OFFSET_COMMIT] = commit
+        async with Consumer(
+            broker.bootstrap, group="g", enable_auto_commit=False, **QUICK
+        ) as consumer:
+            await consumer.commit({TP: 5})
+        assert stored == [5, 5, 5]
+        assert codes == []
+
+
+@story
+async def test_a_commit_that_is_refused_for_good_says_what_was_refused() -> None:
+    async with Leader() as broker:
+
+        def coordinator(_request: Any) -> FindCoordinatorResponse:
+            found = Coordinator(
+                key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, node_id=-1
+            )
+            return FindCoordinatorResponse(coordinators=[found])
+
+        broker.answers[ApiKey.FIND_COORDINATOR] = coordinator
+        async with Consumer(
+            broker.bootstrap, group="g", enable_auto_commit=False, **QUICK
+        ) as consumer:
+            with pytest.raises(GroupForbidden, match="group g"):
+                await consumer.commit({TP: 5})
+            with pytest.raises(ClientError, match="offset -1"):
+                await consumer.commit({TP: -1})

@@ -205,8 +205,10 @@ class Commits:
         what = f"commit of offset {offset} for {tp} in group {identity.group_id}"
         if code in _ABOUT_MEMBERSHIP:
             self._refused(code, identity)
-            if code == ErrorCode.STALE_MEMBER_EPOCH and self._identity() != identity:
-                return error_for(code, what)  # the epoch has moved on: say it with the new one
+            if code == ErrorCode.STALE_MEMBER_EPOCH and identity.generation_or_epoch >= 0:
+                # The coordinator has a newer epoch for us, which a heartbeat brings or has brought;
+                # if it brings the end of the membership, the next try finds no identity.
+                return error_for(code, what)
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 raise RebalanceInProgress(
                     f"{what}: the group is being rebalanced; poll, then commit again",
