@@ -16,6 +16,7 @@ from headwater import (
     ClientError,
     Consumer,
     DeserializationFailed,
+    InvalidTopic,
     NoOffsetForPartition,
     OffsetOutOfRange,
     TopicPartition,
@@ -326,6 +327,16 @@ async def test_a_topic_that_is_not_there_is_waited_for_and_told_of_once(
         assert values(await polled(consumer, 3)) == [0, 1, 2]
         with pytest.raises(UnknownTopic, match="no-such"):
             await consumer.end_offsets(("no-such", 0), timeout_ms=100)
+
+
+@pytest.mark.parametrize("group", [None, "readers"])
+@story
+async def test_a_name_that_no_topic_can_have_is_an_error(
+    shared_broker: EmbeddedBroker, group: str | None
+) -> None:
+    async with Consumer(shared_broker.bootstrap, group=group, topics=["no topic!"]) as consumer:
+        with pytest.raises(InvalidTopic, match="no topic!"):
+            await consumer.poll(10_000)
 
 
 # What users put in between

@@ -31,6 +31,8 @@ _log = logging.getLogger("headwater.client")
 _ERRORS_MAX = 16
 # How long a member that owns partitions waits for a rebalance before it looks for records again.
 _GLANCE_SECONDS = 0.05
+# How often one that waits looks whether there is something that nobody tells it of.
+_TICK_SECONDS = 0.5
 
 
 class Reading:
@@ -101,11 +103,10 @@ class Reading:
             now = self.cluster.now()
             membership.polled(now)
             if membership.needs_poll:
-                if not is_waiting:
-                    deadline = now
-                elif self.subscriptions.partitions:
-                    deadline = min(deadline, now + _GLANCE_SECONDS)
-                await membership.poll(deadline)
+                # Records that come meanwhile, and errors, must not wait for a rebalance; it goes on
+                # in the background.
+                glance = _GLANCE_SECONDS if self.subscriptions.partitions else _TICK_SECONDS
+                await membership.poll(min(deadline, now + glance) if is_waiting else now)
         if self._errors:
             raise self._errors.popleft()
         if self.positions.problems:
@@ -136,13 +137,13 @@ class Reading:
                 raise problem.with_traceback(None)
 
     async def wait(self, deadline: float | None) -> None:
-        """Until something happened, or the deadline."""
+        """Until something happened, or the deadline, or a moment has passed."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters.append(waiter)
         # Who waits for records is alive, however long there are none: a membership that does not
         # hear of it in max_poll_interval_ms gives the user up.
-        wait = self.config.max_poll_interval_ms / 3000
+        wait = min(_TICK_SECONDS, self.config.max_poll_interval_ms / 3000)
         if deadline is not None:
             wait = max(0.0, min(wait, deadline - self.cluster.now()))
         timer = loop.call_later(wait, self.wake)
