@@ -76,13 +76,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Help(RawDescriptionHelpFormatter):
+    """Leaves room for the longest command: argparse forgets that they are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = 4 + max(map(len, COMMANDS))
+
+
 def parser_for(given: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser(
         prog="headwater",
         description="An event streaming platform that speaks Apache Kafka's protocol.",
         epilog=_EXAMPLES,
-        # The longest name of a command must fit beside its summary.
-        formatter_class=lambda prog: RawDescriptionHelpFormatter(prog, max_help_position=16),
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"headwater {__version__}")
