@@ -158,6 +158,7 @@ def test_settings_are_shown_with_their_sources(
     command: Command, config: Command, topic: str
 ) -> None:
     create(command, topic, "--config", "retention.ms=60000")
+    until(lambda: bool(config.json("get", "topic", topic)), "a setting that is not the default")
     told = {each["setting"]: each for each in config.json("get", "topic", topic)}
     assert (told["retention.ms"]["value"], told["retention.ms"]["source"]) == ("60000", "topic")
     assert "segment.bytes" not in told
@@ -174,6 +175,12 @@ def test_settings_are_changed(command: Command, config: Command, topic: str) -> 
         "retention.ms: 604800000 -> 60000",
         "cleanup.policy: delete + compact",
     ]
+
+    def is_set() -> bool:
+        (entry,) = config.json("get", "topic", topic, "retention.ms")
+        return str(entry["value"]) == "60000"
+
+    until(is_set, "the setting")
     told = config.json("set", "topic", topic, "--delete", "retention.ms")
     assert told["settings"] == [
         {"setting": "retention.ms", "was": "60000", "done": "delete", "value": None}

@@ -196,9 +196,9 @@ def test_members_are_put_out(admin: Admin, wire: Wire, topic: str) -> None:
 
 def test_groups_have_configs(admin: Admin, topic: str) -> None:
     admin.alter_config(group_config(topic), {"consumer.session.timeout.ms": 50_000})
+    until(lambda: group_config(topic) in admin.list_config_resources(), "the group in the list")
     config = admin.describe_config(group_config(topic))["consumer.session.timeout.ms"]
     assert (config.value, config.is_own) == ("50000", True)
-    assert group_config(topic) in admin.list_config_resources()
 
 
 def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:
@@ -213,7 +213,8 @@ def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:
         return
     where = TopicPartition(topic, 0)
     assert admin.list_share_group_offsets([topic]) == {topic: {}}
-    assert admin.alter_share_group_offsets(topic, {where: 0}) == {where: None}
+    # Its coordinator may learn of the topic a moment later than others.
+    until(lambda: admin.alter_share_group_offsets(topic, {where: 0}) == {where: None}, "a place")
     assert or_raise(admin.list_share_group_offsets({topic: [where]}))[topic][where].start == 0
     assert admin.describe_group(topic).kind == "share"
     assert admin.delete_share_group_offsets(topic, [topic]) == {topic: None}

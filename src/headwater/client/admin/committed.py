@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.client.admin.results import by_topic, only, outcome
 from headwater.client.admin.routing import is_lost
-from headwater.client.errors import ClientError, error_for
+from headwater.client.errors import ClientError, UnknownTopic, error_for
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.apis import ApiKey
@@ -237,9 +237,15 @@ async def _of_one_group(
             for each in topic.partitions:
                 where = TopicPartition(topic.name, each.partition_index)
                 error = outcome(each.error_code, f"offset of group {group_id} in {where}")
-                if error is not None and is_lost(error):
-                    return {group_id: error}
+                if error is not None and (is_lost(error) or is_new(where, error)):
+                    return {group_id: error}  # all of it goes into the next round
                 results[where] = error
         return {group_id: results}
 
-    return only(await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms))
+    def is_new(where: TopicPartition, error: ClientError) -> bool:
+        return isinstance(error, UnknownTopic) and admin.router.patience([where.topic]) > 0
+
+    patience = admin.router.patience(topic.name for topic in request.topics)
+    return only(
+        await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms, patience=patience)
+    )

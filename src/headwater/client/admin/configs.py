@@ -226,7 +226,12 @@ async def describe_configs(
             for each in answer.results
         }
 
-    return await admin.router.by_node(list(resources), _node_of, ask, timeout_ms=timeout_ms)
+    wanted = list(resources)
+    topics = (each.name for each in wanted if each.type is ResourceType.TOPIC)
+    patience = admin.router.patience(topics)
+    return await admin.router.by_node(
+        wanted, _node_of, ask, timeout_ms=timeout_ms, patience=patience
+    )
 
 
 def _described(result: DescribeConfigsResult) -> dict[str, ConfigEntry] | ClientError:

@@ -78,7 +78,7 @@ class Router:
         self._cluster = cluster
         self._config = config
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._made: dict[str, float] = {}  # topics that this client has made, for a while
+        self._made: dict[str, float] = {}  # names and ids of topics made by this client
 
     # Time and chance
 
@@ -100,9 +100,10 @@ class Router:
         self._made = {name: until for name, until in self._made.items() if until > now}
         self._made |= dict.fromkeys(names, now + _NEW_TOPIC_SECONDS)
 
-    def are_new(self, names: Iterable[str]) -> bool:
+    def patience(self, names: Iterable[str]) -> float:
+        """For how many seconds topics that nobody knows may still become known."""
         now = self._cluster.now()
-        return any(self._made.get(name, 0.0) > now for name in names)
+        return max((self._made.get(name, now) - now for name in names), default=0.0)
 
     # One question
 
@@ -204,10 +205,10 @@ class Router:
         *,
         timeout_ms: int | None = None,
         deadline: float | None = None,
-        patient: bool = False,
+        patience: float = 0.0,
     ) -> dict[K, R | ClientError]:
         """Asks for all keys, then again for those that were not refused for good, until each has
-        its result or the time is over. `patient`: an unknown topic may still become known."""
+        its result or the time is over. For `patience` seconds, unknown topics may become known."""
         self._cluster.check()
         if deadline is None:
             deadline = self.deadline(timeout_ms)
@@ -215,12 +216,17 @@ class Router:
         results: dict[K, R | ClientError] = {}
         pending = wanted
         failures = 0
-        known_by = self._cluster.now() + _UNKNOWN_TOPIC_SECONDS if patient else 0.0
+        known_by = self._cluster.now() + patience
         while pending:
-            answers = await ask_round(pending, deadline)
+            # That the time is over says less than what went wrong before.
+            try:
+                answers = await ask_round(pending, deadline)
+            except RetriableError:
+                if failures:
+                    break
+                raise
             for key in pending:
                 result = answers.get(key, _no_answer(key))
-                # That the time is over says less than what went wrong before.
                 if key not in results or not isinstance(result, RequestTimedOut):
                     results[key] = result
             may_appear = self._cluster.now() < known_by
@@ -263,7 +269,9 @@ class Router:
             connect = self._cluster.connection
             return results | await self._fan_out(led, connect, ask, deadline)
 
-        return await self.settle(partitions, ask_round, timeout_ms=timeout_ms, patient=True)
+        wanted = list(partitions)
+        patience = max(_UNKNOWN_TOPIC_SECONDS, self.patience(each.topic for each in wanted))
+        return await self.settle(wanted, ask_round, timeout_ms=timeout_ms, patience=patience)
 
     async def by_coordinator(
         self,
@@ -273,6 +281,7 @@ class Router:
         transactions: bool = False,
         timeout_ms: int | None = None,
         deadline: float | None = None,
+        patience: float = 0.0,
     ) -> dict[str, R | ClientError]:
         """Each group's coordinator is asked for it, or that of each transactional id."""
         kind = CoordinatorKind.TRANSACTION if transactions else CoordinatorKind.GROUP
@@ -305,7 +314,9 @@ class Router:
             except ClientError as error:
                 return error
 
-        return await self.settle(keys, ask_round, timeout_ms=timeout_ms, deadline=deadline)
+        return await self.settle(
+            keys, ask_round, timeout_ms=timeout_ms, deadline=deadline, patience=patience
+        )
 
     async def by_node(
         self,
@@ -314,6 +325,7 @@ class Router:
         ask: AskNode[K, R],
         *,
         timeout_ms: int | None = None,
+        patience: float = 0.0,
     ) -> dict[K, R | ClientError]:
         """The broker that a key belongs to is asked for it; any, if it belongs to none."""
 
@@ -330,7 +342,7 @@ class Router:
                 return await self._cluster.any()
             return await self._cluster.connection(node_id)
 
-        return await self.settle(keys, ask_round, timeout_ms=timeout_ms)
+        return await self.settle(keys, ask_round, timeout_ms=timeout_ms, patience=patience)
 
     async def _fan_out(
         self,

@@ -156,9 +156,9 @@ async def create_topics(
 
     results = await admin.router.settle(wanted, round_of, timeout_ms=timeout_ms)
     if not validate_only:
-        admin.router.on_topics_made(
-            name for name, result in results.items() if isinstance(result, TopicCreated)
-        )
+        made = [each for each in results.values() if isinstance(each, TopicCreated)]
+        admin.router.on_topics_made(each.name for each in made)
+        admin.router.on_topics_made(each.id for each in made if each.id is not None)
     return results
 
 
@@ -299,10 +299,10 @@ async def describe_topics(
     async def by_id(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
         return await _describe_by_ids(admin, pending, deadline, operations=operations)
 
-    wanted = list(names)
-    are_new = admin.router.are_new(wanted)
-    found = await admin.router.settle(wanted, by_name, deadline=deadline, patient=are_new)
-    return found | await admin.router.settle(ids, by_id, deadline=deadline)
+    names, ids = list(names), list(ids)
+    patience = admin.router.patience([*names, *ids])
+    found = await admin.router.settle(names, by_name, deadline=deadline, patience=patience)
+    return found | await admin.router.settle(ids, by_id, deadline=deadline, patience=patience)
 
 
 async def _describe_by_pages(
