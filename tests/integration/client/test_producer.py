@@ -288,6 +288,7 @@ async def test_a_topic_that_may_not_be_is_refused(bootstrap: str) -> None:
 @story
 async def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:
     producer = Producer(bootstrap)
+    await Producer(bootstrap).close()
     with pytest.raises(ClientClosed, match="not started"):
         producer.submit(topic, b"x")
     await producer.start()
@@ -304,7 +305,7 @@ async def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:
         producer.submit(topic, b"x")
 
 
-def test_another_loop_is_refused(bootstrap: str, topic: str) -> None:
+def test_another_loop_is_refused(bootstrap: str, topic: str, wire: Wire) -> None:
     async def started() -> Producer:
         producer = Producer(bootstrap)
         await producer.start()
@@ -313,10 +314,21 @@ def test_another_loop_is_refused(bootstrap: str, topic: str) -> None:
     async def misuse(producer: Producer) -> None:
         with pytest.raises(WrongLoop):
             await producer.send(topic, b"x")
+        for _ in range(2):
+            with pytest.raises(WrongLoop):
+                producer.submit(topic, b"x")
+
+    async def use(producer: Producer) -> None:
+        producer.submit(topic, b"y")
+        await producer.flush()
 
     with asyncio.Runner() as one:
         producer = one.run(started())
+        asyncio.run(misuse(producer))  # the topic is not known yet
+        one.run(use(producer))
         asyncio.run(misuse(producer))
+        one.run(use(producer))
+        assert wire.values(topic) == [b"y", b"y"]
         with pytest.raises(WrongLoop, match="no event loop"):
             producer.metrics()
         one.run(producer.close())

@@ -133,8 +133,8 @@ class Producer:
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
         with ClientClosed. Raises what `flush` would; in any case the producer is closed."""
-        if self._closing or self._cluster.is_closed:
-            return
+        if self._closing or self._cluster.is_closed or not hasattr(self, "_sender"):
+            return  # it is closed, or was never started
         self._cluster.check()
         self._closing = True
         vars(self).pop("submit", None)

@@ -9,6 +9,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import (
     BufferFull,
+    FatalError,
     RecordTooLarge,
     SerializationFailed,
     UnknownTopic,
@@ -37,8 +38,13 @@ class Taking:
         self.topics = topics
 
     def opened(self, topic: str, partition: int) -> None:
-        # `submit` is bound straight to the core, so who is on the wrong loop is found out here.
-        self._cluster.check()
+        # `submit` is bound straight to the core, so who is on the wrong loop is found out here;
+        # the record is then the only one of its batch, and goes with it.
+        try:
+            self._cluster.check()
+        except FatalError:
+            self.sender.discard(topic, partition)
+            raise
         self.sender.opened(topic, partition)
 
     def closed(self, outgoing: Outgoing) -> None:
@@ -55,7 +61,11 @@ class Taking:
         )
 
     def unknown(self, topic: str) -> None:
-        self._cluster.check()
+        try:
+            self._cluster.check()
+        except FatalError:
+            self.topics.discard(topic)
+            raise
         self.topics.unknown(topic)
 
     def full(self, size: int) -> None:
