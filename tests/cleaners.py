@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headwater.io import Disk
-from headwater.storage import Log
+from headwater.storage import Log, swaps
 from headwater.storage.cleaner import look_at
 from headwater.storage.cleaner_job import CleaningAborted, CleaningJob, CleaningLimits
 from headwater.storage.retention import RetiredSegment
@@ -27,7 +27,7 @@ def steps(
     retired: list[RetiredSegment] | None = None,
 ) -> Iterator[str]:
     """Says what was done last. Whatever else happens to the log may happen in between."""
-    log.end_swap()
+    swaps.end(log)
     stable = log.last_stable_offset(
         log.end if high_watermark is None else min(high_watermark, log.end)
     )
@@ -55,13 +55,13 @@ def steps(
             segment = job.clean(group)
             yield "cleaned"
             bases = [source.base for source in group]
-            if not log.begin_swap(segment, bases, truncations=job.truncations):
+            if not swaps.begin(log, segment, bases, truncations=job.truncations):
                 segment.remove()
                 return
             yield "begun"
             job.sync_names()
             yield "begun for good"
-            old = log.commit_swap()
+            old = swaps.commit(log)
             if old is None:
                 return
             if retired is not None:
@@ -69,7 +69,7 @@ def steps(
             yield "committed"
             job.sync_names()
             yield "committed for good"
-            log.end_swap()
+            swaps.end(log)
             yield "ended"
             job.sync_names()
             yield "ended for good"

@@ -139,6 +139,24 @@ def test_logs_that_were_compacted_may_have_gaps_between_segments() -> None:
     assert log.reports == []
 
 
+def test_a_cut_within_a_gap_leaves_none_between_segments() -> None:
+    """A leader's compacted log has gaps, and a follower may be cut within one."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    log.append_as_follower(batch(b"a", base_offset=0), now_ms=NOW)
+    log.append_as_follower(batch(b"b", base_offset=10), now_ms=NOW)
+    log.truncate_to(5)
+    assert log.end == 5
+    log.roll(NOW)
+    append(log, batch(b"c"))
+    log.roll(NOW)
+    append(log, batch(b"d"))
+    assert [segment.base for segment in log.segments] == [0, 1, 6]
+    log = reopen(disk, log, clean=False, recovery_point=0)
+    assert log.reports == []
+    assert contents(log) == [(0, b"a"), (5, b"c"), (6, b"d")]
+
+
 def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
     return {
         file: disk.read(f"{PATH}/{file}")

@@ -21,7 +21,7 @@ from headwater.errors import ApiError
 from headwater.io import Clock, Disk, Workers
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import Log, LogDirs
+from headwater.storage import Log, LogDirs, swaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +166,7 @@ class Cleaning:
         end of its transaction. And a start must know up to where there may be gaps, before there
         are any. Gives the offset up to where all is decided, for good."""
         log, stable = partition.log, partition.last_stable_offset
-        log.end_swap()  # of a round that a full disk has ended
+        swaps.end(log)  # of a round that a full disk has ended
         await partition.flush()
         await partition.flush_closed()
         stable = min(stable, log.trusted_end)
@@ -211,23 +211,23 @@ class Cleaning:
 
         log = partition.log
         bases = [source.base for source in group]
-        if not log.begin_swap(segment, bases, truncations=job.truncations):
+        if not swaps.begin(log, segment, bases, truncations=job.truncations):
             await finish(self._workers, segment.remove)
             raise CleaningAborted
         try:
             await finish(self._workers, job.sync_names)
         except ApiError:
-            log.abandon_swap()
+            swaps.abandon(log)
             raise
         if not self._is_here(partition, log):
             raise CleaningAborted  # its folder has another name, and goes
-        retired = log.commit_swap()
+        retired = swaps.commit(log)
         if retired is None:
             raise CleaningAborted
         for old in retired:
             self._delete_later(old.delete, log.config.file_delete_delay_ms / 1000)
         await finish(self._workers, job.sync_names)
-        log.end_swap()
+        swaps.end(log)
         await finish(self._workers, job.sync_names)
 
     async def _pause(self, done_bytes: int, began: float) -> None:

@@ -16,8 +16,9 @@ from headwater.storage.directory import (
 )
 from headwater.storage.failures import StorageFailed
 from headwater.storage.flushing import FlushJob
-from headwater.storage.log import Log, LogSlice
+from headwater.storage.log import Log
 from headwater.storage.logs import CheckpointJob, DeleteJob, LoadJob, LogDirs
+from headwater.storage.reading import LogSlice
 from headwater.storage.recovery import RecoveryReport
 from headwater.storage.reserve import Reserve
 from headwater.storage.retention import RetiredSegment

@@ -3,7 +3,7 @@
 The job is made on the loop, which owns the log. `learn` and `clean` run in a worker: they read
 segments that nobody writes to any more, through files of their own, and write new files. So the log
 is used as ever meanwhile, and if it is cut, moved or deleted, the job's work is thrown away. What
-`clean` has written the loop puts in place, with `Log.begin_swap` and what follows it.
+`clean` has written the loop puts in place, with the steps of `swaps`.
 """
 
 from __future__ import annotations

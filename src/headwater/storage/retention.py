@@ -6,11 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from headwater.config import TopicConfig
 from headwater.io import Disk
+from headwater.storage import names
 from headwater.storage.failures import Health
 from headwater.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from headwater.storage.log import Log
 
 
 class Reason(Enum):
@@ -71,3 +76,13 @@ def expired(
             return
         surplus -= segment.size
         yield segment, reason
+
+
+def take_out(
+    log: Log, segment: Segment, reason: Reason, *, snapshot: bool = True
+) -> RetiredSegment:
+    """Gives the files of a segment, and the snapshot at its base, their last names."""
+    paths = segment.rename(names.DELETED)
+    if snapshot:
+        paths += log.snapshots.rename(segment.base, names.DELETED)
+    return RetiredSegment(log.disk, log.health, segment.base, segment.size, reason, tuple(paths))
