@@ -247,7 +247,7 @@ def _refusal(
         )
     if view[16] > 2:
         return ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"a record batch for {tp} has the unknown magic {view[16]}"
+            ErrorCode.CORRUPT_MESSAGE, f"{tp}: the batch has magic {view[16]}; there are 0, 1 and 2"
         )
     if view[16] != 2:
         return ApiError(

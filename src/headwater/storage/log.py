@@ -263,8 +263,8 @@ class Log:
             if batch.base_offset < expected:
                 raise ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.tp}: a batch begins at {batch.base_offset}, the next offset is "
-                    f"{expected}",
+                    f"{self.tp} reaches up to {expected} already; a batch that begins at "
+                    f"{batch.base_offset} comes too late",
                 )
             expected = batch.last_offset + 1
         view = memoryview(data).cast("B")

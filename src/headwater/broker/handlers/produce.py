@@ -174,7 +174,7 @@ def _framing_refusal(records: Buffer, version: int) -> ApiError | None:
     magic = view[_MAGIC]
     if magic > _MAGIC_NEWEST:
         return _FramingRefused(
-            ErrorCode.CORRUPT_MESSAGE, f"a record batch has the unknown magic {magic}"
+            ErrorCode.CORRUPT_MESSAGE, f"the batch has magic {magic}; there are 0, 1 and 2"
         )
     if size > len(view) or magic < _MAGIC_NEWEST or _has_another(view[size:]):
         return _FramingRefused(ErrorCode.INVALID_RECORD)
