@@ -1,39 +1,29 @@
-"""First steps with a node: a topic, some records in, the same records out.
+"""First steps with a node: a record in, and all records of the topic out.
 
 python examples/first_steps.py 127.0.0.1:9092
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from headwater import Consumer, Producer
 
 TOPIC = "greetings"
 
 
-def main(address: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    if TOPIC not in admin.list_topics(timeout=10).topics:
-        admin.create_topics([NewTopic(TOPIC, num_partitions=1)])[TOPIC].result(10)
+async def main(address: str) -> None:
+    async with Producer(address) as producer:
+        sent = await producer.send(TOPIC, key="second", value="hello from Python")
+        print(f"sent to partition {sent.partition}, offset {sent.offset}")
 
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
-    for word in ("hello", "world"):
-        producer.produce(TOPIC, key="first", value=word, headers={"language": "en"})
-    if producer.flush(10):
-        raise SystemExit("some records were not acknowledged")
-
-    consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": "first-steps", "enable.auto.commit": False}
-    )
-    where = TopicPartition(TOPIC, 0)
-    _first, end = consumer.get_watermark_offsets(where, timeout=10)
-    consumer.assign([TopicPartition(TOPIC, 0, end - 2)])
-    for record in consumer.consume(2, timeout=10):
-        print(f"offset {record.offset()}: {record.key().decode()} = {record.value().decode()}")
-    consumer.close()
+    async with Consumer(address, topics=[TOPIC], auto_offset_reset="earliest") as consumer:
+        async for record in consumer:
+            print(f"{record.partition}/{record.offset}: {record.key} = {record.value}")
+            if (record.partition, record.offset) == (sent.partition, sent.offset):
+                break
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"))

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_the_first_steps_read_back_what_they_sent() -> None:
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A node as the README starts it."""
     headwater = str(Path(sys.executable).with_name("headwater"))
     command = [headwater, "start", "--memory", "--listen", "127.0.0.1:0"]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert node.stdout is not None
-        address = next(line for line in node.stdout if line.startswith("ready: ")).split()[1]
-        steps = [sys.executable, str(EXAMPLES / "first_steps.py"), address]
-        done = subprocess.run(steps, capture_output=True, text=True, timeout=60)
+        yield next(line for line in node.stdout if line.startswith("ready: ")).split()[1]
     finally:
         node.terminate()
         node.wait(30)
+
+
+def run(example: str, address: str) -> str:
+    command = [sys.executable, str(EXAMPLES / example), address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "offset 0: first = hello\noffset 1: first = world\n"
+    return done.stdout
+
+
+def test_the_first_steps_read_back_what_they_sent(address: str) -> None:
+    assert run("first_steps.py", address) == (
+        "sent to partition 0, offset 0\n0/0: b'second' = b'hello from Python'\n"
+    )
+
+
+def test_any_client_reads_back_what_it_sent(address: str) -> None:
+    printed = run("any_client.py", address)
+    assert printed == "offset 0: first = hello\noffset 1: first = world\n"
 
 
 def test_the_web_service_passes_its_own_tests() -> None:
