@@ -20,17 +20,19 @@ from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
 
 PATIENCE_MS = 30_000
-# Sessions of a second and heartbeats to match, so that who dies is missed soon.
+# Short sessions and heartbeats to match, so that who dies is missed soon. Members of classic groups
+# bring their own; MORTAL is for those that are to die.
 QUICK_BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "group.consumer.min.session.timeout.ms": "100",
-    "group.consumer.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.assignment.interval.ms": "0",
 }
-QUICK_CLASSIC: dict[str, Any] = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 100}
+QUICK_CLASSIC: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}
+MORTAL: dict[str, Any] = {"session_timeout_ms": 1000}
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from headwater.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from headwater.testing import EmbeddedBroker
-from tests.members import Member, quick_broker, settled, until
+from tests.members import MORTAL, Member, quick_broker, settled, until
 from tests.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
@@ -144,6 +144,9 @@ def test_what_is_revoked_can_be_committed_until_the_callback_is_over(
 def test_a_member_that_is_killed_is_replaced_after_its_session(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
+    if config.get("group_protocol") != "consumer":
+        config = MORTAL | config
+
     async def story() -> None:
         async with (
             Member(broker.bootstrap, made_topic, [made_topic], **config) as first,
@@ -160,6 +163,9 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(
 def test_heartbeats_go_on_while_records_are_processed(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
+    if config.get("group_protocol") != "consumer":
+        config = MORTAL | config
+
     async def story() -> None:
         async with (
             Member(broker.bootstrap, made_topic, [made_topic], **config) as busy,

@@ -86,11 +86,11 @@ def kafka_python(broker: EmbeddedBroker, topic: str, assignor: str) -> Foreign:
         bootstrap_servers=broker.bootstrap,
         group_id=topic,
         enable_auto_commit=False,
-        session_timeout_ms=1000,
+        session_timeout_ms=30_000,
         heartbeat_interval_ms=100,
+        metadata_max_age_ms=300,  # until then it divides nothing, if it leads without metadata
         partition_assignment_strategy=[known[assignor]],
     )
-    # If it leads before it has metadata, it divides nothing, and leaves it at that.
     assert consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
 
@@ -106,7 +106,7 @@ FOREIGN = {
         broker,
         topic,
         partition_assignment_strategy=assignor,
-        session_timeout_ms=1000,
+        session_timeout_ms=30_000,
         heartbeat_interval_ms=100,
     ),
     "kafka-python": kafka_python,

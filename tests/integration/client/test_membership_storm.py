@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from headwater.testing import EmbeddedBroker
-from tests.members import Member, quick_broker, settled
+from tests.members import MORTAL, Member, quick_broker, settled
 from tests.wire import Wire
 
 PARTITIONS = 8
 MEMBERS_MAX = 5
 STEPS = 20
 CONFIGS = [
-    pytest.param({}, id="range"),
-    pytest.param({"partition_assignment_strategy": "sticky"}, id="sticky"),
-    pytest.param({"partition_assignment_strategy": "cooperative-sticky"}, id="cooperative-sticky"),
+    pytest.param(MORTAL, id="range"),
+    pytest.param(MORTAL | {"partition_assignment_strategy": "sticky"}, id="sticky"),
+    pytest.param(
+        MORTAL | {"partition_assignment_strategy": "cooperative-sticky"}, id="cooperative-sticky"
+    ),
     pytest.param({"group_protocol": "consumer"}, id="consumer"),
 ]
 
