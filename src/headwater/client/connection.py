@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 from headwater.client.errors import (
     ClientError,
@@ -36,17 +36,40 @@ _SIZE = Struct(">i")
 _UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, where ApiVersions has its error code
 
 
+class Prepared(Protocol):
+    """A request that is sent again and again, whose bytes are known but for the records."""
+
+    @property
+    def api(self) -> Api: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def frame(self, correlation_id: int, records: memoryview) -> bytes:
+        """The whole request, its size first."""
+
+    def read(self, frame: bytes) -> Any | None:
+        """What an answer says, if it is the usual one; None leaves it to the general decoder."""
+
+
 class _Pending:
-    __slots__ = ("api", "correlation_id", "deadline", "done", "version")
+    __slots__ = ("api", "correlation_id", "deadline", "done", "read", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation_id: int, deadline: float, done: Done
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        deadline: float,
+        done: Done,
+        read: Callable[[bytes], Any | None] | None = None,
     ) -> None:
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.deadline = deadline
         self.done = done
+        self.read = read
 
 
 class Connection:
@@ -92,6 +115,10 @@ class Connection:
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
         return f"<Connection to node {self.node_id} at {self.address}, {state}>"
+
+    @property
+    def client_id(self) -> str:
+        return self._client_id
 
     @property
     def in_flight(self) -> int:
@@ -145,6 +172,19 @@ class Connection:
         else:
             self.active_at = self._now()  # no answer will say that somebody lives
         self._stream.send(parts)
+
+    def post_prepared(
+        self, prepared: Prepared, records: memoryview, done: Done, *, timeout_ms: int
+    ) -> None:
+        """As `post`, on an open connection. `done` may get what `prepared.read` made."""
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
+        deadline = self._now() + timeout_ms / 1000
+        self._pending.append(
+            _Pending(prepared.api, prepared.version, correlation_id, deadline, done, prepared.read)
+        )
+        if self._timer is None or deadline < self._timer_deadline:
+            self._watch(deadline)
+        self._stream.send((prepared.frame(correlation_id, records),))
 
     async def ask(
         self, request: Message, *, at_most: int | None = None, timeout_ms: int | None = None
@@ -251,12 +291,14 @@ class Connection:
             if ready < _SIZE.size:
                 break
             size: int = _SIZE.unpack_from(self._buffer, start)[0]
-            if not self._may_be(size):
+            if not _SIZE.size <= size <= _FIRST_FRAME_BYTES_MAX and not self._may_be(size):
                 return
             end = start + _SIZE.size + size
             if end <= self._end:
                 self._start = end
-                self._answer(memoryview(bytes(self._view[start + _SIZE.size : end])))
+                frame = bytes(self._view[start + _SIZE.size : end])
+                if not self._answer_quickly(frame):
+                    self._answer(memoryview(frame))
             elif size + _SIZE.size > len(self._buffer):
                 self._begin_large(size, start + _SIZE.size)
                 return
@@ -297,6 +339,20 @@ class Connection:
             f"{self.address} speaks {what}, not Kafka's protocol in the clear: "
             "name the port of a PLAINTEXT listener"
         )
+
+    def _answer_quickly(self, frame: bytes) -> bool:
+        """Whether this was the answer that a prepared request expects."""
+        pending = self._pending[0] if self._pending else None
+        if pending is None or pending.read is None:
+            return False
+        if _SIZE.unpack_from(frame)[0] != pending.correlation_id:
+            return False
+        answer = pending.read(frame)
+        if answer is None:
+            return False
+        self._pending.popleft()
+        pending.done(answer, None)
+        return True
 
     def _answer(self, frame: memoryview) -> None:
         self._is_first = False

@@ -191,3 +191,18 @@ def test_a_new_id_serves_those_who_ran_out_of_epochs() -> None:
     assert not machine.identity.is_known
     assert machine.granted(8, 0) == [kept]
     assert (kept.producer_id, kept.epoch, kept.base_sequence) == (8, 0, 0)
+
+
+def test_a_batch_that_is_sent_alone_is_on_the_wire_and_may_come_back() -> None:
+    machine = lanes(idempotent=True)
+    lane = machine.lane("t", 0)
+    assert machine.identity is not None
+    assert lane.sequence.may_begin(machine.identity)
+    batch = machine.sent_alone(lane, outgoing(1), 1.0)
+    lane.sequence.assign(batch, machine.identity)
+    assert not lane.sequence.may_begin(machine.identity)
+    assert (batch.on_wire, batch.attempts, batch.deadline) == (True, 1, 121.0)
+    assert machine.next_deadline(1.0) == 121.0
+    machine.back(lane, batch)
+    machine.requeue(lane, batch, 0.0)
+    assert machine.sendable(lane, 2.0) is batch

@@ -148,6 +148,20 @@ class Lanes:
         if lane.queue:
             self.waiting[lane.tp] = lane
 
+    def sent_alone(self, lane: Lane, outgoing: Outgoing, now: float) -> Batch:
+        """`closed` and `sent` in one, for an idle partition whose batch was opened just now."""
+        assert lane.is_idle
+        assert lane.opened_at is None
+        deadline = now + self._delivery_timeout
+        batch = Batch(outgoing, lane.tp, now, deadline, lane.numbers)
+        lane.numbers += 1
+        lane.wire.append(batch)
+        batch.on_wire = True
+        batch.attempts = 1
+        if deadline < self._expiry:
+            self._expiry = deadline
+        return batch
+
     # What became of a batch that was on the wire
 
     def back(self, lane: Lane, batch: Batch) -> None:

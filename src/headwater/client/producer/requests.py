@@ -12,6 +12,7 @@ from headwater.client.errors import UnsupportedVersion
 from headwater.client.metadata import Topic
 from headwater.client.producer.batches import Batch
 from headwater.client.producer.lanes import Lane
+from headwater.client.producer.lone import LoneRequest
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.produce import (
@@ -66,8 +67,7 @@ class _Lone:
 
     connection: Connection
     topic: Topic | None
-    request: ProduceRequest
-    version: int
+    prepared: LoneRequest
 
 
 class Requests:
@@ -81,24 +81,7 @@ class Requests:
         self._lone: dict[Lane, _Lone] = {}
 
     def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
-        """The request and its version. It may change with the next call: send it before that."""
-        if len(payloads) > 1:
-            return self._produce(connection, payloads)
-        lane, batch = payloads[0]
-        topic = self._cluster.metadata.topics.get(lane.tp.topic)
-        lone = self._lone.get(lane)
-        if lone is None or lone.connection is not connection or lone.topic is not topic:
-            lone = _Lone(connection, topic, *self._produce(connection, payloads))
-            self._lone[lane] = lone
-        else:
-            records = batch.outgoing.records
-            assert records is not None
-            lone.request.topic_data[0].partition_data[0].records = memoryview(records)
-        return lone.request, lone.version
-
-    def _produce(
-        self, connection: Connection, payloads: list[Payload]
-    ) -> tuple[ProduceRequest, int]:
+        """The request and its version."""
         if self._needs_zstd and (connection.version(ApiKey.PRODUCE) or 0) < _ZSTD_SINCE:
             raise UnsupportedVersion(f"{connection!r} is too old for compression_type='zstd'")
         return produce_request(
@@ -108,6 +91,16 @@ class Requests:
             acks=self._acks,
             timeout_ms=self._timeout_ms,
         )
+
+    def prepared(self, connection: Connection, lane: Lane, batch: Batch) -> LoneRequest:
+        """The request for one small batch of one partition."""
+        topic = self._cluster.metadata.topics.get(lane.tp.topic)
+        lone = self._lone.get(lane)
+        if lone is None or lone.connection is not connection or lone.topic is not topic:
+            request, version = self.make(connection, [(lane, batch)])
+            prepared = LoneRequest(request, version, connection.client_id)
+            lone = self._lone[lane] = _Lone(connection, topic, prepared)
+        return lone.prepared
 
 
 def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:

@@ -20,6 +20,7 @@ from headwater.client.errors import ClientError, RetriableError, UnsupportedVers
 from headwater.client.producer.batches import Batch
 from headwater.client.producer.identity import IdentityKeeper
 from headwater.client.producer.lanes import Lane, Lanes
+from headwater.client.producer.lone import LONE_BYTES_MAX, Place
 from headwater.client.producer.outcomes import Outcomes
 from headwater.client.producer.requests import Payload, Requests
 from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
@@ -118,33 +119,51 @@ class Sender:
         lane = self._lanes.lane(topic, placed >> 1)
         if placed & 1:
             now = self._now()
-            if self._lanes.hurries and not lane.queue and not lane.wire:
-                self._send_lone(lane, now)
+            is_first = self._lanes.hurries and not lane.queue and not lane.wire
+            if is_first and self._send_lone(lane, now):
                 return
             self._lanes.opened(lane, now)
             self._look_at(now + self._linger)
         if self._lanes.urge(lane):
             self.advance()
 
-    def _send_lone(self, lane: Lane, now: float) -> None:
+    def _send_lone(self, lane: Lane, now: float) -> bool:
         """What `advance` would do for one record that is awaited and has nothing before it, and
-        no more: this is how long an acknowledged send takes."""
-        self._close(lane, now)
-        batch = lane.queue[0]
-        identity = self._lanes.identity
+        no more: this is how long an acknowledged send takes. False if it is not as simple."""
+        lanes, outcomes = self._lanes, self.outcomes
+        identity = lanes.identity
         leader = self._cluster.metadata.leader(lane.tp)
         if (
             leader is None
             or self._is_advancing
-            or not (identity is None or lane.sequence.may_send(batch, identity))
+            or not self._config.acks
+            or not (identity is None or lane.sequence.may_begin(identity))
             or (connection := self._free(leader, now)) is None
         ):
-            self.advance()
-            return
+            return False
+        outgoing = self._intake.take(*lane.tp)
+        assert outgoing is not None
+        batch = lanes.sent_alone(lane, outgoing, now)
+        outcomes.settling.begin(batch)
         self._seal(lane, batch)
-        self._send(connection, [(lane, batch)], now)
+        outcomes.metrics.requests += 1
+        self.flying[connection] = self.flying.get(connection, 0) + 1
+        if outgoing.size > LONE_BYTES_MAX:
+            self._post(connection, [(lane, batch)], now)
+        else:
+            records = outgoing.records
+            assert records is not None
+            done = partial(self._lone_answered, connection, lane, batch, now)
+            try:
+                prepared = self._requests.prepared(connection, lane, batch)
+            except UnsupportedVersion as error:
+                done(None, error)
+            else:
+                timeout_ms = self._config.request_timeout_ms
+                connection.post_prepared(prepared, memoryview(records), done, timeout_ms=timeout_ms)
         if self._timer is None:
             self._look_at(batch.deadline)
+        return True
 
     def has_room(self, size: int) -> bool:
         used = self._intake.used_bytes
@@ -331,7 +350,7 @@ class Sender:
         )
 
     def _send(self, connection: Connection, chosen: list[Payload], now: float) -> None:
-        config, metrics = self._config, self.outcomes.metrics
+        metrics = self.outcomes.metrics
         sent = self._lanes.sent
         for lane, batch in chosen:
             if not batch.attempts:
@@ -339,16 +358,20 @@ class Sender:
             sent(lane, batch)
         metrics.requests += 1
         self.flying[connection] = self.flying.get(connection, 0) + 1
+        self._post(connection, chosen, now)
+
+    def _post(self, connection: Connection, chosen: list[Payload], now: float) -> None:
+        timeout_ms = self._config.request_timeout_ms
         done = partial(self._answered, connection, chosen, now)
         try:
             request, version = self._requests.make(connection, chosen)
         except UnsupportedVersion as error:
             done(None, error)
             return
-        if config.acks:
-            connection.post(request, version, done, timeout_ms=config.request_timeout_ms)
+        if self._config.acks:
+            connection.post(request, version, done, timeout_ms=timeout_ms)
         else:
-            connection.post(request, version, None, timeout_ms=config.request_timeout_ms)
+            connection.post(request, version, None, timeout_ms=timeout_ms)
             done(None, None)
 
     def _open(self, node_id: int) -> None:
@@ -381,6 +404,31 @@ class Sender:
                     lane.queue[0].error = error  # what to say if it times out
         self.advance()
 
+    def _lone_answered(
+        self,
+        connection: Connection,
+        lane: Lane,
+        batch: Batch,
+        asked: float,
+        answer: Place | ProduceResponse | None,
+        error: ClientError | None,
+    ) -> None:
+        if not isinstance(answer, tuple):
+            self._answered(connection, [(lane, batch)], asked, answer, error)
+            return
+        self._landed(connection)
+        now = self._now()
+        self._lanes.back(lane, batch)
+        self.outcomes.metrics.answered(now - asked)
+        self.outcomes.acknowledge(lane, batch, *answer)
+        if now >= self._timer_at or not self._lanes.is_still:
+            self.advance()
+
+    def _landed(self, connection: Connection) -> None:
+        left = self.flying.pop(connection) - 1
+        if left:
+            self.flying[connection] = left
+
     def _answered(
         self,
         connection: Connection,
@@ -389,9 +437,7 @@ class Sender:
         answer: ProduceResponse | None,
         error: ClientError | None,
     ) -> None:
-        left = self.flying.pop(connection) - 1
-        if left:
-            self.flying[connection] = left
+        self._landed(connection)
         now = self._now()
         outcomes = self.outcomes
         for lane, batch in chosen:

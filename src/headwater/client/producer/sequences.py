@@ -82,6 +82,10 @@ class PartitionSequence:
             and self.producer_id == identity.producer_id
         )
 
+    def may_begin(self, identity: Identity) -> bool:
+        """Whether a batch that is not numbered yet may be sent by itself."""
+        return not (self.sent or self.unresolved or self.gap is not None) and identity.is_known
+
     def assign(self, batch: Batch, identity: Identity) -> None:
         """Gives the batch its sequence, when it is sent for the first time."""
         assert batch.base_sequence == NO_SEQUENCE
