@@ -105,7 +105,7 @@ def _list(options: Namespace) -> int:
         (
             each.name,
             each.state,
-            each.input_rate,
+            round(each.input_rate),
             each.lag if each.lag is not None else "-",
             each.batch_ms if each.batch_ms is not None else "-",
             each.state_rows,
