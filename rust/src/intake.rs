@@ -230,7 +230,7 @@ impl State {
 }
 
 /// Whoever waits for a record that could not be taken in, and why.
-type Failed = (Option<Py<PyAny>>, Py<PyAny>);
+pub type Failed = (Option<Py<PyAny>>, Py<PyAny>);
 
 /// What happened to a record, and what must be called now that the lock is given back.
 enum Step {
@@ -514,6 +514,34 @@ impl Intake {
             timestamp,
         };
         self.place(py, topic, &entry, asked, room, key, value, waiter)
+    }
+
+    /// Takes a record in that another thread has given; whether there was room for it.
+    pub fn take_given<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &Bound<'py, PyString>,
+        value: Option<&Bound<'py, PyAny>>,
+        key: Option<&Bound<'py, PyAny>>,
+        partition: Option<i32>,
+        waiter: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<bool> {
+        let placed = self.take_in(
+            py,
+            topic,
+            value,
+            key,
+            None,
+            None,
+            partition,
+            waiter,
+            Room::Ask,
+        )?;
+        if placed >= 0 && placed & 1 == 1 {
+            let opened = (topic, placed >> 1);
+            self.calls.call_method1(py, "opened", opened)?;
+        }
+        Ok(placed != NO_ROOM)
     }
 }
 

@@ -10,6 +10,7 @@ mod decode;
 mod encode;
 mod extent;
 mod fault;
+mod handover;
 mod hash;
 mod header;
 mod intake;
@@ -39,6 +40,8 @@ mod _core {
     use super::encode::{compress, decompress, encode, recompress};
     #[pymodule_export]
     use super::extent::extent;
+    #[pymodule_export]
+    use super::handover::Handover;
     #[pymodule_export]
     use super::hash::{crc32c, murmur2};
     #[pymodule_export]

@@ -343,7 +343,6 @@ class Outgoing:
     records: Sealed | None  # once it is sealed
     waiters: list[tuple[_Waiter, int, int, int, int]]
     # waiter, index in the batch, timestamp, bytes of key and of value (-1: none)
-
     def seal(
         self,
         codec: int = 0,
@@ -447,6 +446,45 @@ class Intake:
 
     def charge(self, batch: Outgoing) -> None:
         """Takes the memory of a batch that came from a split."""
+
+@final
+class Handover:
+    """Records on their way from the threads that give them to an intake, in order. The thread that
+    makes it takes them; all others give."""
+
+    waiting_bytes: int
+
+    def __init__(self, calls: Any, *, bytes_max: int, small_bytes: int) -> None:
+        """It calls, in the thread that gives: `first()` when nobody is taking yet; `full()` when
+        more than `bytes_max` waits, to come back when less does; `apart(record)` with a record that
+        could be refused, or has `small_bytes` or more; `refused()`, which has to raise, in the
+        thread that takes, in a fork, and once it is closed."""
+
+    def submit(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Any = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: _Waiter | None = None,
+    ) -> None:
+        """Gives a record."""
+
+    def pass_on(
+        self, intake: Intake, records_max: int, /
+    ) -> tuple[int, list[tuple[_Waiter | None, BaseException]]]:
+        """Has an intake take so many records in, until there is no room: how many it were, and
+        those that were refused, with the reason."""
+
+    def pop(self) -> tuple[str, Any, Any, Any, int | None, int | None, _Waiter | None] | None:
+        """The next record, as arguments of `Intake.add`. With None the taking is over: the next
+        record calls `first`."""
+
+    def close(self) -> None:
+        """No record can be given any more."""
 
 def submit_arrow(
     intake: Intake, rows: object, *, topic: str | None = None, start: int = 0

@@ -11,10 +11,12 @@ from headwater.blocking import Producer
 from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
+    InvalidRecord,
     InvalidTopic,
     RecordTooLarge,
     SerializationFailed,
     UnsupportedVersion,
+    WrongLoop,
 )
 from headwater.testing import EmbeddedBroker
 from tests.wire import Wire
@@ -122,3 +124,42 @@ def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:
 def test_nobody_there_is_said_in_bounded_time() -> None:
     with pytest.raises(BrokersUnavailable, match=r"127\.0\.0\.1:1"):
         Producer("127.0.0.1:1", start_timeout_ms=200).send("t", b"x")
+
+
+def test_a_callback_may_not_call_its_producer(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+    told: list[BaseException] = []
+    with Producer(bootstrap) as producer:
+
+        def again(*_: object) -> None:
+            try:
+                producer.submit(topic, b"again")
+            except WrongLoop as error:
+                told.append(error)
+
+        producer.submit(topic, b"x", on_delivery=again)
+        producer.flush()
+    assert len(told) == 1
+    assert wire.values(topic) == [b"x"]
+
+
+def test_a_submit_that_was_kept_says_that_the_producer_is_closed(
+    bootstrap: str, topic: str
+) -> None:
+    with Producer(bootstrap) as producer:
+        submit = producer.submit
+    with pytest.raises(ClientClosed):
+        submit(topic, b"x")
+
+
+def test_a_partitioner_that_fails_is_said_by_flush(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+
+    def choose(topic: str, key: object, value: object, partitions: int) -> int:
+        raise KeyError("nobody knows")
+
+    with Producer(bootstrap, partitioner=choose) as producer:
+        producer.partitions_for(topic)
+        producer.submit(topic, b"x")
+        with pytest.raises(InvalidRecord, match="nobody knows"):
+            producer.flush()

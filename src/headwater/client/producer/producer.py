@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headwater._core import Intake
+from headwater._core import Handover, Intake
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headwater.client.settings import ProducerSettings
 
 _NO_ROOM = -2  # what `Intake.add` answers then
-_SLICE_RECORDS = 512  # so many are taken in before the loop may do something else
+_PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
 
 # topic, value, key, headers, timestamp, partition, on_delivery
 Prepared = tuple[str, Any, Any, Headers | None, int | None, int | None, Delivered | None]
@@ -89,6 +89,11 @@ class Producer:
     def config(self) -> ProducerConfig:
         """All settings, with their defaults."""
         return self._config
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records are taken as they are: no serializers, no interceptors."""
+        return self._serializing is None
 
     # Beginning and ending
 
@@ -253,8 +258,18 @@ class Producer:
         raised by `flush`. If the buffer is full, this sends on the spot until there is room, at
         most max_block_ms; then BufferFull."""
         self._check()
-        record = self.prepared(topic, value, key, headers, timestamp, partition, on_delivery)
-        self._submit(record)
+        topic, value, key, headers, timestamp, partition, on_delivery = self.prepared(
+            topic, value, key, headers, timestamp, partition, on_delivery
+        )
+        self._intake.submit(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
+            on_delivery=on_delivery,
+        )
 
     def prepared(
         self,
@@ -285,18 +300,6 @@ class Producer:
             on_delivery,
         )
 
-    def _submit(self, record: Prepared) -> None:
-        topic, value, key, headers, timestamp, partition, on_delivery = record
-        self._intake.submit(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            on_delivery=on_delivery,
-        )
-
     async def submit_arrow(self, rows: pa.RecordBatch, *, topic: str | None = None) -> None:
         """Queues the rows of a pyarrow.RecordBatch, each a record, by its columns: key, value,
         topic, partition, headers, timestamp. `topic` is for all rows. Waits while the buffer is
@@ -311,21 +314,27 @@ class Producer:
         if placed >= 0 and placed & 1:
             self._sender.opened(record[0], placed >> 1)
 
-    async def submit_many(self, records: list[Prepared]) -> None:
-        """The same for many, in order. What is wrong with one of them is said as if it had failed
-        later: the others go on."""
+    async def take_over(self, handover: Handover, moved: Callable[[], None]) -> None:
+        """Takes in what other threads have given, in order, until nothing is left; calls `moved`
+        after each piece. What is wrong with a record is said as if it had failed later: the others
+        go on."""
         self._check()
-        for at in range(0, len(records), _SLICE_RECORDS):
-            part = records[at : at + _SLICE_RECORDS]
-            is_roomy = not self._room and self._sender.has_room(sum(map(_size, part)))
-            for record in part:
+        rejected = self._outcomes.settling.rejected
+        while True:
+            taken = 0
+            if not self._room:
+                taken, failed = handover.pass_on(self._intake, _PIECE_RECORDS)
+                for waiter, error in failed:
+                    rejected(waiter, error)
+            if not taken:
+                record = handover.pop()
+                if record is None:
+                    return
                 try:
-                    if is_roomy:
-                        self._submit(record)
-                    else:
-                        await self.submit_in_line(record)
+                    await self.submit_in_line(record)
                 except ClientError as error:
-                    self._outcomes.settling.rejected(record[-1], error)
+                    rejected(record[-1], error)
+            moved()
             await asyncio.sleep(0)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
@@ -384,9 +393,3 @@ class Producer:
         partitions = self._intake.partitions(topic)
         chosen: int = self._config.partitioner(topic, key, value, partitions)
         return chosen
-
-
-def _size(record: Prepared) -> int:
-    """About what a record takes of the buffer."""
-    _, value, key, *_ = record
-    return 100 + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)

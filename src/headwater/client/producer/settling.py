@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from headwater.client.errors import ClientError
+from headwater.client.errors import ClientError, InvalidRecord
 from headwater.client.producer.batches import Batch
 from headwater.client.producer.records import RecordMetadata
 from headwater.model import NO_TIMESTAMP
@@ -112,8 +112,10 @@ class Settling:
             self._first_failure = self._first_failure or error
             self._failures += records
 
-    def rejected(self, waiter: Waiter | None, error: ClientError) -> None:
+    def rejected(self, waiter: Waiter | None, error: BaseException) -> None:
         """A record was not even taken in, and whoever gave it has gone on."""
+        if not isinstance(error, ClientError):  # from a partitioner of the user
+            error = InvalidRecord(f"no partition was chosen: {type(error).__name__}: {error}")
         if waiter is not None:
             tell(waiter, None, error)
         else:

@@ -74,7 +74,6 @@ class Topics:
 
     def _know(self, topic: Topic) -> None:
         for waiter, error in self._intake.know(topic.name, len(topic.partitions)):
-            assert isinstance(error, ClientError), error
             self._settling.rejected(waiter, error)
 
     def _abandon(self, name: str, error: ClientError) -> None:

@@ -1,0 +1,85 @@
+"""How records of plain threads come to a producer that lives on a loop in a thread of its own.
+
+`submit` puts them into a queue of the core, which the loop's thread takes over in large pieces, so
+that nothing passes between the threads for a single record. Whenever a thread waits for something
+it loses the interpreter to the other, for milliseconds if that one is busy: so the pieces are
+large, and who finds the queue full waits until half of it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Condition
+
+from headwater._blocking.loop import LoopThread
+from headwater._core import Handover
+from headwater.client.errors import BufferFull, ClientClosed
+from headwater.client.producer import Producer
+from headwater.client.producer.producer import Prepared
+
+# What is in the queue is not in the producer's buffer yet, and bounded by itself.
+_QUEUE_BYTES_MAX = 4 * 1024 * 1024
+# Up to here a record fits whatever the settings are, unless they are below this themselves.
+_SMALL_BYTES = 16 * 1024
+
+
+class Handing:
+    """Made in the loop's thread. `submit` is for all others."""
+
+    def __init__(self, producer: Producer, thread: LoopThread) -> None:
+        small_bytes = min(_SMALL_BYTES, producer.config.max_request_size // 2)
+        self._producer = producer
+        self._thread = thread
+        self._moved = Condition()
+        self._turn = asyncio.Lock()
+        self._carrier: asyncio.Task[None] | None = None
+        self._handover = Handover(self, bytes_max=_QUEUE_BYTES_MAX, small_bytes=small_bytes)
+        self.submit = self._handover.submit
+
+    # In the loop's thread
+
+    async def carry(self) -> None:
+        """Takes over all that is in the queue, one carrier at a time."""
+        async with self._turn:
+            await self._producer.take_over(self._handover, self._note_move)
+
+    def _note_move(self) -> None:
+        if self._has_room():
+            with self._moved:
+                self._moved.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._handover.waiting_bytes <= _QUEUE_BYTES_MAX // 2
+
+    async def close(self) -> None:
+        """Takes over what is there; nothing comes any more."""
+        self._handover.close()
+        await self.carry()
+
+    def _carry_soon(self) -> None:
+        self._carrier = asyncio.get_running_loop().create_task(self.carry())
+
+    # What the core calls, in the thread that submits
+
+    def first(self) -> None:
+        self._thread.soon(self._carry_soon)
+
+    def full(self) -> None:
+        timeout_ms = self._producer.config.max_block_ms
+        with self._moved:
+            if not self._moved.wait_for(self._has_room, timeout_ms / 1000):
+                raise BufferFull(f"the buffer stayed full for max_block_ms={timeout_ms}")
+
+    def apart(self, record: Prepared) -> None:
+        """What may be refused is taken in before `submit` returns, so that it is said there."""
+
+        async def behind() -> None:
+            await self.carry()
+            await self._producer.submit_in_line(record)
+
+        self._thread.call(behind)
+
+    def refused(self) -> None:
+        """This thread may not submit, or none may any more."""
+        self._thread.check()
+        raise ClientClosed("the producer was closed; make a new one")
