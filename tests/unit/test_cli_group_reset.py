@@ -10,9 +10,10 @@ import pytest
 
 from headwater.cli.errors import CommandError
 from headwater.cli.group_describe import seconds_text
-from headwater.cli.group_reset import Move, _chosen, _duration, _from_file, _time_ms
+from headwater.cli.group_reset import Move, _chosen, _from_file
 from headwater.cli.group_view import partitions_text
 from headwater.cli.main import main
+from headwater.cli.times import read_duration, read_time_ms
 from headwater.model import TopicPartition
 
 
@@ -55,18 +56,18 @@ def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture
 
 
 def test_durations_are_those_of_iso_8601() -> None:
-    assert _duration("P1D") == timedelta(days=1)
-    assert _duration("PT90M") == timedelta(minutes=90)
-    assert _duration("P1W") == timedelta(weeks=1)
-    assert _duration("P1DT2H3M4.5S") == timedelta(days=1, hours=2, minutes=3, seconds=4.5)
+    assert read_duration("P1D") == timedelta(days=1)
+    assert read_duration("PT90M") == timedelta(minutes=90)
+    assert read_duration("P1W") == timedelta(weeks=1)
+    assert read_duration("P1DT2H3M4.5S") == timedelta(days=1, hours=2, minutes=3, seconds=4.5)
     for wrong in ("P", "PT", "1D", "P-1D", "PT1X"):
         with pytest.raises(ArgumentTypeError):
-            _duration(wrong)
+            read_duration(wrong)
 
 
 def test_a_time_with_a_zone_is_that_moment() -> None:
-    assert _time_ms("1970-01-01T00:00:01Z") == 1000
-    assert _time_ms("1970-01-01T01:00:01.500+01:00") == 1500
+    assert read_time_ms("1970-01-01T00:00:01Z") == 1000
+    assert read_time_ms("1970-01-01T01:00:01.500+01:00") == 1500
 
 
 def test_topics_are_chosen_whole_or_by_partition() -> None:

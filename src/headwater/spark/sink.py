@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import ConfigError
-from headwater.spark.option_values import OptionError
+from headwater.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
