@@ -1,7 +1,7 @@
 """Headwater: an event streaming platform that speaks Apache Kafka's protocol.
 
 `Producer`, `Consumer` and `Admin` are for asyncio; `headwater.blocking` has the same for scripts
-and threads. They and the errors are loaded when they are first used.
+and threads. They, what they take and give, and the errors are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,38 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing calls so, without loading typing for every command
 if TYPE_CHECKING:
-    from headwater.client.admin import Admin
-    from headwater.client.consumer import Consumer
+    from headwater.client.admin import (
+        Acl,
+        AclFilter,
+        AclPattern,
+        AclPermission,
+        AclResource,
+        Admin,
+        Append,
+        ConfigResource,
+        FeatureUpdate,
+        NewPartitions,
+        NewTopic,
+        OffsetSpec,
+        Operation,
+        QuotaEntity,
+        QuotaFilter,
+        Replica,
+        ResourceType,
+        Subtract,
+        UpgradeType,
+        broker_config,
+        group_config,
+        or_raise,
+        topic_config,
+    )
+    from headwater.client.consumer import (
+        ConsumedRecord,
+        Consumer,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RebalanceListener,
+    )
     from headwater.client.errors import (
         AbortableError,
         AuthenticationFailed,
@@ -58,12 +88,24 @@ if TYPE_CHECKING:
         UnsupportedVersion,
         WrongLoop,
     )
-    from headwater.client.producer import Producer
+    from headwater.client.producer import (
+        Interceptor,
+        Producer,
+        ProducerRecord,
+        RecordMetadata,
+    )
+    from headwater.errors import ErrorCode
     from headwater.model import TopicPartition
 
 __all__ = [
     "AbortableError",
+    "Acl",
+    "AclFilter",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
     "Admin",
+    "Append",
     "AuthenticationFailed",
     "AuthorizationError",
     "BrokersUnavailable",
@@ -73,35 +115,54 @@ __all__ = [
     "ClusterForbidden",
     "CommitFailed",
     "ConfigError",
+    "ConfigResource",
+    "ConsumedRecord",
     "Consumer",
     "CoordinatorUnavailable",
     "DeliveryTimedOut",
     "DeserializationFailed",
     "Disconnected",
+    "ErrorCode",
     "FatalError",
+    "FeatureUpdate",
     "FencedInstance",
     "Forked",
     "GroupForbidden",
     "GroupNotEmpty",
     "GroupNotFound",
+    "Interceptor",
     "InvalidRecord",
     "InvalidTopic",
     "LogTruncated",
+    "NewPartitions",
+    "NewTopic",
     "NoOffsetForPartition",
     "NotController",
     "NotEnoughReplicas",
     "NotKafka",
     "NotLeader",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetSpec",
+    "Operation",
     "PollIntervalExceeded",
     "Producer",
     "ProducerFenced",
+    "ProducerRecord",
+    "QuotaEntity",
+    "QuotaFilter",
     "RebalanceInProgress",
+    "RebalanceListener",
+    "RecordMetadata",
     "RecordTooLarge",
     "Refused",
+    "Replica",
     "RequestTimedOut",
+    "ResourceType",
     "RetriableError",
     "SerializationFailed",
+    "Subtract",
     "Throttled",
     "TopicExists",
     "TopicForbidden",
@@ -109,16 +170,56 @@ __all__ = [
     "TransactionForbidden",
     "UnknownTopic",
     "UnsupportedVersion",
+    "UpgradeType",
     "WrongLoop",
     "__version__",
+    "broker_config",
+    "group_config",
+    "or_raise",
+    "topic_config",
 ]
 
-_WHERE: dict[str, str] = dict.fromkeys(__all__, "headwater.client.errors") | {
-    "Admin": "headwater.client.admin",
-    "Consumer": "headwater.client.consumer",
-    "Producer": "headwater.client.producer",
-    "TopicPartition": "headwater.model",
-}
+_CONSUMER = (
+    "ConsumedRecord",
+    "Consumer",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RebalanceListener",
+)
+_PRODUCER = ("Interceptor", "Producer", "ProducerRecord", "RecordMetadata")
+# What a call of Admin takes; what it gives back is named in headwater.client.admin, too.
+_ADMIN = (
+    "Acl",
+    "AclFilter",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
+    "Admin",
+    "Append",
+    "ConfigResource",
+    "FeatureUpdate",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "Operation",
+    "QuotaEntity",
+    "QuotaFilter",
+    "Replica",
+    "ResourceType",
+    "Subtract",
+    "UpgradeType",
+    "broker_config",
+    "group_config",
+    "or_raise",
+    "topic_config",
+)
+_WHERE: dict[str, str] = (
+    dict.fromkeys(__all__, "headwater.client.errors")
+    | dict.fromkeys(_ADMIN, "headwater.client.admin")
+    | dict.fromkeys(_CONSUMER, "headwater.client.consumer")
+    | dict.fromkeys(_PRODUCER, "headwater.client.producer")
+    | {"ErrorCode": "headwater.errors", "TopicPartition": "headwater.model"}
+)
 
 
 if not TYPE_CHECKING:  # a checker knows the names, and that there are no others

@@ -17,10 +17,31 @@ if TYPE_CHECKING:
     from headwater._blocking.admin import Admin
     from headwater._blocking.consumer import Consumer
     from headwater._blocking.producer import Producer
+    from headwater.client.admin import NewTopic
+    from headwater.client.consumer import (
+        ConsumedRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RebalanceListener,
+    )
+    from headwater.client.producer import ProducerRecord, RecordMetadata
 
-__all__ = ["Admin", "Consumer", "Producer", "TopicPartition"]
+__all__ = [
+    "Admin",
+    "ConsumedRecord",
+    "Consumer",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "ProducerRecord",
+    "RebalanceListener",
+    "RecordMetadata",
+    "TopicPartition",
+]
 
-_WHERE = {
+# What is no client is the same as in `headwater`.
+_WHERE = dict.fromkeys(__all__, "headwater") | {
     "Admin": "headwater._blocking.admin",
     "Consumer": "headwater._blocking.consumer",
     "Producer": "headwater._blocking.producer",

@@ -246,6 +246,7 @@ _CLASSES: dict[ErrorCode, type[ClientError]] = {
 # What the code's own name leaves open: what a person can do about it.
 _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look at its name and partition",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or the broker has not heard of it yet",
     ErrorCode.LEADER_NOT_AVAILABLE: "a leader is being elected, or no replica is up",
     ErrorCode.NOT_ENOUGH_REPLICAS: "look which brokers are down, or lower min.insync.replicas",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
@@ -257,6 +258,8 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has the same group_instance_id",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id",
     ErrorCode.TOPIC_ALREADY_EXISTS: "it is there already",
+    ErrorCode.GROUP_ID_NOT_FOUND: "no such group, or not of this kind; list_groups has them all",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transaction; list_transactions has them all",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
 }
 
