@@ -45,5 +45,11 @@ def test_an_error_of_the_users_own_code_keeps_its_name() -> None:
     assert str(reason_of(Captured(STREAM, text))) == "ValueError: too much"
 
 
+def test_what_a_function_of_the_driver_raises_is_found_behind_sparks_words() -> None:
+    text = "[FOREACH_BATCH] An exception was raised by the Python Proxy. Return Message: "
+    text += "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 'x'\n"
+    assert str(reason_of(Exception(text))) == "KeyError: 'x'"
+
+
 def test_without_a_traceback_it_is_what_spark_says_first() -> None:
     assert str(reason_of(Exception(STREAM))) == "Writing failed."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headwater.client import errors
 
 _OURS = re.compile(r"^\s*(?P<name>headwater(?:\.\w+)+): (?P<text>.+)$", re.MULTILINE)
-_TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):$", re.MULTILINE)
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):$", re.MULTILINE)
 _RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<text>.+)$", re.MULTILINE)
 _SPARKS = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[.*?\] terminated with exception: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
