@@ -38,15 +38,19 @@ class Foreign:
 
     def __init__(self, poll: Callable[[], set[TopicPartition]], close: Callable[[], Any]) -> None:
         self.owned: set[TopicPartition] = set()
+        self.error: Exception | None = None
         self._poll, self._close = poll, close
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            self.owned = self._poll()
-        self._close()
+        try:
+            while not self._stopping.is_set():
+                self.owned = self._poll()
+            self._close()
+        except Exception as error:
+            self.error = error
 
     def stop(self) -> None:
         self._stopping.set()
@@ -125,6 +129,7 @@ def shared(foreign: Foreign, *members: Member) -> Callable[[], bool]:
     """Each partition has one owner, and everybody has some."""
 
     def holds() -> bool:
+        assert foreign.error is None, f"the other client failed: {foreign.error!r}"
         parts = [set(foreign.owned), *(set(each.owned) for each in members)]
         if any(each.membership.needs_poll or each.membership.rebalancing for each in members):
             return False
