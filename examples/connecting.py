@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 import headwater
-from headwater import Admin, blocking
+from headwater import Admin, Producer, blocking
 
 
 async def asynchronous(address: str) -> None:
@@ -23,6 +23,11 @@ def from_a_script(address: str) -> None:
     # The same names and calls without `await`; a thread in the background has the event loop.
     with blocking.Admin(address) as admin:
         print(f"{len(admin.describe_cluster().nodes)} node")
+
+
+def accepted_settings(address: str) -> None:
+    Producer(address, linger_ms=20, compression_type="zstd")
+    Producer(address, config={"linger.ms": "20", "compression.type": "zstd"})
 
 
 def refused_settings(address: str) -> None:
@@ -44,6 +49,7 @@ async def nobody_there() -> None:
 def main(address: str) -> None:
     asyncio.run(asynchronous(address))
     from_a_script(address)
+    accepted_settings(address)
     refused_settings(address)
     asyncio.run(nobody_there())
 

@@ -1,0 +1,56 @@
+"""The code on the clients' pages stands in the examples, and those run and say what is shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from headwater.testing import EmbeddedBroker
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = ("clients", "producer", "consumer", "admin")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_example_of_a_page_is_a_piece_of_a_program(name: str) -> None:
+    programs = [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
+    pieces = re.findall(r"```python\n(.*?)```", page(name), re.DOTALL)
+    assert pieces
+    for piece in pieces:
+        assert any(indent(piece, " " * by) in text for by in (0, 4, 8) for text in programs), piece
+
+
+def run(example: str) -> list[str]:
+    with EmbeddedBroker() as broker:
+        command = [sys.executable, str(ROOT / "examples" / example), broker.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_example_of_connecting_ends_as_the_page_shows_it() -> None:
+    for line in run("connecting.py"):
+        assert line in page("clients")
+
+
+def test_the_clients_in_a_few_lines() -> None:
+    stored, read, refused = run("clients.py")
+    assert stored.startswith("stored as orders-")
+    assert read == "b'alice' b'2 books'"
+    assert refused.startswith("never like this: a record for topic orders")
+
+
+def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
+    made, not_made, *rest = run("admin.py")
+    assert f"```\n{made}\n{not_made}\n```" in page("admin")
+    assert rest == ["cleanup.policy is compact", "payments-0 ends at 1", "billing goes on at 0"]
