@@ -11,8 +11,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -86,23 +84,18 @@ class LoopThread:
         try:
             self._jobs.add(job)
             self._schedule(job.begin)
-            return job.future.result(None if timeout_ms is None else timeout_ms / 1000)
-        except FutureTimeout:
-            if job.future.done():
-                raise  # its own, not ours
-            self._schedule(job.cancel)
-            raise RequestTimedOut(f"not done within {timeout_ms:g} ms") from None
-        except CancelledError:
-            if self._closed:
-                raise ClientClosed("the client was closed") from None
-            raise
+            if not job.wait(timeout_ms):
+                raise RequestTimedOut(f"not done within {timeout_ms:g} ms")
         except BaseException:
-            if not job.future.done():
+            if not job.is_done:
                 with suppress(ClientClosed):
                     self._schedule(job.cancel)
             raise
         finally:
             self._jobs.discard(job)
+        if job.was_cancelled and self._closed:
+            raise ClientClosed("the client was closed")
+        return job.result()
 
     def _schedule(self, callback: Callable[..., object], *args: object) -> None:
         try:
@@ -133,12 +126,34 @@ class LoopThread:
 
 
 class _Job(Generic[T]):
-    """A coroutine that runs in the loop's thread, and its end as another thread sees it."""
+    """A coroutine that runs in the loop's thread, and its end as the one waiting thread sees it.
+
+    Not a `concurrent.futures.Future`: that one shares a lock between the two threads, and an
+    interrupt that comes in the moment the waiting one takes it leaves it locked, and the loop with
+    it. Here the waiting thread only ever waits at a gate, which the loop's thread opens once.
+    """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self.future: Future[T] = Future()
+        self.is_done = False
+        self.was_cancelled = False
         self._make = make
         self._task: asyncio.Task[T] | None = None
+        self._value: T
+        self._error: BaseException | None = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    # In the waiting thread
+
+    def wait(self, timeout_ms: float | None) -> bool:
+        return self._gate.acquire(timeout=-1 if timeout_ms is None else timeout_ms / 1000)
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    # In the loop's thread
 
     def begin(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -152,14 +167,21 @@ class _Job(Generic[T]):
             self._task.cancel()
 
     def give_up(self) -> None:
-        self.future.cancel()
+        self._end(asyncio.CancelledError())
 
     def _on_done(self, task: asyncio.Task[T]) -> None:
-        if self.future.done():
-            return
         if task.cancelled():
-            self.future.cancel()
+            self._end(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            self.future.set_exception(error)
+            self._end(error)
         else:
-            self.future.set_result(task.result())
+            self._value = task.result()
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self.is_done:
+            return
+        self.was_cancelled = isinstance(error, asyncio.CancelledError)
+        self._error = error
+        self.is_done = True
+        self._gate.release()
