@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from headwater._blocking.loop import LoopThread
+from headwater._blocking.client import BlockingClient, there, waiting
 from headwater.client.consumer import ConsumedRecord
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.client.consumer.listener import tell
@@ -25,37 +24,7 @@ if TYPE_CHECKING:
     from headwater.client.settings import ConsumerSettings
     from headwater.model import TopicPartition
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _SLICE_RECORDS = 512
-
-
-def _waiting(
-    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Consumer, P], R]:
-    """The same call, which waits. It has the arguments and the words of the other."""
-
-    @wraps(method)
-    def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.run(lambda: method(self.asynchronous, *args, **kwargs))
-
-    return call
-
-
-def _there(
-    method: Callable[Concatenate[AsyncConsumer, P], R],
-) -> Callable[Concatenate[Consumer, P], R]:
-    """The same call, made where the consumer lives."""
-
-    @wraps(method)
-    def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def there() -> R:
-            return method(self.asynchronous, *args, **kwargs)
-
-        return self.run(there)
-
-    return call
 
 
 class _Listener:
@@ -80,9 +49,11 @@ class _Listener:
         )
 
 
-class Consumer:
+class Consumer(BlockingClient):
     """Reads records; see `headwater.Consumer`. One thread at a time may poll it or loop over it;
     the other calls may come from any thread."""
+
+    asynchronous: AsyncConsumer
 
     def __init__(
         self,
@@ -95,6 +66,7 @@ class Consumer:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
+        super().__init__("headwater-consumer")
         self.asynchronous = AsyncConsumer(
             bootstrap,
             group=group,
@@ -104,40 +76,13 @@ class Consumer:
             config=config,
             **settings,
         )
-        self._thread: LoopThread | None = None
-
-    def start(self) -> Self:
-        """Finds a first broker; `with` does it, and so does the first call."""
-        self._started()
-        return self
 
     def close(self, timeout_ms: int = 30_000) -> None:
         """See `headwater.Consumer.close`."""
-        if self._thread is not None:
-            self._thread.close(lambda: self.asynchronous.close(timeout_ms))
-
-    def __enter__(self) -> Self:
-        return self.start()
+        self._end(lambda: self.asynchronous.close(timeout_ms))
 
     def __exit__(self, *failure: object) -> None:
-        if self._thread is not None:
-            kind, error, traceback = failure
-            self._thread.close(lambda: self.asynchronous.__aexit__(kind, error, traceback))
-
-    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Has a coroutine run where the consumer lives, and waits for it."""
-        return self._started().call(make)
-
-    def _started(self) -> LoopThread:
-        if self._thread is None:
-            thread = LoopThread("headwater-consumer")
-            try:
-                thread.call(self.asynchronous.start)
-            except BaseException:
-                thread.close()
-                raise
-            self._thread = thread
-        return self._thread
+        self._end(lambda: self.asynchronous.__aexit__(*failure))
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         consumer = self.asynchronous
@@ -154,35 +99,35 @@ class Consumer:
         """See `headwater.Consumer.subscribe`."""
         threaded = None if listener is None else _Listener(listener)
 
-        async def there() -> None:
+        async def subscribe() -> None:
             self.asynchronous.subscribe(topics, pattern=pattern, listener=threaded)
 
-        self.run(there)
+        self.run(subscribe)
 
-    poll = _waiting(AsyncConsumer.poll)
-    poll_arrow = _waiting(AsyncConsumer.poll_arrow)
+    poll = waiting(AsyncConsumer.poll)
+    poll_arrow = waiting(AsyncConsumer.poll_arrow)
 
-    unsubscribe = _waiting(AsyncConsumer.unsubscribe)
-    assign = _there(AsyncConsumer.assign)
-    assignment = _there(AsyncConsumer.assignment)
-    subscription = _there(AsyncConsumer.subscription)
+    unsubscribe = waiting(AsyncConsumer.unsubscribe)
+    assign = there(AsyncConsumer.assign)
+    assignment = there(AsyncConsumer.assignment)
+    subscription = there(AsyncConsumer.subscription)
 
-    seek = _there(AsyncConsumer.seek)
-    seek_to_beginning = _waiting(AsyncConsumer.seek_to_beginning)
-    seek_to_end = _waiting(AsyncConsumer.seek_to_end)
-    seek_to_time = _waiting(AsyncConsumer.seek_to_time)
-    position = _waiting(AsyncConsumer.position)
-    pause = _there(AsyncConsumer.pause)
-    resume = _there(AsyncConsumer.resume)
-    paused = _there(AsyncConsumer.paused)
-    lag = _there(AsyncConsumer.lag)
+    seek = there(AsyncConsumer.seek)
+    seek_to_beginning = waiting(AsyncConsumer.seek_to_beginning)
+    seek_to_end = waiting(AsyncConsumer.seek_to_end)
+    seek_to_time = waiting(AsyncConsumer.seek_to_time)
+    position = waiting(AsyncConsumer.position)
+    pause = there(AsyncConsumer.pause)
+    resume = there(AsyncConsumer.resume)
+    paused = there(AsyncConsumer.paused)
+    lag = there(AsyncConsumer.lag)
 
-    commit = _waiting(AsyncConsumer.commit)
-    commit_async = _there(AsyncConsumer.commit_async)
-    committed = _waiting(AsyncConsumer.committed)
+    commit = waiting(AsyncConsumer.commit)
+    commit_async = there(AsyncConsumer.commit_async)
+    committed = waiting(AsyncConsumer.committed)
 
-    beginning_offsets = _waiting(AsyncConsumer.beginning_offsets)
-    end_offsets = _waiting(AsyncConsumer.end_offsets)
-    offsets_for_times = _waiting(AsyncConsumer.offsets_for_times)
-    partitions_for = _waiting(AsyncConsumer.partitions_for)
-    metrics = _there(AsyncConsumer.metrics)
+    beginning_offsets = waiting(AsyncConsumer.beginning_offsets)
+    end_offsets = waiting(AsyncConsumer.end_offsets)
+    offsets_for_times = waiting(AsyncConsumer.offsets_for_times)
+    partitions_for = waiting(AsyncConsumer.partitions_for)
+    metrics = there(AsyncConsumer.metrics)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headwater._blocking.client import BlockingClient, there, waiting
 from headwater._blocking.handing import Handing
 from headwater._blocking.loop import LoopThread
 from headwater.client.errors import ClientError
 from headwater.client.producer import Producer as AsyncProducer
-from headwater.client.producer import RecordMetadata
 from headwater.client.producer.transactions import not_there_yet
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from headwater.client.config import Bootstrap
-    from headwater.client.metadata import Partition
     from headwater.client.producer.records import Headers
     from headwater.client.producer.settling import Delivered
     from headwater.client.settings import ProducerSettings
@@ -26,12 +24,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Producer:
+class Producer(BlockingClient):
     """Publishes records; see `headwater.Producer`. Threads may share one.
 
     with Producer("localhost:9092") as producer:
         producer.send("orders", key="alice", value=b"...")
     """
+
+    asynchronous: AsyncProducer
 
     def __init__(
         self,
@@ -40,34 +40,22 @@ class Producer:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
+        super().__init__("headwater-producer")
         self.asynchronous = AsyncProducer(bootstrap, config=config, **settings)
-        self._thread: LoopThread | None = None
-        self._starting = Lock()
         self._handing: Handing
 
     # Beginning and ending
 
-    def start(self) -> Self:
-        """Connects; `with` does it, and so does the first call."""
-        self._started()
-        return self
-
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
         with ClientClosed."""
-        thread = self._thread
-        if thread is None or thread.is_closed:
-            return
 
         async def close() -> None:
             await self._handing.close()
             await self.asynchronous.close(timeout_ms)
 
         vars(self).pop("submit", None)
-        thread.close(close)
-
-    def __enter__(self) -> Self:
-        return self.start()
+        self._end(close)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -76,60 +64,28 @@ class Producer:
             if kind is None:  # else the first problem is the one to be seen
                 raise
 
-    def _started(self) -> LoopThread:
-        thread = self._thread
-        if thread is not None:
-            return thread
-        with self._starting:
-            if self._thread is None:
-                thread = LoopThread("headwater-producer")
-                try:
-                    self._handing = thread.call(lambda: self._start(thread))
-                except BaseException:
-                    thread.close()
-                    raise
-                if self.asynchronous.is_plain:
-                    # No call of ours stands between a plain record and the core.
-                    vars(self)["submit"] = self._handing.submit
-                self._thread = thread
-            return self._thread
+    def _begin(self, thread: LoopThread) -> None:
+        async def begin() -> Handing:
+            await self.asynchronous.start()
+            return Handing(self.asynchronous, thread)
 
-    async def _start(self, thread: LoopThread) -> Handing:
-        await self.asynchronous.start()
-        return Handing(self.asynchronous, thread)
+        self._handing = thread.call(begin)
+        if self.asynchronous.is_plain:
+            # No call of ours stands between a plain record and the core.
+            vars(self)["submit"] = self._handing.submit
 
-    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Has a coroutine run where the producer lives, behind all that was submitted before."""
 
         async def behind() -> R:
             await self._handing.carry()
             return await make()
 
-        return self._started().call(behind)
+        return super().run(behind)
 
     # Records
 
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        *,
-        key: Any = None,
-        headers: Headers | None = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-    ) -> RecordMetadata:
-        """Sends a record and waits for its acknowledgement."""
-        return self._run(
-            lambda: self.asynchronous.send(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                timestamp=timestamp,
-                partition=partition,
-            )
-        )
+    send = waiting(AsyncProducer.send)
 
     def submit(
         self,
@@ -159,24 +115,12 @@ class Producer:
             on_delivery=on_delivery,
         )
 
-    def flush(self, timeout_ms: int | None = None) -> None:
-        """Sends all that is queued and waits until it is settled. Raises the first error of records
-        that nobody waited for, once."""
-        self._run(lambda: self.asynchronous.flush(timeout_ms))
+    flush = waiting(AsyncProducer.flush)
 
     # The rest
 
-    def partitions_for(self, topic: str) -> tuple[Partition, ...]:
-        """The partitions of a topic, with their leaders and replicas."""
-        return self._run(lambda: self.asynchronous.partitions_for(topic))
-
-    def metrics(self) -> dict[str, float]:
-        """Counts and means since the start, under Kafka's names."""
-
-        async def metrics() -> dict[str, float]:
-            return self.asynchronous.metrics()
-
-        return self._run(metrics)
+    partitions_for = waiting(AsyncProducer.partitions_for)
+    metrics = there(AsyncProducer.metrics)
 
     def transaction(self) -> Any:
         """`with producer.transaction():` everything sent in it is written, or nothing."""

@@ -1,0 +1,91 @@
+"""What the blocking faces share: a thread that starts with the first call, and calls that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from headwater._blocking.loop import LoopThread
+from headwater.client.errors import ClientClosed
+
+C = TypeVar("C")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BlockingClient:
+    """A client whose asynchronous self lives on a loop in a thread of its own."""
+
+    asynchronous: Any
+
+    def __init__(self, thread_name: str) -> None:
+        self._thread_name = thread_name
+        self._thread: LoopThread | None = None
+        self._starting = Lock()
+        self._is_closed = False
+
+    def start(self) -> Self:
+        """Finds a first broker; `with` does it, and so does the first call."""
+        self._started()
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Has a coroutine run where the client lives, and waits for it."""
+        return self._started().call(make)
+
+    def _started(self) -> LoopThread:
+        thread = self._thread
+        if thread is not None:
+            return thread  # which says itself if it is closed
+        with self._starting:
+            if self._is_closed:
+                raise ClientClosed("the client was closed; make a new one")
+            if self._thread is None:
+                thread = LoopThread(self._thread_name)
+                try:
+                    self._begin(thread)
+                except BaseException:
+                    thread.close()
+                    raise
+                self._thread = thread
+            return self._thread
+
+    def _begin(self, thread: LoopThread) -> None:
+        thread.call(self.asynchronous.start)
+
+    def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Runs the client's own close, and ends the thread; does nothing the second time."""
+        with self._starting:
+            self._is_closed = True
+            if self._thread is not None:
+                self._thread.close(last)
+
+
+def waiting(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient, P], R]:
+    """The same call, which waits. It has the arguments and the words of the other."""
+
+    @wraps(method)
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(lambda: method(self.asynchronous, *args, **kwargs))
+
+    return call
+
+
+def there(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[BlockingClient, P], R]:
+    """The same call of a plain function, made where the client lives."""
+
+    @wraps(method)
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def made_there() -> R:
+            return method(self.asynchronous, *args, **kwargs)
+
+        return self.run(made_there)
+
+    return call
