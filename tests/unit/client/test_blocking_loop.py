@@ -76,6 +76,15 @@ def test_many_threads_may_call_at_once(loop: LoopThread) -> None:
     assert found == list(range(500))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a program of its own: where tests run in parallel, interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_comes_out_and_ends_the_coroutine(loop: LoopThread) -> None:
     ended = threading.Event()
 
