@@ -7,6 +7,7 @@ from typing import Any
 from headwater.spark.pipeline_status import FAILED, LOST, RUNNING, STOPPED, Status, newest
 
 PROGRESS: dict[str, Any] = {
+    "timestamp": "2026-03-01T08:00:10.000Z",
     "batchId": 7,
     "numInputRows": 40,
     "inputRowsPerSecond": 80.0,
@@ -38,6 +39,12 @@ def test_a_record_that_a_query_looks_at_twice_counts_once() -> None:
     assert status.input_rate == 40.0
 
 
+def test_a_batch_that_runs_after_spark_was_idle_under_its_number_is_counted() -> None:
+    idle = {"timestamp": "2026-03-01T08:00:00.000Z", "batchId": 7, "numInputRows": 0}
+    status = Status(name="totals").with_progress(idle).with_progress(PROGRESS)
+    assert (status.batch, status.rows_in) == (7, 20)
+
+
 def test_the_same_batch_is_not_counted_again() -> None:
     status = Status(name="totals").with_progress(PROGRESS).with_progress(PROGRESS)
     assert status.rows_in == 20
@@ -45,6 +52,7 @@ def test_the_same_batch_is_not_counted_again() -> None:
 
 def test_a_batch_without_records_keeps_the_time_of_the_last_one_that_had_some() -> None:
     idle = PROGRESS | {"batchId": 8, "numInputRows": 0, "durationMs": {"triggerExecution": 1}}
+    idle["timestamp"] = "2026-03-01T08:00:20.000Z"
     idle["sources"] = [{"endOffset": PROGRESS["sources"][0]["endOffset"]}]
     idle["sources"][0]["startOffset"] = idle["sources"][0]["endOffset"]
     status = Status(name="totals").with_progress(PROGRESS).with_progress(idle)

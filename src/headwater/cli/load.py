@@ -211,20 +211,20 @@ def _from_files(options: Namespace) -> int:
 def _watch(query: StreamingQuery, options: Namespace) -> int:
     """Waits for the end, with a bar on a terminal; answers how many rows were read."""
     shows = options.output == "text" and sys.stderr.isatty()
-    rows, seen = 0, -1
+    rows, seen = 0, ""
     while True:
         active = query.isActive
         for progress in query.recentProgress:
             known: dict[str, Any] = json.loads(progress.json)
-            if known["batchId"] > seen:
-                seen = known["batchId"]
+            if known["timestamp"] > seen:
+                seen = known["timestamp"]
                 rows += int(known.get("numInputRows") or 0)
                 if shows:
                     _draw(rows, _left(known))
         if not active:
             break
         time.sleep(_LOOK_SECONDS)
-    if shows and seen >= 0:
+    if shows and seen:
         print(file=sys.stderr)
     error = query.exception()
     if error is not None:

@@ -179,10 +179,8 @@ class _Run:
     def _take_progress(self, query: StreamingQuery) -> None:
         before = self._status
         for progress in query.recentProgress:
-            known = _as_dict(progress)
-            if self._status.batch is None or known["batchId"] >= self._status.batch:
-                self._status = self._status.with_progress(known)
-        if self._status.batch != before.batch:
+            self._status = self._status.with_progress(_as_dict(progress))
+        if self._status.rows_in != before.rows_in:
             self._failures = 0
             self._status = replace(self._status, error=None)
             self._say()

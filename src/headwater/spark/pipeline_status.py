@@ -45,15 +45,19 @@ class Status:
     state_bytes: int = 0
     watermark: str | None = None
     error: str | None = None
+    progress_at: str = ""  # what Spark has said last
 
     def with_progress(self, progress: Mapping[str, Any]) -> Status:
-        """What Spark says of its last batch. A batch that was noted already changes nothing."""
+        """What Spark says of a batch, or of having none to run; it says so under the number of the
+        batch that comes next. What was said already changes nothing."""
+        said_at = progress["timestamp"]
+        if said_at <= self.progress_at:
+            return self
         batch = int(progress["batchId"])
         sources = progress.get("sources", [])
         rows = sum(
             _between(each.get("startOffset"), each.get("endOffset")) or 0 for each in sources
         )
-        is_new = self.batch != batch
         lags = [_between(each.get("endOffset"), each.get("latestOffset")) for each in sources]
         operators = progress.get("stateOperators", [])
         # Spark counts a record twice where a query looks at it twice; offsets count it once.
@@ -63,7 +67,8 @@ class Status:
         return replace(
             self,
             batch=batch,
-            rows_in=self.rows_in + (rows if is_new else 0),
+            progress_at=said_at,
+            rows_in=self.rows_in + rows,
             input_rate=round(rate * rows / seen, 1) if seen else 0.0,
             lag=sum(each for each in lags if each is not None)
             if any(each is not None for each in lags)
