@@ -62,8 +62,9 @@ def produce_request(
 
 
 @dataclass(frozen=True, slots=True)
-class _Lone:
-    """A request for one partition, made once and sent again and again with other records."""
+class Lone:
+    """A request for one partition, made once and sent again and again with other records, as long
+    as the topic is what it was: its leader, too."""
 
     connection: Connection
     topic: Topic | None
@@ -78,7 +79,7 @@ class Requests:
         self._acks = config.acks
         self._timeout_ms = config.request_timeout_ms
         self._needs_zstd = config.compression_type == "zstd"
-        self._lone: dict[Lane, _Lone] = {}
+        self._lone: dict[Lane, Lone] = {}
 
     def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
         """The request and its version."""
@@ -92,15 +93,19 @@ class Requests:
             timeout_ms=self._timeout_ms,
         )
 
-    def prepared(self, connection: Connection, lane: Lane, batch: Batch) -> LoneRequest:
-        """The request for one small batch of one partition."""
-        topic = self._cluster.metadata.topics.get(lane.tp.topic)
+    def lone(self, lane: Lane) -> Lone | None:
+        """The request for one partition, if it is made and can still be sent."""
         lone = self._lone.get(lane)
-        if lone is None or lone.connection is not connection or lone.topic is not topic:
-            request, version = self.make(connection, [(lane, batch)])
-            prepared = LoneRequest(request, version, connection.client_id)
-            lone = self._lone[lane] = _Lone(connection, topic, prepared)
-        return lone.prepared
+        if lone is None or not lone.connection.is_open:
+            return None
+        return lone if lone.topic is self._cluster.metadata.topics.get(lane.tp.topic) else None
+
+    def make_lone(self, connection: Connection, lane: Lane, batch: Batch) -> Lone:
+        request, version = self.make(connection, [(lane, batch)])
+        prepared = LoneRequest(request, version, connection.client_id)
+        topic = self._cluster.metadata.topics.get(lane.tp.topic)
+        lone = self._lone[lane] = Lone(connection, topic, prepared)
+        return lone
 
 
 def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:

@@ -22,7 +22,7 @@ from headwater.client.producer.identity import IdentityKeeper
 from headwater.client.producer.lanes import Lane, Lanes
 from headwater.client.producer.lone import LONE_BYTES_MAX, Place
 from headwater.client.producer.outcomes import Outcomes
-from headwater.client.producer.requests import Payload, Requests
+from headwater.client.producer.requests import Lone, Payload, Requests
 from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
 from headwater.protocol.messages.produce import ProduceResponse
 
@@ -132,15 +132,21 @@ class Sender:
         no more: this is how long an acknowledged send takes. False if it is not as simple."""
         lanes, outcomes = self._lanes, self.outcomes
         identity = lanes.identity
-        leader = self._cluster.metadata.leader(lane.tp)
         if (
-            leader is None
-            or self._is_advancing
+            self._is_advancing
             or not self._config.acks
             or not (identity is None or lane.sequence.may_begin(identity))
-            or (connection := self._free(leader, now)) is None
         ):
             return False
+        lone = self._requests.lone(lane)
+        if lone is not None and not self._stalled_since and self._is_free(lone.connection):
+            connection = lone.connection
+        else:
+            leader = self._cluster.metadata.leader(lane.tp)
+            free = None if leader is None else self._free(leader, now)
+            if free is None:
+                return False
+            connection, lone = free, None
         outgoing = self._intake.take(*lane.tp)
         assert outgoing is not None
         batch = lanes.sent_alone(lane, outgoing, now)
@@ -151,19 +157,28 @@ class Sender:
         if outgoing.size > LONE_BYTES_MAX:
             self._post(connection, [(lane, batch)], now)
         else:
-            records = outgoing.records
-            assert records is not None
-            done = partial(self._lone_answered, connection, lane, batch, now)
-            try:
-                prepared = self._requests.prepared(connection, lane, batch)
-            except UnsupportedVersion as error:
-                done(None, error)
-            else:
-                timeout_ms = self._config.request_timeout_ms
-                connection.post_prepared(prepared, memoryview(records), done, timeout_ms=timeout_ms)
+            self._post_lone(connection, lone, lane, batch, now)
         if self._timer is None:
             self._look_at(batch.deadline)
         return True
+
+    def _is_free(self, connection: Connection) -> bool:
+        return not connection.throttled_until and connection.in_flight < self._in_flight_max
+
+    def _post_lone(
+        self, connection: Connection, lone: Lone | None, lane: Lane, batch: Batch, now: float
+    ) -> None:
+        done = partial(self._lone_answered, connection, lane, batch, now)
+        if lone is None:
+            try:
+                lone = self._requests.make_lone(connection, lane, batch)
+            except UnsupportedVersion as error:
+                done(None, error)
+                return
+        records = batch.outgoing.records
+        assert records is not None
+        timeout_ms = self._config.request_timeout_ms
+        connection.post_prepared(lone.prepared, memoryview(records), done, timeout_ms=timeout_ms)
 
     def has_room(self, size: int) -> bool:
         used = self._intake.used_bytes
