@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,4 +88,17 @@ def spark_session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    return configured(builder, settings=chosen).getOrCreate()
+    builder = configured(builder, settings=chosen)
+    if master is None or not master.startswith("local") or "SPARK_HOME" in os.environ:
+        return builder.getOrCreate()
+    from headwater.spark.home import quick_home
+
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if (home := quick_home(caches)) is None:
+        return builder.getOrCreate()
+    # Only for the JVM that begins now: what this process starts later may be another Spark.
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        return builder.getOrCreate()
+    finally:
+        del os.environ["SPARK_HOME"]
