@@ -35,6 +35,28 @@ def copy(bootstrap: str, topic: str, folder: str) -> None:
     )
 
 
+def copy_slowly(bootstrap: str, topic: str, folder: str) -> None:
+    """What is there now into files. The rows are taken so slowly that whoever hands them over is
+    in the middle of it for a while. A task that fails is tried again."""
+    spark = spark_session("copy slowly", master="local[2,4]", settings=QUIET)
+    spark.sparkContext.setLogLevel("WARN")
+    source = spark.readStream.format("headwater").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", topic).option("startingOffsets", "earliest")
+    pause = "if(offset % 1000 = 0, reflect('java.lang.Thread', 'sleep', 20L), '')"
+    (
+        source.load()
+        .selectExpr("value", f"{pause} as paused")
+        .selectExpr("concat(cast(value as string), if(paused = 'never', 'x', '')) as value")
+        .writeStream.format("text")
+        .option("path", f"{folder}/out")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    spark.stop()
+
+
 def count(bootstrap: str, topic: str, where: str) -> None:
     """Counts a topic on another cluster or server, as a batch and as a stream."""
     if where.startswith("sc://"):
@@ -62,4 +84,4 @@ def _streamed(spark: SparkSession, options: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    {"copy": copy, "count": count}[sys.argv[1]](*sys.argv[2:])
+    {"copy": copy, "copy-slowly": copy_slowly, "count": count}[sys.argv[1]](*sys.argv[2:])

@@ -95,6 +95,44 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
     assert written(tmp_path) == list(range(600))
 
 
+def reading_workers(driver: subprocess.Popen[bytes]) -> list[int]:
+    """Workers of the driver that have handed over a megabyte or more."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+            if b"pyspark.daemon" not in command or b"pyspark.worker" not in command:
+                continue
+            if os.getsid(int(process.name)) != driver.pid:
+                continue
+            written = int((process / "io").read_text().split("wchar:")[1].split()[0])
+        except (OSError, ProcessLookupError):
+            continue
+        if written > 1_000_000:
+            found.append(int(process.name))
+    return found
+
+
+def test_a_worker_that_is_killed_while_it_reads_costs_no_records(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 2)
+    for start in range(0, 200_000, 20_000):
+        values = [f"{number:0100}" for number in range(start, start + 20_000)]
+        topics.write(topic, values, partition=start // 20_000 % 2)
+    output = tmp_path / "driver.out"
+    with running(
+        [*PROGRAM, "copy-slowly", topics.bootstrap, topic, str(tmp_path)], output
+    ) as driver:
+        wait_until("a worker that reads", output, lambda: reading_workers(driver))
+        for pid in reading_workers(driver):
+            os.kill(pid, signal.SIGKILL)
+        wait_until("the end", output, lambda: driver.poll() is not None)
+        assert driver.returncode == 0, output.read_text()[-3000:]
+    assert "Python worker exited unexpectedly" in output.read_text()
+    assert written(tmp_path) == list(range(200_000))
+
+
 def counted(topics: Topics, topic: str, where: str) -> str:
     done = subprocess.run(
         [*PROGRAM, "count", topics.bootstrap, topic, where],
