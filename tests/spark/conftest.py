@@ -79,6 +79,21 @@ class Topics:
             self._producer.produce(name, str(value).encode(), partition=partition, **options)
         assert self._producer.flush(30) == 0
 
+    def read(self, name: str, partitions: int) -> list[str]:
+        """All values that are there now, sorted."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "nobody"})
+        asked = [TopicPartition(name, number, 0) for number in range(partitions)]
+        left = sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked)
+        consumer.assign(asked)
+        values: list[str] = []
+        while len(values) < left:
+            message = consumer.poll(30)
+            assert message is not None, f"{len(values)} of {left} records of {name} came"
+            assert message.error() is None, message.error()
+            values.append((message.value() or b"").decode())
+        consumer.close()
+        return sorted(values)
+
     def committed(self, group: str, name: str, partitions: int) -> list[int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         asked = [TopicPartition(name, number) for number in range(partitions)]

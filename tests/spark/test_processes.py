@@ -133,6 +133,60 @@ def test_a_worker_that_is_killed_while_it_reads_costs_no_records(
     assert written(tmp_path) == list(range(200_000))
 
 
+PIPELINE = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+options = {{"kafka.bootstrap.servers": "{bootstrap}"}}
+
+
+@dp.table
+def orders():
+    source = spark.readStream.format("headwater").options(**options)
+    source = source.option("subscribe", "{topic}").option("startingOffsets", "earliest")
+    return source.load().selectExpr("cast(value as string) as value")
+
+
+dp.create_sink("copies", "headwater", {{**options, "topic": "{topic}-copy"}})
+
+
+@dp.append_flow(target="copies")
+def copy():
+    return spark.readStream.table("orders").selectExpr("concat('copy of ', value) as value")
+"""
+
+
+def test_a_declarative_pipeline_reads_one_topic_and_writes_another(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    for name in (topic, f"{topic}-copy"):
+        topics.create(name, 2)
+    topics.write(topic, range(100))
+    code = PIPELINE.format(bootstrap=topics.bootstrap, topic=topic)
+    (tmp_path / "orders.py").write_text(code)
+    (tmp_path / "spark-pipeline.yml").write_text(
+        f"name: orders\nstorage: file://{tmp_path}/storage\n"
+        "libraries:\n  - glob:\n      include: orders.py\n"
+    )
+    settings = ["spark.ui.enabled=false", f"spark.sql.warehouse.dir={tmp_path}/warehouse"]
+    done = subprocess.run(
+        [
+            str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-pipelines"),
+            "run",
+            *(word for each in settings for word in ("--conf", each)),
+        ],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert topics.read(f"{topic}-copy", 2) == sorted(f"copy of {number}" for number in range(100))
+
+
 def counted(topics: Topics, topic: str, where: str) -> str:
     done = subprocess.run(
         [*PROGRAM, "count", topics.bootstrap, topic, where],
