@@ -139,10 +139,13 @@ class FakeBroker:
         self.open += 1
         self._writers.add(writer)
         self._changed.set()
+        is_silent = False
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
-                await self._answer(await reader.readexactly(size), writer)
+                frame = await reader.readexactly(size)
+                # Answers come in order: behind one that never comes there is none either.
+                is_silent |= await self._answer(frame, None if is_silent else writer)
         except (asyncio.IncompleteReadError, ConnectionError, HangUp):
             pass
         finally:
@@ -151,7 +154,8 @@ class FakeBroker:
             self._changed.set()
             writer.close()
 
-    async def _answer(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, frame: bytes, writer: asyncio.StreamWriter | None) -> bool:
+        """Whether an answer is owed that never comes."""
         header, position = read_request_header(frame)
         key, version = header.api.key, header.version
         request = decode(request_class(key), frame, version, position)
@@ -162,9 +166,12 @@ class FakeBroker:
         answer = await found if isinstance(found, Awaitable) else found
         if isinstance(answer, Message):
             answer = bytes(encode_response(answer, version, header.correlation_id))
-        if answer is not None:
+        if answer is None:
+            return getattr(request, "acks", None) != 0
+        if writer is not None:
             writer.write(answer)
             await writer.drain()
+        return False
 
 
 def one_topic(

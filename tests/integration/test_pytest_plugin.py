@@ -77,13 +77,16 @@ def test_settings_come_from_ini_marker_and_call_the_later_over_the_earlier(
 def test_a_failed_test_shows_what_its_broker_said(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
+        import pytest
+
+        @pytest.mark.headwater({"metric.reporters": "x"})
         def test_it(headwater_broker):
             assert False
         """
     )
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r".*headwater 127\.0\.0\.1:\d+", r".*INFO .*"])
+    result.stdout.re_match_lines([r".*headwater 127\.0\.0\.1:\d+", r".*metric.reporters.*"])
 
 
 def test_a_setting_that_is_none_is_said(pytester: pytest.Pytester) -> None:
