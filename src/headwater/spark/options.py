@@ -26,7 +26,7 @@ LATEST, EARLIEST = -1, -2  # in offsets that users write, as in Kafka's protocol
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # A batch that follows an outage of hours must not take all memory there is. Compressed bytes count.
-_BYTES_PER_TRIGGER = "1g"
+_BYTES_PER_TRIGGER = "2g"
 
 _KNOWN = (
     "assign",
