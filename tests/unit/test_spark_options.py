@@ -78,7 +78,7 @@ def test_sizes_and_spans_have_units() -> None:
 
 
 def test_a_batch_is_bounded_in_bytes_unless_it_is_bounded_by_offsets() -> None:
-    assert options().max_bytes_per_trigger == 1024**3
+    assert options().max_bytes_per_trigger == 2 * 1024**3
     assert options(maxBytesPerTrigger="64m").max_bytes_per_trigger == 64 * 1024**2
     assert options(maxOffsetsPerTrigger="1000").max_bytes_per_trigger is None
 
