@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from conformance.records import CODECS, produce, read_all, sample_values
-from headwater import Admin, Consumer, Producer, TopicPartition
+from headwater import Admin, ConsumedRecord, Consumer, Producer, TopicPartition
 from tools.nodes import Kafka, Node
 from tools.record_checker import anomalies
 from tools.soak import soak
@@ -117,34 +117,58 @@ def test_our_consumers_share_a_topic_of_kafka_and_go_on_where_the_group_stopped(
 
 
 def test_our_consumer_sees_only_committed_transactions_of_kafka(kafka: str, topic: str) -> None:
+    asyncio.run(_read_transactions(kafka, topic))
+
+
+async def _read_transactions(kafka: str, topic: str) -> None:
     from confluent_kafka import Producer as Foreign
 
-    asyncio.run(_create(kafka, topic))
-    producer = Foreign({"bootstrap.servers": kafka, "transactional.id": topic, "log_level": 2})
-    producer.init_transactions(30)
-    for number, commits in enumerate((True, False, True, False)):
+    await _create(kafka, topic)
+    tp = TopicPartition(topic, 0)
+    producer = Foreign({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(20)
+    for number in range(6):
         producer.begin_transaction()
-        for part in range(3):
-            producer.produce(topic, f"{number}.{part}".encode())
-        producer.flush(30)
-        (producer.commit_transaction if commits else producer.abort_transaction)(30)
+        for word in ("a", "b"):
+            producer.produce(topic, f"{number}{word}".encode(), partition=0)
+        producer.flush(20)  # an abort drops what is not sent yet
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(20)
 
-    async def read(isolation: Literal["read_committed", "read_uncommitted"]) -> list[bytes | None]:
-        place = TopicPartition(topic, 0)
-        async with Consumer(
-            kafka, isolation_level=isolation, auto_offset_reset="earliest"
-        ) as consumer:
-            consumer.assign([place])
-            end = (await consumer.end_offsets(place))[place]
-            seen: list[bytes | None] = []
-            async with asyncio.timeout(30):
-                while await consumer.position(place) < end:
-                    seen += [each.value for each in await consumer.poll(timeout_ms=1000)]
-            return seen
+    async with Consumer(
+        kafka,
+        topics=[topic],
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        seen: list[ConsumedRecord] = []
+        while len(seen) < 6:
+            seen += await consumer.poll(10_000, records_max=4)
+        assert [r.value for r in seen] == [b"0a", b"0b", b"2a", b"2b", b"4a", b"4b"]
+        assert await consumer.poll(300) == []
+        (end,) = (await consumer.end_offsets(tp)).values()
+        assert end == 18
+        assert await consumer.position(tp) == 18
+        assert consumer.lag(tp) == 0
+        await consumer.seek_to_beginning()
+        rows: list[dict[str, Any]] = []
+        while len(rows) < 6:
+            rows += (await consumer.poll_arrow(rows_max=4, timeout_ms=10_000)).to_pylist()
+        assert [row["offset"] for row in rows] == [0, 1, 6, 7, 12, 13]
+        producer.commit_transaction(20)
+        (last,) = await consumer.poll(10_000)
+        assert last.value == b"open"
 
-    committed = [f"{number}.{part}".encode() for number in (0, 2) for part in range(3)]
-    assert asyncio.run(read("read_committed")) == committed
-    assert len(asyncio.run(read("read_uncommitted"))) == 12
+    async with Consumer(kafka, topics=[topic], auto_offset_reset="earliest") as consumer:
+        values: list[bytes] = []
+        while len(values) < 13:
+            values += [record.value for record in await consumer.poll(10_000)]
+        assert values[2:4] == [b"1a", b"1b"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

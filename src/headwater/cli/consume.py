@@ -155,9 +155,9 @@ def _copy(
     out = sys.stdout.buffer
     left = options.max
     quiet_since = time.monotonic()
-    bar = ends is not None or left is not None
-    # A bar between the lines of records would be no help.
-    with Progress(left, "records") if bar and not sys.stdout.isatty() else _Count() as progress:
+    # Between the lines of records a bar would be no help, nor where nobody knows of an end.
+    shows = (ends is not None or left is not None) and not sys.stdout.isatty()
+    with Progress(left, "records", shows=shows) as progress:
         while left is None or left > 0:
             if ends is not None and all(
                 consumer.position(place) >= end for place, end in ends.items()
@@ -179,20 +179,6 @@ def _copy(
             elif options.timeout is not None and time.monotonic() - quiet_since >= options.timeout:
                 break
         return progress.done
-
-
-class _Count:
-    """Counts as `Progress` does, and shows nothing."""
-
-    done = 0
-
-    def __enter__(self) -> _Count:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def add(self, count: int) -> None:
-        self.done += count
 
 
 def _start(text: str) -> str | int | tuple[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from headwater.cli.actions import plural, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, bootstrap_of, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json
+from headwater.cli.progress import Progress
 from headwater.cli.spark_start import add_spark_options, require_spark, start_spark
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ only. From files, a record's value is the column value (text or bytes), else the
 """
 
 _FORMATS = ("parquet", "json", "csv", "orc")
-_BAR = 30
 _LOOK_SECONDS = 0.2
 
 
@@ -210,42 +209,31 @@ def _from_files(options: Namespace) -> int:
 
 def _watch(query: StreamingQuery, options: Namespace) -> int:
     """Waits for the end, with a bar on a terminal; answers how many rows were read."""
-    shows = options.output == "text" and sys.stderr.isatty()
-    rows, seen = 0, ""
-    while True:
-        active = query.isActive
-        for progress in query.recentProgress:
-            known: dict[str, Any] = json.loads(progress.json)
-            if known["timestamp"] > seen:
-                seen = known["timestamp"]
-                rows += int(known.get("numInputRows") or 0)
-                if shows:
-                    _draw(rows, _left(known))
-        if not active:
-            break
-        time.sleep(_LOOK_SECONDS)
-    if shows and seen:
-        print(file=sys.stderr)
+    seen = ""
+    with Progress(None, "records", shows=options.output == "text") as bar:
+        while True:
+            active = query.isActive
+            for progress in query.recentProgress:
+                known: dict[str, Any] = json.loads(progress.json)
+                if known["timestamp"] > seen:
+                    seen = known["timestamp"]
+                    rows = int(known.get("numInputRows") or 0)
+                    left = _left(known)
+                    bar.total = None if left is None else bar.done + rows + left
+                    bar.add(rows)
+            if not active:
+                break
+            time.sleep(_LOOK_SECONDS)
     error = query.exception()
     if error is not None:
         raise error
-    return rows
+    return bar.done
 
 
 def _left(progress: dict[str, Any]) -> int | None:
     from headwater.spark.pipeline_status import Status
 
     return Status(name="").with_progress(progress).lag
-
-
-def _draw(done: int, left: int | None) -> None:
-    if left is None:
-        text = f"{done:,} records"
-    else:
-        share = done / (done + left) if done + left else 1.0
-        bar = "#" * round(_BAR * share)
-        text = f"[{bar:<{_BAR}}] {share:4.0%}  {done:,} of {done + left:,} records"
-    print(f"\r{text}", end="", file=sys.stderr, flush=True)
 
 
 def _whole(path: str) -> str:

@@ -12,14 +12,15 @@ _EVERY_SECONDS = 0.1
 
 class Progress:
     """`with Progress(total, "records") as progress: progress.add(10)`. Without a total it counts.
+    The total may change on the way.
 
-    It is drawn on standard error, and only if that is a terminal."""
+    It is drawn on standard error, and only if that is a terminal and `shows` does not forbid it."""
 
-    def __init__(self, total: int | None, unit: str) -> None:
-        self._total = total
+    def __init__(self, total: int | None, unit: str, *, shows: bool = True) -> None:
+        self.total = total
         self._unit = unit
         self._done = 0
-        self._shows = sys.stderr.isatty()
+        self._shows = shows and sys.stderr.isatty()
         self._began = self._drawn = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -46,10 +47,10 @@ class Progress:
     def _line(self, seconds: float) -> str:
         rate = self._done / seconds if seconds else 0.0
         counted = f"{self._done:,} {self._unit}, {rate:,.0f}/s"
-        if not self._total:
+        if not self.total:
             return counted
-        part = min(1.0, self._done / self._total)
+        part = min(1.0, self._done / self.total)
         filled = int(part * _WIDTH)
-        left = (self._total - self._done) / rate if rate else 0.0
+        left = (self.total - self._done) / rate if rate else 0.0
         bar = "#" * filled + "." * (_WIDTH - filled)
         return f"[{bar}] {part:4.0%}  {counted}, {max(left, 0.0):,.0f} s left"

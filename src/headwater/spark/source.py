@@ -6,8 +6,7 @@ writer. So it holds nothing but the options, and imports the rest when it is ask
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -50,18 +49,11 @@ class HeadwaterSource(DataSource):
         return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        made: DataSourceWriter = _sink().batch_writer(self.options, schema, overwrite=overwrite)
-        return made
+        from headwater.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        made: DataSourceStreamWriter = _sink().stream_writer(
-            self.options, schema, overwrite=overwrite
-        )
-        return made
+        from headwater.spark.sink import stream_writer
 
-
-def _sink() -> Any:
-    try:
-        return import_module("headwater.spark.sink")
-    except ModuleNotFoundError as error:
-        raise NotImplementedError(f"this installation cannot write to topics: {error}") from error
+        return stream_writer(self.options, schema, overwrite=overwrite)
