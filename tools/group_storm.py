@@ -230,7 +230,8 @@ class Storm:
         if what == "join" and len(members) < _MEMBERS_MAX:
             client = chance.choice(list(self.clients))
             name = f"member-{number}"
-            members.append(start_member(client, self.bootstrap, group_id, self.topic, name, folder))
+            where = (self.bootstrap, group_id, self.topic, name, folder)
+            members.append(start_member(client, *where, session_ms=SESSION_MS))
         elif what == "pause" and len(paused) < _PAUSED_MAX:
             member = chance.choice([each for each in members if not each.is_paused])
             member.is_paused = True

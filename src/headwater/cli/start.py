@@ -70,10 +70,15 @@ def run(options: Namespace) -> int:
     import asyncio
 
     from headwater.io import Host
+    from headwater.io.selector import WatchfulSelector
     from headwater.observability import Log
 
     host = Host.in_memory() if options.memory else Host.system()
-    return asyncio.run(_serve(config, host, Log(host.clock, _write_line)))
+    log = Log(host.clock, _write_line)
+    with asyncio.Runner(
+        loop_factory=lambda: asyncio.SelectorEventLoop(WatchfulSelector())
+    ) as runner:
+        return runner.run(_serve(config, host, log))
 
 
 async def _serve(config: NodeConfig, host: Host, log: Log) -> int:

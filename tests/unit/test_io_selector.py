@@ -1,0 +1,106 @@
+"""A loop that stays awake for a peer that answers at once, and for nobody else."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from selectors import EVENT_READ
+
+import pytest
+
+from headwater.io.selector import WatchfulSelector
+
+MICROSECOND = 1e-6
+STREAK = 16
+
+
+class Clock:
+    """Each look at it takes some time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.step = 2 * MICROSECOND
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+class Bench:
+    """A selector with two peers."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.clock = Clock()
+        self.selector = stack.enter_context(WatchfulSelector(self.clock))
+        self.peers: list[tuple[socket.socket, socket.socket]] = []
+        for _ in range(2):
+            near, far = socket.socketpair()
+            self.peers.append((stack.enter_context(near), stack.enter_context(far)))
+            self.selector.register(near, EVENT_READ)
+
+    def ask(self, peer: int = 0) -> None:
+        """The peer sends, and the loop finds it."""
+        near, far = self.peers[peer]
+        far.send(b"x")
+        ((key, _),) = self.selector.select(1.0)
+        assert key.fileobj is near
+        near.recv(1)
+
+    def silence(self) -> None:
+        """Nobody sends for as long as the loop waits."""
+        assert self.selector.select(0.001) == []
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with ExitStack() as stack:
+        yield Bench(stack)
+
+
+def test_it_stays_awake_only_after_many_quick_requests_of_one_peer(bench: Bench) -> None:
+    for _ in range(STREAK):
+        assert not bench.selector.is_awake
+        bench.ask()
+    bench.ask()
+    assert bench.selector.is_awake
+    bench.ask()
+    assert bench.selector.is_awake
+
+
+def test_peers_that_take_turns_let_it_sleep(bench: Bench) -> None:
+    for number in range(10 * STREAK):
+        bench.ask(number % 2)
+        assert not bench.selector.is_awake
+
+
+def test_requests_with_pauses_between_them_let_it_sleep(bench: Bench) -> None:
+    bench.clock.step = 300 * MICROSECOND
+    for _ in range(10 * STREAK):
+        bench.ask()
+        assert not bench.selector.is_awake
+
+
+def test_a_look_in_vain_ends_it_and_makes_the_next_one_rarer(bench: Bench) -> None:
+    for asked in (STREAK, 2 * STREAK, 4 * STREAK):
+        for _ in range(asked):
+            assert not bench.selector.is_awake
+            bench.ask()
+        bench.ask()
+        assert bench.selector.is_awake
+        bench.silence()
+
+
+def test_it_sleeps_when_others_want_the_core(bench: Bench) -> None:
+    for _ in range(STREAK + 1):
+        bench.ask()
+    bench.clock.step = 60 * MICROSECOND  # between two looks: it was not running
+    bench.silence()
+    assert not bench.selector.is_awake
+
+
+def test_a_wait_that_is_shorter_than_a_look_is_only_that(bench: Bench) -> None:
+    for _ in range(STREAK + 1):
+        bench.ask()
+    assert bench.selector.select(0) == []
+    assert bench.selector.is_awake
