@@ -12,7 +12,7 @@ import pytest
 from headwater.io.selector import WatchfulSelector
 
 MICROSECOND = 1e-6
-STREAK = 16
+STREAK = 64
 
 
 class Clock:
@@ -58,14 +58,18 @@ def bench() -> Iterator[Bench]:
         yield Bench(stack)
 
 
-def test_it_stays_awake_only_after_many_quick_requests_of_one_peer(bench: Bench) -> None:
-    for _ in range(STREAK):
+def awake(bench: Bench) -> None:
+    for _ in range(STREAK + 1):
         assert not bench.selector.is_awake
         bench.ask()
-    bench.ask()
     assert bench.selector.is_awake
-    bench.ask()
-    assert bench.selector.is_awake
+
+
+def test_it_stays_awake_only_after_many_quick_requests_of_one_peer(bench: Bench) -> None:
+    awake(bench)
+    for _ in range(3 * STREAK):
+        bench.ask()
+        assert bench.selector.is_awake
 
 
 def test_peers_that_take_turns_let_it_sleep(bench: Bench) -> None:
@@ -75,32 +79,46 @@ def test_peers_that_take_turns_let_it_sleep(bench: Bench) -> None:
 
 
 def test_requests_with_pauses_between_them_let_it_sleep(bench: Bench) -> None:
-    bench.clock.step = 300 * MICROSECOND
+    bench.clock.step = 400 * MICROSECOND
     for _ in range(10 * STREAK):
         bench.ask()
         assert not bench.selector.is_awake
 
 
-def test_a_look_in_vain_ends_it_and_makes_the_next_one_rarer(bench: Bench) -> None:
-    for asked in (STREAK, 2 * STREAK, 4 * STREAK):
-        for _ in range(asked):
-            assert not bench.selector.is_awake
+def test_a_first_look_in_vain_ends_it(bench: Bench) -> None:
+    awake(bench)
+    bench.silence()
+    assert not bench.selector.is_awake
+    awake(bench)
+
+
+def test_a_pause_now_and_then_is_forgiven_and_silence_is_not(bench: Bench) -> None:
+    awake(bench)
+    for _ in range(10):
+        for _ in range(20):
             bench.ask()
-        bench.ask()
-        assert bench.selector.is_awake
         bench.silence()
+        assert bench.selector.is_awake
+    for _ in range(10):
+        bench.silence()
+    assert not bench.selector.is_awake
+
+
+def test_it_sleeps_when_others_come_instead(bench: Bench) -> None:
+    awake(bench)
+    for _ in range(STREAK):
+        bench.ask(1)
+    assert not bench.selector.is_awake
 
 
 def test_it_sleeps_when_others_want_the_core(bench: Bench) -> None:
-    for _ in range(STREAK + 1):
-        bench.ask()
+    awake(bench)
     bench.clock.step = 60 * MICROSECOND  # between two looks: it was not running
     bench.silence()
     assert not bench.selector.is_awake
 
 
 def test_a_wait_that_is_shorter_than_a_look_is_only_that(bench: Bench) -> None:
-    for _ in range(STREAK + 1):
-        bench.ask()
+    awake(bench)
     assert bench.selector.select(0) == []
     assert bench.selector.is_awake
