@@ -43,16 +43,24 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     pub fn varint(&mut self) -> Result<i32, Reason> {
-        let first = self.byte()?;
-        if first < 0x80 {
-            return Ok(unzigzag32(first as u32));
+        // Lengths and deltas are mostly below 64, else mostly below 8192.
+        match self.bytes.get(self.at..) {
+            Some(&[first, ..]) if first < 0x80 => {
+                self.at += 1;
+                Ok(unzigzag32(first as u32))
+            }
+            Some(&[first, second, ..]) if second < 0x80 => {
+                self.at += 2;
+                Ok(unzigzag32((first & 0x7f) as u32 | (second as u32) << 7))
+            }
+            _ => self.long_varint(),
         }
-        self.varint_rest(first)
     }
 
-    fn varint_rest(&mut self, first: u8) -> Result<i32, Reason> {
-        let mut value = (first & 0x7f) as u32;
-        for shift in [7, 14, 21, 28] {
+    #[cold]
+    fn long_varint(&mut self) -> Result<i32, Reason> {
+        let mut value = 0;
+        for shift in [0, 7, 14, 21, 28] {
             let byte = self.byte()?;
             value |= ((byte & 0x7f) as u32) << shift;
             if byte < 0x80 {

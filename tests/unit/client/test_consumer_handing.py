@@ -9,8 +9,9 @@ import pytest
 from headwater import _core
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.fetched import Frame, Ledger, Piece
-from headwater.client.consumer.handing import Handing, table
+from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.partition import PartitionState
+from headwater.client.consumer.tables import table
 from headwater.client.errors import DeserializationFailed, InvalidRecord
 from headwater.model import TopicPartition
 
@@ -280,3 +281,13 @@ def test_interceptors_see_records_and_their_errors_are_their_own() -> None:
     state = setup.partition(0, 4)
     assert offsets(setup.handing.take(9)) == [(0, 0), (0, 2)]
     assert state.position == 4
+
+
+def test_a_table_of_many_rows_names_the_topic_in_each() -> None:
+    batch = _core.encode([(None, b"x", (), 1)] * 20_000)
+    columns = _core.FetchedRecords(batch, topic="t", partition=3).take_arrow(20_000)
+    few = _core.FetchedRecords(batch, topic="t", partition=3).take_arrow(2)
+    made = table([(TopicPartition("t", 3), columns), (TopicPartition("t", 3), few)])
+    assert made.num_rows == 20_002
+    assert made.column("topic").unique().to_pylist() == ["t"]
+    assert made.column("partition").unique().to_pylist() == [3]

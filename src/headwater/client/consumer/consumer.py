@@ -18,7 +18,6 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
 from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.committer import Committed, Committer, GivenOffsets
-from headwater.client.consumer.handing import table
 from headwater.client.consumer.offsets import OffsetAndTimestamp
 from headwater.client.consumer.partition import (
     EARLIEST_TIMESTAMP,
@@ -237,6 +236,8 @@ class Consumer:
         """Records as a table (topic, partition, offset, timestamp, key, value, headers), without
         an object for any of them; as soon as there are some, at most `rows_max`. Deserializers
         and interceptors do not see them."""
+        from headwater.client.consumer.tables import table  # only who wants tables has pyarrow
+
         if rows_max < 1:
             raise ClientError(f"rows_max={rows_max}: expected at least 1")
         deadline = self._cluster.deadline(timeout_ms)

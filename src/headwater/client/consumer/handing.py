@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater._core import ArrowRecords, ConsumedRecord, CorruptBatch
 from headwater.client.config import ConsumerConfig
@@ -17,9 +17,6 @@ from headwater.client.consumer.partition import PartitionState, Phase
 from headwater.client.consumer.slices import Slice
 from headwater.client.errors import DeserializationFailed, InvalidRecord
 from headwater.model import TopicPartition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _log = logging.getLogger("headwater.client")
 
@@ -247,28 +244,3 @@ def _intercepted(interceptor: Any, records: list[ConsumedRecord]) -> list[Consum
     except Exception:
         _log.exception("the interceptor %r failed in on_consume", interceptor)
         return records
-
-
-def table(taken: list[tuple[TopicPartition, ArrowRecords]]) -> pa.Table:
-    """One table of all the columns, without a copy of what the records contain."""
-    import pyarrow as pa
-
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    schema = pa.schema(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("us", "UTC")),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("headers", pa.list_(pa.field("element", header))),
-        ]
-    )
-    batches = []
-    for tp, columns in taken:
-        batch = pa.record_batch(columns)
-        topic = pa.repeat(pa.scalar(tp.topic, pa.string()), batch.num_rows)
-        arrays = [topic, *(batch.column(name) for name in schema.names[1:])]
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return pa.Table.from_batches(batches, schema=schema)
