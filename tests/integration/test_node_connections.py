@@ -160,6 +160,21 @@ def test_more_connections_from_one_address_than_allowed_are_turned_away(
         assert first.is_served()
 
 
+def test_an_address_may_have_a_limit_of_its_own(make_broker: MakeBroker) -> None:
+    broker = make_broker(
+        {"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.1:2"}
+    )
+    with (
+        Wire(broker.bootstrap) as first,
+        Wire(broker.bootstrap) as second,
+        Wire(broker.bootstrap) as third,
+    ):
+        assert first.is_served()
+        assert second.is_served()
+        third.wait_until_closed()
+    assert closings(broker, "max.connections.per.ip is 2 for 127.0.0.1")
+
+
 def test_an_idle_connection_is_closed(make_broker: MakeBroker) -> None:
     broker = make_broker({"connections.max.idle.ms": "300"})
     with Wire(broker.bootstrap) as wire:

@@ -29,7 +29,7 @@ from headwater.broker.partitions import Partitions
 from headwater.broker.producer_ids import ProducerIds
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.errors import ApiError
-from headwater.io import Address, Host
+from headwater.io import Address, Host, SocketOptions
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
 from headwater.net import NetLimits, Server
 from headwater.net.limits import RECEIVING_BYTES_MAX
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
+_BACKLOG = 512  # a loop that is busy for a moment must not make a crowd try again a second later
 
 
 class Node:
@@ -60,7 +61,7 @@ class Node:
         self._lines = log
         self._tasks: list[asyncio.Task[None]] = []
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
-        self._server = Server(host, _limits(config), log.warn)
+        self._server = Server(host, _limits(config), log.warn, _socket_options(config))
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot go on
 
     async def start(self) -> None:
@@ -276,6 +277,7 @@ class Node:
             self._lines.error(f"a dynamic setting is not taken: {error}")
             return
         self.config = self._broker.config = config
+        self._server.limits = _limits(config)
         self._partitions.reconfigure(config)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
@@ -394,6 +396,21 @@ def _limits(config: NodeConfig) -> NetLimits:
         frame_bytes_max=config.socket_request_max_bytes,
         connections_max=config.max_connections,
         connections_per_ip_max=config.max_connections_per_ip,
+        connections_of_ip_max=config.max_connections_per_ip_overrides,
         idle_seconds=config.connections_max_idle_ms / 1000,
         receiving_bytes_max=queued if queued > 0 else RECEIVING_BYTES_MAX,
+    )
+
+
+def _socket_options(config: NodeConfig) -> SocketOptions:
+    """What the user gives, and only that: Kafka's default sizes are from a time before systems
+    grew buffers by themselves, and slow down whoever is far away."""
+
+    def given(key: str, value: int) -> int | None:
+        return value if key in config.properties and value >= 0 else None
+
+    return SocketOptions(
+        given("socket.listen.backlog.size", config.socket_listen_backlog_size) or _BACKLOG,
+        given("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        given("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
     )

@@ -8,11 +8,20 @@ thread on one seed.
 from headwater.io.clock import Clock
 from headwater.io.disk import Disk, File, FileSlice, Mapping, SyncFailed
 from headwater.io.host import Host
-from headwater.io.network import Address, Listener, Network, Receiver, Stream
+from headwater.io.network import (
+    SYSTEM_SOCKETS,
+    Address,
+    Listener,
+    Network,
+    Receiver,
+    SocketOptions,
+    Stream,
+)
 from headwater.io.process import process_id
 from headwater.io.workers import Workers
 
 __all__ = [
+    "SYSTEM_SOCKETS",
     "Address",
     "Clock",
     "Disk",
@@ -23,6 +32,7 @@ __all__ = [
     "Mapping",
     "Network",
     "Receiver",
+    "SocketOptions",
     "Stream",
     "SyncFailed",
     "Workers",

@@ -15,6 +15,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headwater.io.disk import FileSlice, SystemFile
@@ -90,9 +91,26 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """How the sockets of a listener are made. The system grows a buffer as a connection needs it;
+    one that is given a size keeps that."""
+
+    backlog: int = 128
+    send_buffer_bytes: int | None = None
+    receive_buffer_bytes: int | None = None
+
+
+SYSTEM_SOCKETS = SocketOptions()
+
+
 class Network(Protocol):
     def listen(
-        self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], Receiver],
+        options: SocketOptions = SYSTEM_SOCKETS,
     ) -> Listener: ...
 
     async def connect(
@@ -299,14 +317,16 @@ class SocketStream:
 
 
 class SocketListener:
-    __slots__ = ("_accept", "_loop", "_socket", "address")
+    __slots__ = ("_accept", "_loop", "_send_buffer_bytes", "_socket", "address")
 
     def __init__(
         self,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         accept: Callable[[Stream], Receiver],
+        send_buffer_bytes: int | None,
     ) -> None:
+        self._send_buffer_bytes = send_buffer_bytes
         self._socket = sock
         self._loop = loop
         self._accept = accept
@@ -329,6 +349,8 @@ class SocketListener:
                     return
                 raise
             _tune(sock)
+            if self._send_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             with contextlib.suppress(OSError):  # the peer may be gone already
                 stream = SocketStream(sock, self._loop)
                 stream.start(self._accept(stream))
@@ -356,7 +378,11 @@ class SocketNetwork:
     __slots__ = ()
 
     def listen(
-        self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], Receiver],
+        options: SocketOptions = SYSTEM_SOCKETS,
     ) -> SocketListener:
         loop = asyncio.get_running_loop()
         try:
@@ -370,14 +396,18 @@ class SocketNetwork:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6 and not host:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            if options.receive_buffer_bytes is not None:
+                # Here, for all that it accepts: the window is agreed upon in the handshake.
+                size = options.receive_buffer_bytes
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             sock.setblocking(False)
             sock.bind(address)
-            sock.listen(backlog)
+            sock.listen(options.backlog)
         except OSError as error:
             sock.close()
             # The kernel does not say which of several addresses it refused.
             raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
-        return SocketListener(sock, loop, accept)
+        return SocketListener(sock, loop, accept, options.send_buffer_bytes)
 
     async def connect(
         self, host: str, port: int, receiver: Callable[[Stream], Receiver]

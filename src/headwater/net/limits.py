@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 RECEIVING_BYTES_MAX = 512 * 1024 * 1024
 
@@ -12,6 +13,8 @@ class NetLimits:
     frame_bytes_max: int = 104_857_600  # socket.request.max.bytes
     connections_max: int = 2_147_483_647  # max.connections
     connections_per_ip_max: int = 2_147_483_647  # max.connections.per.ip
+    # max.connections.per.ip.overrides, by address
+    connections_of_ip_max: Mapping[str, int] = field(default_factory=dict)
     idle_seconds: float = 600.0  # connections.max.idle.ms
     # A frame that was begun must arrive in this time: a peer that trickles bytes holds memory.
     partial_frame_seconds: float = 30.0

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 
-from headwater.io import Host, Listener, Receiver, Stream
+from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
 from headwater.net.connection import Connection, Dispatch
 from headwater.net.limits import NetLimits
 
@@ -18,12 +18,15 @@ LogLine = Callable[[str], None]
 class Server:
     """All connections of one node, whatever listener they came by."""
 
-    def __init__(self, host: Host, limits: NetLimits, log: LogLine) -> None:
+    def __init__(
+        self, host: Host, limits: NetLimits, log: LogLine, options: SocketOptions = SYSTEM_SOCKETS
+    ) -> None:
         self.limits = limits
         self.now = host.clock.monotonic
         self.connections: dict[Connection, None] = {}  # ordered, so that a run can be repeated
         self.listeners: dict[str, Listener] = {}
         self._host = host
+        self._options = options
         self._log = log
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
@@ -37,7 +40,7 @@ class Server:
         def accept(stream: Stream) -> Receiver:
             return self._accept(stream, name, dispatch)
 
-        listener = self._host.network.listen(host, port, accept, backlog=512)
+        listener = self._host.network.listen(host, port, accept, self._options)
         self.listeners[name] = listener
         return listener
 
@@ -54,10 +57,10 @@ class Server:
         self._per_ip[ip] += 1
         if len(self.connections) > self.limits.connections_max:
             self._turn_away(connection, f"max.connections is {self.limits.connections_max}")
-        elif self._per_ip[ip] > self.limits.connections_per_ip_max:
-            self._turn_away(
-                connection, f"max.connections.per.ip is {self.limits.connections_per_ip_max}"
-            )
+        else:
+            most = self.limits.connections_of_ip_max.get(ip, self.limits.connections_per_ip_max)
+            if self._per_ip[ip] > most:
+                self._turn_away(connection, f"max.connections.per.ip is {most} for {ip}")
         return connection
 
     def _turn_away(self, connection: Connection, reason: str) -> None:

@@ -9,7 +9,7 @@ alter.log.dirs.replication.quota.window.size.seconds INT 1 L fixed - >=1
     Length of a window of the quota for moves between directories.
 client.quota.callback.class CLASS null L fixed -
     Plugin that sets the quotas of clients.
-connection.failed.authentication.delay.ms INT 100 L fixed + >=0
+connection.failed.authentication.delay.ms INT 100 L fixed - >=0
     How long a refused login waits for its answer, which slows guessing.
 connections.max.idle.ms LONG 600000 M fixed +
     A connection without traffic for this long is closed, in ms.
@@ -37,14 +37,14 @@ listener.security.protocol.map STRING SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:
     Which protocol each listener speaks, as NAME:PROTOCOL.
 listeners LIST PLAINTEXT://:9092 H broker + list!
     Where the node listens, as NAME://host:port; an empty host is every interface.
-max.connection.creation.rate INT 2147483647 M cluster + >=0
+max.connection.creation.rate INT 2147483647 M cluster - >=0
     Most new connections a second.
 max.connections INT 2147483647 M cluster + >=0
     Most connections at a time.
 max.connections.per.ip INT 2147483647 M cluster + >=0
     Most connections from one address at a time.
 max.connections.per.ip.overrides STRING "" M cluster +
-    Other limits for some addresses, as host:count.
+    Other limits for some addresses, as address:count.
 max.incremental.fetch.session.cache.slots INT 1000 M fixed + >=0
     How many fetch sessions are remembered.
 metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter L cluster - list
@@ -63,7 +63,7 @@ producer.purgatory.purge.interval.requests INT 1000 M fixed -
     After how many finished waits of produces memory is tidied.
 queued.max.request.bytes LONG -1 M fixed +
     Most bytes of requests that wait to be served; -1 means no bound.
-queued.max.requests INT 500 H fixed + >=1
+queued.max.requests INT 500 H fixed - >=1
     Most requests that wait to be served before reading pauses.
 quota.window.num INT 11 L fixed - >=1
     How many windows count in the quotas of clients.
@@ -76,13 +76,13 @@ socket.connection.setup.timeout.max.ms LONG 30000 M fixed -
 socket.connection.setup.timeout.ms LONG 10000 M fixed -
     Time for a connection to be made, in ms.
 socket.listen.backlog.size INT 50 M fixed + >=1
-    Connections that may wait to be accepted.
+    Connections that may wait to be accepted; 512 unless it is set.
 socket.receive.buffer.bytes INT 102400 H fixed +
-    Size of sockets' receive buffers; -1 is the system's own.
+    Size of sockets' receive buffers; unless it is set, and with -1, the system sizes them.
 socket.request.max.bytes INT 104857600 H fixed + >=1
     Largest request that is taken, in bytes.
 socket.send.buffer.bytes INT 102400 H fixed +
-    Size of sockets' send buffers; -1 is the system's own.
+    Size of sockets' send buffers; unless it is set, and with -1, the system sizes them.
 telemetry.max.bytes INT 1048576 L fixed - >=1
     Largest push of a client's metrics that is taken, in bytes.
 """  # noqa: E501

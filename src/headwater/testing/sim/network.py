@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from headwater.io import Address, FileSlice, Receiver, Stream
+from headwater.io import SYSTEM_SOCKETS, Address, FileSlice, Receiver, SocketOptions, Stream
 from headwater.testing.sim.loop import Life, SimLoop
 
 if TYPE_CHECKING:
@@ -416,7 +416,11 @@ class SimNetwork:
         self._ip = ip
 
     def listen(
-        self, host: str, port: int, accept: Callable[[Stream], Receiver], *, backlog: int = 128
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], Receiver],
+        options: SocketOptions = SYSTEM_SOCKETS,
     ) -> SimListener:
         address = Address(self._ip, port or self._net.free_port())
         if address in self._net.listeners:
