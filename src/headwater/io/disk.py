@@ -159,7 +159,9 @@ class SystemFile:
         start = self._size
         try:
             written = os.pwritev(self._fd, parts, start)
-            total = sum(memoryview(part).nbytes for part in parts)
+            total = memoryview(parts[0]).nbytes
+            for part in parts[1:]:
+                total += memoryview(part).nbytes
             if written != total:
                 _write_rest(self._fd, parts, start, written)
         except OSError:

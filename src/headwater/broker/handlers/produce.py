@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from headwater.broker.broker import Broker
 
+_CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
+
 # The name under which Kafka's own tools may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -92,7 +94,7 @@ def handle(
                 partition = _partition(broker, context, name, topic.topic_id, batch.index)
                 if len(records) > _ATTRIBUTES:
                     _check_attributes(records[_ATTRIBUTES], context.version)
-                appended = partition.append(records, acks=acks, now_ms=now_ms, origin=Origin.CLIENT)
+                appended = partition.append(records, acks=acks, now_ms=now_ms, origin=_CLIENT)
             except ApiError as refusal:
                 failed = True
                 if partition is not None:
