@@ -13,6 +13,7 @@ from headwater.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
+from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.testing import EmbeddedBroker
 from tests.wire import Wire, batch, newest, only_partition, records_of
 
@@ -58,6 +59,26 @@ def test_an_error_ends_a_long_poll_at_once(wire: Wire, topic: str) -> None:
     data = only_partition(wire.ask(request, version))
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert time.monotonic() - started < LONG_MS / 2000
+
+
+def test_a_request_behind_a_long_poll_ends_it(wire: Wire, topic: str) -> None:
+    poll = wire.send(*wire.fetch_request(topic, max_wait_ms=LONG_MS))
+    behind = wire.send(MetadataRequest(topics=[]))
+    started = time.monotonic()
+    number, answer = wire.receive_answer()
+    assert number == poll
+    assert not only_partition(answer).records
+    assert wire.receive_answer()[0] == behind
+    assert time.monotonic() - started < LONG_MS / 2000
+
+
+def test_a_fetch_behind_a_long_poll_does_not_end_it(wire: Wire, topic: str) -> None:
+    started = time.monotonic()
+    for _ in range(2):
+        wire.send(*wire.fetch_request(topic, max_wait_ms=150))
+    for number in (1, 2):
+        assert not only_partition(wire.receive()).records
+        assert time.monotonic() - started >= 0.14 * number
 
 
 def test_a_client_that_goes_away_in_a_long_poll_leaves_nothing_behind(

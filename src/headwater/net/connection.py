@@ -26,6 +26,7 @@ Answer = Sequence["Buffer | FileSlice"]
 """The bytes of one answer, size field included, ready to be sent."""
 
 _SIZE = Struct(">i")
+_SIZE_AND_API = Struct(">ih")
 _SMALL_BUFFER_BYTES = 64 * 1024
 _OVERLAP_MAX = 64
 _GATHER_BYTES_MAX = 64 * 1024
@@ -79,6 +80,7 @@ class Connection(Receiver):
         "gone",
         "listener",
         "on_gone",
+        "on_next",
         "session",
         "stream",
     )
@@ -90,6 +92,8 @@ class Connection(Receiver):
         self.active_at = server.now()
         self.gone = False
         self.on_gone: dict[Callable[[], None], None] = {}  # in order, as the simulator needs it
+        # Set by a request that waits: told the API of the request that stands behind it.
+        self.on_next: Callable[[int], None] | None = None
         self._server = server
         self._limits: NetLimits = server.limits
         self._dispatch = dispatch
@@ -171,6 +175,8 @@ class Connection(Receiver):
             if ready < 4:
                 break
             if self._choked or (self._waiting and not self._may_start()):
+                if self.on_next is not None and ready >= _SIZE_AND_API.size:
+                    self.on_next(_SIZE_AND_API.unpack_from(view, start)[1])
                 break
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self._limits.frame_bytes_max:

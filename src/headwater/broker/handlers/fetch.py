@@ -1,8 +1,8 @@
 """Fetch: slices of segment files, at once or when there is enough to read.
 
 First the session says which partitions are wanted, then each is read; if the bytes found are fewer
-than `min_bytes` and nothing is wrong, the request waits on its partitions until they are enough or
-`max_wait_ms` has passed, and reads again.
+than `min_bytes` and nothing is wrong, the request waits on its partitions until they are enough,
+`max_wait_ms` has passed or the peer asks for something else behind it, and reads again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headwater.broker.fetch_sessions import (
 from headwater.broker.partition import Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -230,6 +231,7 @@ class _Fetch:
         for partition in self._partitions:
             partition.watchers[self] = None
         self._context.connection.on_gone[self._cancel] = None
+        self._context.connection.on_next = self._on_next
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._finish)
         return self._done
 
@@ -240,6 +242,14 @@ class _Fetch:
 
     def on_changed(self, partition: Partition) -> None:
         self._wake()
+
+    def _on_next(self, api: int) -> None:
+        """A request stands behind this one, and answers go out in order: its peer would wait for
+        records that it does not need now. (Java's consumer asks for offsets on the connection on
+        which its next fetch waits already; so does each task of Spark's Kafka connector.) Whoever
+        sends one fetch behind another wants both to wait."""
+        if api != ApiKey.FETCH:
+            self._wake()
 
     def _wake(self) -> None:
         self._stop_waiting()
@@ -254,6 +264,7 @@ class _Fetch:
             self._timer.cancel()
             self._timer = None
         self._context.connection.on_gone.pop(self._cancel, None)
+        self._context.connection.on_next = None
 
     def _finish(self) -> None:
         self._stop_waiting()
