@@ -16,7 +16,9 @@ from headwater.spark.dead_letters import OFFSET, PIPELINE, REASON, TOPIC
 from headwater.spark.pipeline import Pipeline, PipelineError, Stream, Table, pipeline
 from headwater.spark.pipeline_query import Setting, run_once, sql_pipelines, start
 from headwater.spark.pipeline_sql import parse
+from tests.conftest import MakeBroker
 from tests.spark.conftest import Read, Topics
+from tests.wire import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -241,6 +243,56 @@ def test_a_pipeline_runs_until_it_is_told_to_stop_and_everybody_can_see_it(
     assert [headers[REASON] for _, headers in place.letters_of(f"{name}.dead-letters")] == [
         "ValueError: order 0 has price 0.0"
     ]
+
+
+COPIES = """
+from headwater.spark.pipeline import Stream, pipeline
+
+IMPATIENT = {"kafka.default.api.timeout.ms": "1000"}
+
+
+@pipeline(orders=Stream("orders", format="text", options=IMPATIENT), to="copies")
+def copies(orders):
+    return orders
+"""
+
+
+def test_a_pipeline_that_lost_its_broker_is_started_again(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    broker = make_broker(data=tmp_path / "data")
+    topics = Topics(broker.bootstrap)
+    topics.create("orders")
+    topics.write("orders", ["before"])
+    file = tmp_path / "copies.py"
+    file.write_text(COPIES)
+    command = [HEADWATER, "pipeline", "run", str(file), "--master", "local[1]"]
+    command += ["--bootstrap", broker.bootstrap, "--checkpoints", str(tmp_path / "state")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said_after(process, "copies: batch 0, 1 record,")
+        broker.stop()
+        assert broker.bootstrap in said_after(process, "; again in 2 s")
+        broker.start()
+        topics.write("orders", ["after"])
+        until(lambda: topics.read("copies", 1) == ["after", "before"], "the copies", 100)
+        process.send_signal(signal.SIGTERM)
+        assert "copies: stopped after 2 records, lag 0" in process.communicate(timeout=100)[0]
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said_after(process: subprocess.Popen[str], text: str) -> str:
+    """The first line that has the text, of those that are still to come."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        if text in line:
+            return line
+        lines.append(line)
+    raise AssertionError(f"{text!r} was not said:\n{''.join(lines)}")
 
 
 @pytest.mark.parametrize(

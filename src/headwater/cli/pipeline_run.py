@@ -213,8 +213,13 @@ class _Run:
     def stop(self) -> None:
         """Ends at the border of a batch: one that is cut off would be written again."""
         query = self._query
-        if query is None or not self.is_active:
+        if not self.is_active or (query is None and self._start_at is None):
             return
+        if query is not None:
+            self._finish_batch(query)
+        self._end("stopped")
+
+    def _finish_batch(self, query: StreamingQuery) -> None:
         running = _batch_of(query)
         deadline = time.monotonic() + _BATCH_PATIENCE_SECONDS
         while query.isActive and query.status["isDataAvailable"] and time.monotonic() < deadline:
@@ -224,7 +229,6 @@ class _Run:
         if query.isActive:
             query.stop()
         self._take_progress(query)
-        self._end("stopped")
 
     def _end(self, state: str, error: str | None = None) -> None:
         self._status = replace(self._status, state=state, error=error or self._status.error)
