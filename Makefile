@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
 
 demo: setup ## a node, orders, a pipeline on Spark, and what it sums up: as a table and a picture
 	@tools/ensure java
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/headwater demo --picture build/demo.png
 
 test: setup ## all tests: unit, properties, simulation, integration, compatibility, Spark, crash
 	@tools/ensure java

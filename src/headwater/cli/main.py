@@ -26,6 +26,7 @@ COMMANDS = {
     "cluster": "the cluster: status, nodes, quorum, features, elect, reassign",
     "pipeline": "pipelines on Spark: run, list, describe",
     "load": "a topic into files, or files into a topic",
+    "demo": "orders through a pipeline on Spark, shown as they come",
     "log": "look into the files of a node: dump, verify",
     "profile": "names for clusters: list, add, use, remove",
     "completion": "what a shell needs to complete all this: bash, zsh, fish",
@@ -45,6 +46,7 @@ examples:
   headwater group describe billing             who reads what, and how far behind
   headwater pipeline run totals.sql            from topic to topic, on Spark
   headwater load orders --to /lake/orders      a topic as Parquet files
+  headwater demo                               a node, orders and a pipeline, in a minute
   headwater log dump headwater-data/orders-0   what is in the files of a partition
   headwater COMMAND --help                     more of each
 

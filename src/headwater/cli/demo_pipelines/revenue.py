@@ -1,7 +1,5 @@
-"""Revenue by product in windows of event time, corrected as late orders come in.
-
-headwater pipeline run examples/pipelines/revenue.py
-"""
+"""The pipeline of `headwater demo`: revenue by product in windows of event time, corrected as late
+orders come in. `headwater pipeline run` runs it, as it runs any such file."""
 
 from __future__ import annotations
 

@@ -1,0 +1,139 @@
+"""`headwater demo`: orders come in, Spark sums them up in windows of event time, and that is shown.
+
+It starts a node that keeps everything in memory, runs `demo_pipelines/revenue.py` on Spark, and
+sends orders for half a minute. Some orders come late and correct windows that were summed up
+already; some come far too late and are left out; a few are no orders at all and end in the dead
+letters. What Spark writes to the topic `revenue` is read back and shown as it comes; in the end it
+is compared with what was sent, and drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from headwater.cli.demo_shop import Shop
+
+_EXAMPLES = """\
+examples:
+  headwater demo                               about a minute; headwater-demo.png is the picture
+  headwater demo --seconds 120 --picture shop.png
+"""
+
+# Not what is in the folder we are called in, but what we are.
+_HEADWATER = [sys.executable, "-P", "-m", "headwater.cli.main"]
+# In a folder of its own: what lies beside a pipeline's file can be imported by it and by Spark's
+# workers, and here that would be modules called profile and log.
+_PIPELINE = Path(__file__).with_name("demo_pipelines") / "revenue.py"
+_STOP_SECONDS = 90
+
+
+def define(parser: ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        default=30.0,
+        help="how long orders are sent (default: 30)",
+    )
+    parser.add_argument(
+        "--picture",
+        metavar="FILE",
+        type=Path,
+        default=Path("headwater-demo.png"),
+        help="where to draw (default: headwater-demo.png)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: Namespace) -> int:
+    from headwater.cli.demo_shop import Shop, create_topics, open_shop, table
+    from headwater.cli.spark_start import require_spark
+
+    require_spark()
+    began = time.monotonic()
+    shop = Shop(options.seconds)
+    node = [*_HEADWATER, "start", "--memory", "--listen", "127.0.0.1:0"]
+    with tempfile.TemporaryDirectory() as folder, _running(node, "ready: ") as line:
+        address = line.split()[1]
+        _say("node", f"ready on {address} after {time.monotonic() - began:.1f} s")
+        asyncio.run(create_topics(address))
+        _say("pipeline", f"{_PIPELINE} starts on Spark")
+        pipeline = [*_HEADWATER, "pipeline", "run", str(_PIPELINE), "--bootstrap", address]
+        pipeline += ["--checkpoints", folder, "--master", "local[2]"]
+        with _running(pipeline, "revenue: orders -> revenue"):
+            _say("pipeline", f"orders -> revenue runs after {time.monotonic() - began:.1f} s")
+            asyncio.run(open_shop(address, shop, lambda: _say_warm(began)))
+            print("\n".join(table(shop, shop.seconds)), end="\n\n", flush=True)
+            subprocess.run([*_HEADWATER, "pipeline", "list", "--bootstrap", address], check=True)
+            print()
+    _sum_up(shop)
+    _draw(shop, options.picture)
+    _say("done", f"in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+@contextmanager
+def _running(command: list[str], ready: str) -> Iterator[str]:
+    """A process for as long as the block lasts; gives the first line that begins with `ready`."""
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(ready):
+                    break
+            else:
+                complaints.seek(0)
+                raise CommandError(f"{' '.join(command)} did not start:\n{complaints.read()}")
+            yield line.strip()
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _say(what: str, text: str) -> None:
+    print(f"{what:<9} {text}", flush=True)
+
+
+def _say_warm(began: float) -> None:
+    _say("pipeline", f"the first result is there after {time.monotonic() - began:.1f} s")
+
+
+def _sum_up(shop: Shop) -> None:
+    from headwater.cli.demo_shop import FAR_TOO_LATE
+
+    _say("late", f"{shop.late} orders came late and corrected {len(shop.late_revenue)} sums;")
+    _say("", f"{FAR_TOO_LATE} more came after the watermark, too late for any window")
+    _say("dead", f"{len(shop.dead_letters)} records were no orders: {shop.dead_letters[0]}")
+    _say("checked", f"{len(shop.expected)} sums agree with the {shop.sent:,} orders that were sent")
+
+
+def _draw(shop: Shop, picture: Path) -> None:
+    from headwater.cli.demo_picture import draw
+
+    try:
+        draw(shop, picture)
+    except ModuleNotFoundError as missing:
+        _say(
+            "picture", f"none: pip install 'headwater[demo]' brings {missing.name}, which draws it"
+        )
+    except OSError as error:
+        raise CommandError(f"{picture} cannot be written: {error.strerror}") from None
+    else:
+        _say("picture", str(picture))

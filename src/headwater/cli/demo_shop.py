@@ -1,0 +1,173 @@
+"""The shop of `headwater demo`: sends orders, takes in what Spark makes of them, shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from headwater import Admin, Consumer, Producer
+from headwater.cli.errors import CommandError
+
+PRODUCTS = {"coffee": 4.5, "tea": 3.2, "cake": 5.9, "juice": 3.8}
+FAR_TOO_LATE = 20
+_WINDOW_SECONDS = 5
+_ORDERS_A_SECOND = 100
+_LATE_SHARE = 0.08  # by up to 12 s: late, but within the watermark of 20 s
+_BROKEN = 5
+_PATIENCE_SECONDS = 240.0
+
+Window = tuple[datetime, str]  # when it begins, and the product
+
+
+@dataclass
+class Shop:
+    """What was sent, and what came back."""
+
+    seconds: float
+    sent: int = 0
+    late: int = 0
+    expected: dict[Window, float] = field(default_factory=lambda: defaultdict(float))
+    late_revenue: dict[Window, float] = field(default_factory=lambda: defaultdict(float))
+    results: dict[Window, float] = field(default_factory=dict)
+    updates: int = 0
+    dead_letters: list[str] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def agrees(self) -> bool:
+        return len(self.dead_letters) >= _BROKEN and all(
+            abs(self.results.get(window, 0.0) - revenue) < 0.01
+            for window, revenue in self.expected.items()
+        )
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not done():
+                self.news.clear()
+                await self.news.wait()
+
+
+async def create_topics(address: str) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic("orders", partitions=2)
+        await admin.create_topic("revenue")
+
+
+async def open_shop(address: str, shop: Shop, on_warm: Callable[[], None]) -> None:
+    """Sends orders and takes in results until they agree. `on_warm` is called at the first one."""
+    topics = ["revenue", "revenue.dead-letters"]
+    async with (
+        Producer(address) as producer,
+        Consumer(address, group="demo", topics=topics, auto_offset_reset="earliest") as consumer,
+    ):
+        reading = asyncio.create_task(_read_results(consumer, shop))
+        showing = None
+        try:
+            await _first_order(producer, shop)
+            on_warm()
+            begin = time.time()
+            showing = asyncio.create_task(_show(shop, begin))
+            await _send_orders(producer, shop, begin)
+            await shop.until(shop.agrees)
+        except TimeoutError:
+            raise CommandError("the results do not agree with what was sent") from None
+        finally:
+            for task in filter(None, (showing, reading)):
+                task.cancel()
+
+
+async def _first_order(producer: Producer, shop: Shop) -> None:
+    """One order, and its result: from now on Spark is warm."""
+    at = time.time()
+    order = {"id": 0, "product": "coffee", "price": 4.5, "at": _text(at)}
+    producer.submit("orders", json.dumps(order), key="coffee")
+    shop.sent += 1
+    shop.expected[_window(at), "coffee"] += 4.5
+    await shop.until(lambda: bool(shop.results))
+
+
+async def _send_orders(producer: Producer, shop: Shop, begin: float) -> None:
+    """Orders with the time at which they were made; some of them come late."""
+    chance = random.Random(2026)
+    first = shop.sent
+    while (now := time.time()) < begin + shop.seconds:
+        product = chance.choice(list(PRODUCTS))
+        price = round(PRODUCTS[product] * chance.uniform(0.8, 1.2), 2)
+        is_late = chance.random() < _LATE_SHARE and now - begin > 12
+        at = now - (chance.uniform(5, 12) if is_late else 0)
+        order = {"id": shop.sent, "product": product, "price": price, "at": _text(at)}
+        producer.submit("orders", json.dumps(order), key=product)
+        window = (_window(at), product)
+        shop.sent += 1
+        shop.late += is_late
+        shop.expected[window] += price
+        if is_late:
+            shop.late_revenue[window] += price
+        due = begin + (shop.sent - first) / _ORDERS_A_SECOND
+        await asyncio.sleep(max(0.0, due - time.time()))
+    for number in range(_BROKEN):
+        producer.submit("orders", f"this is no order {number}", key="?")
+    for number in range(FAR_TOO_LATE):
+        order = {"id": -number, "product": "tea", "price": 1.0, "at": _text(begin - 300)}
+        producer.submit("orders", json.dumps(order), key="tea")
+    await producer.flush()
+
+
+async def _read_results(consumer: Consumer, shop: Shop) -> None:
+    async for record in consumer:
+        shop.news.set()
+        if record.topic != "revenue":
+            reason = dict(record.headers)["headwater.reason"] or b""
+            shop.dead_letters.append(reason.decode())
+            continue
+        result = json.loads(record.value)
+        window = (datetime.fromisoformat(result["start"]), result["product"])
+        shop.results[window] = result["revenue"]
+        shop.updates += 1
+
+
+async def _show(shop: Shop, begin: float) -> None:
+    """The last windows as a table: in place on a terminal, otherwise now and then."""
+    in_place = sys.stdout.isatty()
+    lines = 0
+    while True:
+        await asyncio.sleep(1 if in_place else 10)
+        if (seconds := time.time() - begin) > shop.seconds:
+            continue  # the whole table comes at the end
+        shown = table(shop, seconds)
+        if in_place and lines:
+            print(f"\x1b[{lines}F\x1b[J", end="")
+        print("\n".join(shown), flush=True)
+        lines = len(shown)
+
+
+def table(shop: Shop, seconds: float) -> list[str]:
+    windows = sorted({begins for begins, _ in shop.results})[-6:]
+    rows = [
+        "",
+        f"  {seconds:4.0f} s   {shop.sent:,} orders sent, {shop.late} of them late;"
+        f" {shop.updates} results from Spark",
+        "  window      " + "".join(f"{product:>10}" for product in PRODUCTS),
+    ]
+    for begins in windows:
+        cells = []
+        for product in PRODUCTS:
+            revenue = shop.results.get((begins, product))
+            mark = "*" if (begins, product) in shop.late_revenue else " "
+            cells.append("          " if revenue is None else f"{revenue:>9.2f}{mark}")
+        rows.append(f"  {begins:%H:%M:%S}    " + "".join(cells))
+    return [*rows, "  * corrected by orders that came late"]
+
+
+def _window(at: float) -> datetime:
+    return datetime.fromtimestamp(at - at % _WINDOW_SECONDS, UTC)
+
+
+def _text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
