@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.membership import Membership, make_membership
+from headwater.client.consumer.metrics import GroupMetrics
 from headwater.client.errors import CommitFailed
 from headwater.io import Host
 from headwater.model import TopicPartition
@@ -102,7 +103,7 @@ class Member:
         host = Host.system()
         self.cluster = Cluster(self.config, host)
         self.membership: Membership = make_membership(
-            self.config, self.cluster, host, self.wanted, self.notes
+            self.config, self.cluster, host, self.wanted, self.notes, GroupMetrics()
         )
 
     async def __aenter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater._blocking.client import BlockingClient, waiting
+from headwater._blocking.client import BlockingClient, there, waiting
 from headwater.client.admin import Admin as AsyncAdmin
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Admin(BlockingClient):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    metrics = there(AsyncAdmin.metrics)
 
     create_topic = waiting(AsyncAdmin.create_topic)
     create_topics = waiting(AsyncAdmin.create_topics)

@@ -32,15 +32,32 @@ class Handing:
         self._thread = thread
         self._moved = Condition()
         self._turn = asyncio.Lock()
-        self._carrier: asyncio.Task[None] | None = None
+        self._carriers: set[asyncio.Task[None]] = set()
         self._handover = Handover(self, bytes_max=_QUEUE_BYTES_MAX, small_bytes=small_bytes)
         self.submit = self._handover.submit
 
     # In the loop's thread
 
-    async def carry(self) -> None:
-        """Takes over all that is in the queue, one carrier at a time."""
-        async with self._turn:
+    async def carry(self, timeout_ms: int | None = None) -> bool:
+        """Takes over all that is in the queue; whether that was done in time. If not, or if who
+        waits is cancelled, it goes on all the same: a record that is in somebody's hands then must
+        not get lost."""
+        carrier = self._start_carrier()
+        timeout = None if timeout_ms is None else timeout_ms / 1000
+        done, _ = await asyncio.wait((carrier,), timeout=timeout)
+        for each in done:
+            if not each.cancelled():
+                each.result()
+        return bool(done)
+
+    def _start_carrier(self) -> asyncio.Task[None]:
+        carrier = asyncio.get_running_loop().create_task(self._take_over())
+        self._carriers.add(carrier)
+        carrier.add_done_callback(self._carriers.discard)
+        return carrier
+
+    async def _take_over(self) -> None:
+        async with self._turn:  # one at a time
             await self._producer.take_over(self._handover, self._note_move)
 
     def _note_move(self) -> None:
@@ -51,18 +68,24 @@ class Handing:
     def _has_room(self) -> bool:
         return self._handover.waiting_bytes <= _QUEUE_BYTES_MAX // 2
 
-    async def close(self) -> None:
-        """Takes over what is there; nothing comes any more."""
+    async def close(self, timeout_ms: int | None) -> None:
+        """Takes over what is there; nothing comes any more. What finds no room in time fails."""
         self._handover.close()
-        await self.carry()
-
-    def _carry_soon(self) -> None:
-        self._carrier = asyncio.get_running_loop().create_task(self.carry())
+        if await self.carry(timeout_ms):
+            return
+        carriers = list(self._carriers)
+        for carrier in carriers:
+            carrier.cancel()
+        await asyncio.wait(carriers)
+        self._producer.reject(
+            self._handover,
+            ClientClosed(f"the producer was closed and timeout_ms={timeout_ms} is over; not sent"),
+        )
 
     # What the core calls, in the thread that submits
 
     def first(self) -> None:
-        self._thread.soon(self._carry_soon)
+        self._thread.soon(self._start_carrier)
 
     def full(self) -> None:
         timeout_ms = self._producer.config.max_block_ms

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater._blocking.client import BlockingClient, there, waiting
+from headwater._blocking.client import BlockingClient, waiting
 from headwater._blocking.handing import Handing
 from headwater._blocking.loop import LoopThread
-from headwater.client.errors import ClientError
+from headwater.client.errors import ClientError, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
 from headwater.client.producer.transactions import not_there_yet
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from headwater.model import TopicPartition
 
 R = TypeVar("R")
+
+
+def time_left(timeout_ms: int | None) -> Callable[[], int | None]:
+    """What is left of a time that two steps share, whenever it is asked for."""
+    if timeout_ms is None:
+        return lambda: None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    return lambda: max(0, round((deadline - loop.time()) * 1000))
 
 
 class Producer(BlockingClient):
@@ -51,8 +61,9 @@ class Producer(BlockingClient):
         with ClientClosed."""
 
         async def close() -> None:
-            await self._handing.close()
-            await self.asynchronous.close(timeout_ms)
+            left = time_left(timeout_ms)
+            await self._handing.close(timeout_ms)
+            await self.asynchronous.close(left())
 
         vars(self).pop("submit", None)
         self._end(close)
@@ -115,12 +126,31 @@ class Producer(BlockingClient):
             on_delivery=on_delivery,
         )
 
-    flush = waiting(AsyncProducer.flush)
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """See `headwater.Producer.flush`."""
+
+        async def flush() -> None:
+            left = time_left(timeout_ms)
+            if not await self._handing.carry(timeout_ms):
+                raise RequestTimedOut(
+                    f"records still waited for room in the buffer after timeout_ms={timeout_ms}"
+                )
+            await self.asynchronous.flush(left())
+
+        super().run(flush)
 
     # The rest
 
     partitions_for = waiting(AsyncProducer.partitions_for)
-    metrics = there(AsyncProducer.metrics)
+
+    def metrics(self) -> dict[str, float]:
+        """See `headwater.Producer.metrics`. Does not wait for what was submitted before: it is
+        when that is stuck that one wants to know."""
+
+        async def measured() -> dict[str, float]:
+            return self.asynchronous.metrics()
+
+        return super().run(measured)
 
     def transaction(self) -> Any:
         """`with producer.transaction():` everything sent in it is written, or nothing."""

@@ -25,6 +25,7 @@ from headwater.client.errors import (
     RetriableError,
     WrongLoop,
 )
+from headwater.client.measures import Traffic
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
 from headwater.client.nodes import DATA, Nodes
 from headwater.client.refresh import Refresh
@@ -234,6 +235,17 @@ class Cluster:
     def _on_change(self, change: Change) -> None:
         if change.brokers:
             self._nodes.on_brokers()
+
+    def measured(self) -> dict[str, float]:
+        """What every client measures: connections, requests, how old its metadata is (seconds)."""
+        now = self.now()
+        updated_at = self._refresh.updated_at
+        age = -1.0 if updated_at is None else now - updated_at
+        return {**self._nodes.measured(now), "metadata-age": age}
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._nodes.traffic
 
     # Metadata
 

@@ -20,6 +20,7 @@ from headwater.client.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from headwater.client.measures import Traffic
 from headwater.io import Address, Clock, Stream
 from headwater.protocol import DecodeError, EncodeError, Message, decode, encode_parts
 from headwater.protocol.apis import APIS, Api, ApiKey, Versions, response_class
@@ -84,6 +85,7 @@ class Connection:
         clock: Clock,
         client_id: str,
         request_timeout_ms: int,
+        traffic: Traffic | None = None,
     ) -> None:
         self.node_id = node_id
         self.address = address
@@ -98,6 +100,7 @@ class Connection:
         self._now = clock.monotonic
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
+        self._traffic = traffic if traffic is not None else Traffic()
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -165,6 +168,8 @@ class Connection:
             return
         size = sum(map(len, parts)) - _SIZE.size if len(parts) > 1 else len(parts[0]) - _SIZE.size
         _SIZE.pack_into(parts[0], 0, size)
+        self._traffic.requests += 1
+        self._traffic.bytes_out += size + _SIZE.size
         if done is not None:
             deadline = self._now() + timeout_ms / 1000
             self._pending.append(_Pending(api, version, correlation_id, deadline, done))
@@ -184,7 +189,10 @@ class Connection:
         )
         if self._timer is None or deadline < self._timer_deadline:
             self._watch(deadline)
-        self._stream.send((prepared.frame(correlation_id, records),))
+        frame = prepared.frame(correlation_id, records)
+        self._traffic.requests += 1
+        self._traffic.bytes_out += len(frame)
+        self._stream.send((frame,))
 
     async def ask(
         self, request: Message, *, at_most: int | None = None, timeout_ms: int | None = None
@@ -203,6 +211,7 @@ class Connection:
     async def exchange(self, request: Message, version: int, timeout_ms: int) -> Any:
         """The answer to a request in this very version."""
         answer: asyncio.Future[Any] = self._loop.create_future()
+        began = self._now()
 
         def done(message: Any, error: ClientError | None) -> None:
             if answer.done():  # nobody waits any more
@@ -210,6 +219,8 @@ class Connection:
             if error is not None:
                 answer.set_exception(error)
             else:
+                now = self._now()
+                self._traffic.latency.note(now - began, now)
                 answer.set_result(message)
 
         self.post(request, version, done, timeout_ms=timeout_ms)
@@ -274,6 +285,7 @@ class Connection:
 
     def received(self, count: int) -> None:
         self.active_at = self._now()
+        self._traffic.bytes_in += count
         if self._large is None:
             self._end += count
             self._read_frames()

@@ -7,6 +7,7 @@ import asyncio
 from headwater import __version__
 from headwater.client.connection import Connection
 from headwater.client.errors import Disconnected, NotKafka, RequestTimedOut, error_for
+from headwater.client.measures import Traffic
 from headwater.errors import ErrorCode
 from headwater.io import Address, Host, Stream
 from headwater.protocol.apis import APIS, ApiKey
@@ -21,6 +22,7 @@ async def connect(
     client_id: str,
     timeout_ms: int,
     request_timeout_ms: int,
+    traffic: Traffic | None = None,
 ) -> Connection:
     """A connection that can be used, within the time; else NotKafka, or a RetriableError."""
     made: list[Connection] = []
@@ -34,6 +36,7 @@ async def connect(
                 clock=host.clock,
                 client_id=client_id,
                 request_timeout_ms=request_timeout_ms,
+                traffic=traffic,
             )
         )
         return made[0]

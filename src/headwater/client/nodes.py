@@ -14,6 +14,7 @@ from headwater.client.config import ClientConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import BrokersUnavailable, ClientClosed, ClientError
 from headwater.client.handshake import connect
+from headwater.client.measures import Traffic
 from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
 
@@ -37,6 +38,7 @@ class _Failures:
 class Nodes:
     def __init__(self, config: ClientConfig, host: Host, metadata: ClusterMetadata) -> None:
         self.is_closed = False
+        self.traffic = Traffic()
         self._config = config
         self._host = host
         self._metadata = metadata
@@ -75,6 +77,14 @@ class Nodes:
             if use == DATA and each.is_open and self._is_free(each)
         ]
         return min(free, key=lambda each: each.in_flight, default=None)
+
+    def measured(self, now: float) -> dict[str, float]:
+        """What is open now, and what passed."""
+        return {
+            "connection-count": len(self._open),
+            "requests-in-flight": sum(each.in_flight for each in self._open.values()),
+            **self.traffic.shown(now),
+        }
 
     def retry_at(self, node_id: int) -> float:
         """When a node that could not be reached may be tried again."""
@@ -141,8 +151,10 @@ class Nodes:
                 client_id=self._config.client_id,
                 timeout_ms=round(self._setup.seconds(failures.count + 1, self._host.random) * 1000),
                 request_timeout_ms=self._config.request_timeout_ms,
+                traffic=self.traffic,
             )
         except ClientError as error:
+            self.traffic.failed += 1
             failures.count += 1
             failures.last = error
             failures.until = self._host.clock.monotonic() + self._backoff.seconds(
@@ -156,6 +168,7 @@ class Nodes:
         if before is not None:
             self._drop(key, before)  # the node has moved to another address
         self._open[key] = connection
+        self.traffic.opened += 1
         connection.on_closed = self._on_closed
         self._watch_idle()
         if node_id >= 0:
@@ -166,6 +179,7 @@ class Nodes:
         for key, each in list(self._open.items()):
             if each is connection:
                 del self._open[key]
+                self.traffic.closed += 1
         # A broker that takes connections and drops them is not to be asked in a tight circle.
         failures = self._failures.setdefault(connection.node_id, _Failures())
         if not failures.until:
@@ -193,7 +207,8 @@ class Nodes:
 
     def _drop(self, key: Key, connection: Connection) -> None:
         """Ends a connection of which we want no more. The node has not failed."""
-        self._open.pop(key, None)
+        if self._open.pop(key, None) is not None:
+            self.traffic.closed += 1
         connection.on_closed = None
         connection.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +13,18 @@ from headwater.blocking import Producer
 from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
+    ClientError,
     InvalidRecord,
     InvalidTopic,
     RecordTooLarge,
+    RequestTimedOut,
     SerializationFailed,
     UnsupportedVersion,
     WrongLoop,
 )
+from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
+from tests.fake_broker import FakeBroker, one_topic, story
 from tests.wire import Wire
 
 
@@ -163,3 +169,45 @@ def test_a_partitioner_that_fails_is_said_by_flush(bootstrap: str, topic: str, w
         producer.submit(topic, b"x")
         with pytest.raises(InvalidRecord, match="nobody knows"):
             producer.flush()
+
+
+def _told_while_stuck(end: Callable[[Producer], None]) -> list[ClientError | None]:
+    """What becomes of ten records if the broker answers nothing and `end` ends the producer."""
+    told: list[ClientError | None] = []
+
+    @story
+    async def stuck() -> None:
+        async with FakeBroker() as broker:
+            broker.topics = [one_topic("t", leader=broker.node_id)]
+            broker.answers[ApiKey.PRODUCE] = lambda _: None
+            await asyncio.to_thread(submit_and_end, broker.bootstrap)
+
+    def submit_and_end(bootstrap: str) -> None:
+        producer = Producer(
+            bootstrap, buffer_memory=2000, max_block_ms=600_000, enable_idempotence=False
+        )
+        producer.start()
+        for _ in range(10):
+            producer.submit("t", bytes(500), on_delivery=lambda _, error: told.append(error))
+        end(producer)
+
+    stuck()
+    return told
+
+
+def test_close_keeps_its_deadline_while_records_wait_for_room_and_tells_of_each() -> None:
+    def end(producer: Producer) -> None:
+        producer.close(timeout_ms=50)
+
+    told = _told_while_stuck(end)
+    assert len(told) == 10
+    assert all(isinstance(each, ClientClosed) for each in told)
+
+
+def test_flush_keeps_its_deadline_while_records_wait_for_room_and_loses_none() -> None:
+    def end(producer: Producer) -> None:
+        with pytest.raises(RequestTimedOut, match="timeout_ms=50"):
+            producer.flush(timeout_ms=50)
+        producer.close(timeout_ms=0)
+
+    assert len(_told_while_stuck(end)) == 10

@@ -168,6 +168,11 @@ class Admin:
     async def close(self) -> None:
         await self._cluster.close()
 
+    def metrics(self) -> dict[str, float]:
+        """Connections, requests and how long answers took, under Kafka's names."""
+        self._cluster.check()
+        return self._cluster.measured()
+
     async def __aenter__(self) -> Self:
         return await self.start()
 

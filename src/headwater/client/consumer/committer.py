@@ -10,6 +10,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.commits import Commits, OffsetAndMetadata, Offsets
 from headwater.client.consumer.handing import Handing
+from headwater.client.consumer.metrics import GroupMetrics
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.errors import ClientError, CommitFailed, RetriableError
@@ -32,8 +33,9 @@ class Committer:
         partitions: dict[TopicPartition, PartitionState],
         handing: Handing,
         tasks: Tasks,
+        metrics: GroupMetrics,
     ) -> None:
-        self.count = 0  # for metrics
+        self._metrics = metrics
         self._config = config
         self._cluster = cluster
         self._commits = commits
@@ -114,8 +116,14 @@ class Committer:
                 _log.exception("the callback %r of a commit failed", callback)
 
     async def _send(self, offsets: Callable[[], Offsets], deadline: float) -> Offsets:
-        stored = await self._commits.commit(offsets, deadline=deadline)
-        self.count += 1
+        began = self._cluster.now()
+        try:
+            stored = await self._commits.commit(offsets, deadline=deadline)
+        except ClientError:
+            self._metrics.commit_failures += 1
+            raise
+        if stored:
+            self._metrics.committed(began, self._cluster.now())
         for tp, each in stored.items():
             state = self._partitions.get(tp)
             if state is not None:

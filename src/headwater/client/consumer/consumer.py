@@ -18,6 +18,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
 from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.committer import Committed, Committer, GivenOffsets
+from headwater.client.consumer.metrics import distances
 from headwater.client.consumer.offsets import OffsetAndTimestamp
 from headwater.client.consumer.partition import (
     EARLIEST_TIMESTAMP,
@@ -262,6 +263,7 @@ class Consumer:
         self._is_polling = True
         try:
             reading.handing.settle()
+            reading.metrics.poll.polled(self._cluster.now())
             # A user who finds records ready each time would keep the loop from fetching more.
             await asyncio.sleep(0)
             is_waiting = False
@@ -450,19 +452,28 @@ class Consumer:
         return [TopicPartition(topic, each.index) for each in found[topic].partitions]
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the start."""
+        """Under Kafka's names: totals since the start, `-avg` and `-max` of the last minute or so,
+        and what is the case now. Times are milliseconds unless the name says otherwise."""
         reading = self._checked()
-        fetcher = reading.fetcher
+        now = self._cluster.now()
+        partitions = self._subscriptions.partitions
+        lags = [(tp, self.lag(tp)) for tp in partitions]
+        leads = [(tp, self._lead(reading, state)) for tp, state in partitions.items()]
         return {
-            "records_consumed": reading.handing.records,
-            "fetch_requests": fetcher.counts.requests,
-            "fetch_failures": fetcher.counts.failures,
-            "bytes_consumed": fetcher.counts.bytes,
-            "buffered_bytes": fetcher.ledger.held,
-            "commits": reading.committer.count if reading.committer is not None else 0,
-            "assigned_partitions": len(self._subscriptions.partitions),
-            "records_lag_max": max(
-                (lag for tp in self._subscriptions.partitions if (lag := self.lag(tp)) is not None),
-                default=0,
-            ),
+            **self._cluster.measured(),
+            **reading.metrics.fetch.shown(now, records=reading.handing.records),
+            **reading.metrics.poll.shown(now),
+            **reading.metrics.group.shown(now),
+            "buffered-bytes": reading.fetcher.ledger.held,
+            "assigned-partitions": len(partitions),
+            "records-lag-max": max((lag for _, lag in lags if lag is not None), default=0),
+            "records-lead-min": min((lead for _, lead in leads if lead is not None), default=0),
+            **distances("records-lag", lags),
+            **distances("records-lead", leads),
         }
+
+    def _lead(self, reading: Reading, state: PartitionState) -> int | None:
+        """How many offsets the log begins before the user: at 0 records are deleted unread."""
+        if state.log_start < 0 or not state.has_position:
+            return None
+        return max(0, reading.handing.position(state) - state.log_start)

@@ -15,6 +15,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.connection import Connection
 from headwater.client.consumer.fetched import Frame, Ledger, Piece
+from headwater.client.consumer.metrics import FetchMetrics
 from headwater.client.consumer.partition import PartitionState, Phase
 from headwater.client.consumer.sessions import FetchSession, Want, all_have_ids
 from headwater.client.consumer.tasks import Tasks
@@ -96,15 +97,6 @@ class _Node:
         return side
 
 
-@dataclass(slots=True)
-class FetchCounts:
-    """For metrics."""
-
-    requests: int = 0
-    bytes: int = 0
-    failures: int = 0
-
-
 class Fetcher:
     def __init__(
         self,
@@ -112,6 +104,7 @@ class Fetcher:
         cluster: Cluster,
         partitions: dict[TopicPartition, PartitionState],
         tasks: Tasks,
+        metrics: FetchMetrics,
         *,
         arrived: Callable[[PartitionState], None],
         out_of_range: Callable[[PartitionState], None],
@@ -119,7 +112,7 @@ class Fetcher:
         look_again: Callable[[float], None],
     ) -> None:
         self.ledger = Ledger()
-        self.counts = FetchCounts()
+        self._metrics = metrics
         self._config = config
         self._cluster = cluster
         self._partitions = partitions
@@ -228,7 +221,8 @@ class Fetcher:
         line.asked = {each.state.tp: each for each in asked}
         line.reserved = min(room, len(wants) * self._config.max_partition_fetch_bytes)
         self._reserved += line.reserved
-        self.counts.requests += 1
+        self._metrics.requests += 1
+        began = self._cluster.now()
         wait_ms = self._config.fetch_max_wait_ms if line.session.is_lasting else 0
         request = FetchRequest(
             max_wait_ms=wait_ms,
@@ -243,6 +237,10 @@ class Fetcher:
         )
 
         def done(response: FetchResponse | None, error: ClientError | None) -> None:
+            if response is not None:
+                now = self._cluster.now()
+                self._metrics.latency.note(now - began, now)
+                self._metrics.throttle_ms.note(response.throttle_time_ms, now)
             self._done(line, response, error)
 
         connection.post(
@@ -276,7 +274,7 @@ class Fetcher:
         self.drive()
 
     def _unanswered(self, asked: dict[TopicPartition, _Asked], error: ClientError | None) -> None:
-        self.counts.failures += 1
+        self._metrics.failures += 1
         _log.debug("a fetch had no answer: %s", error)
         if error is not None and not isinstance(error, RetriableError):
             self._failed(error)
@@ -288,7 +286,7 @@ class Fetcher:
     def _refused(self, code: int, asked: dict[TopicPartition, _Asked]) -> None:
         """The request as a whole was refused: mostly the session is not known any more."""
         _log.debug("a fetch was refused with code %s", code)
-        self.counts.failures += 1
+        self._metrics.failures += 1
         if code in (
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -306,7 +304,10 @@ class Fetcher:
             for data in topic.partitions
             if data.records
         )
-        self.counts.bytes += size
+        if size:
+            self._metrics.bytes += size
+            self._metrics.answers += 1
+            self._metrics.size.note(size, self._cluster.now())
         frame = Frame(self.ledger, size)
         endpoints = {
             each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
@@ -361,7 +362,7 @@ class Fetcher:
     def _on_error(self, asked: _Asked, data: PartitionData, endpoints: dict[int, Broker]) -> None:
         state = asked.state
         code = data.error_code
-        self.counts.failures += 1
+        self._metrics.failures += 1
         hint = data.current_leader
         if hint is not None and self._cluster.learn_leader(
             state.tp, hint.leader_id, hint.leader_epoch, endpoints.get(hint.leader_id)

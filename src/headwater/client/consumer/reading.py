@@ -15,6 +15,7 @@ from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.listener import tell
 from headwater.client.consumer.membership import Membership, make_membership
 from headwater.client.consumer.membership.contract import CommitIdentity
+from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import OffsetLookup
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.positions import Positions
@@ -51,6 +52,7 @@ class Reading:
         self.subscriptions = subscriptions
         self.listener = listener
         self.membership: Membership | None = None
+        self.metrics = ConsumerMetrics()
         self.tasks = Tasks(self._failed)
         self.handing = Handing(config, drained=self._drained)
         self.lookup = OffsetLookup(config, cluster)
@@ -62,7 +64,13 @@ class Reading:
                 config, cluster, identity=self._identity, refused=self._commit_refused
             )
             self.committer = Committer(
-                config, cluster, self.commits, partitions, self.handing, self.tasks
+                config,
+                cluster,
+                self.commits,
+                partitions,
+                self.handing,
+                self.tasks,
+                self.metrics.group,
             )
         self.positions = Positions(
             config,
@@ -79,6 +87,7 @@ class Reading:
             cluster,
             partitions,
             self.tasks,
+            self.metrics.fetch,
             arrived=self._arrived,
             out_of_range=self.positions.out_of_range,
             failed=self._failed,
@@ -225,7 +234,12 @@ class Reading:
                 self.membership = AllPartitions(self.config, self.cluster, self.subscriptions, self)
             else:
                 self.membership = make_membership(
-                    self.config, self.cluster, self._host, self.subscriptions, self
+                    self.config,
+                    self.cluster,
+                    self._host,
+                    self.subscriptions,
+                    self,
+                    self.metrics.group,
                 )
         else:
             self.membership.subscription_changed()

@@ -1,8 +1,10 @@
-"""What a producer counts, under the names that Kafka's producer has for it."""
+"""What a producer counts and measures, under the names that Kafka's producer has for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from headwater.client.measures import Window, ratio
 
 
 @dataclass(slots=True)
@@ -10,45 +12,34 @@ class Metrics:
     records_sent: int = 0  # acknowledged, or given to the network with acks=0
     bytes_sent: int = 0  # as sent: compressed, with headers of batches
     bytes_plain: int = 0  # the same before compression
-    batches_sent: int = 0
-    requests: int = 0
+    requests: int = 0  # Produce alone
     records_failed: int = 0
-    batches_retried: int = 0
+    records_retried: int = 0
     batches_split: int = 0
     epochs_bumped: int = 0
-    latency_total: float = 0.0  # seconds from request to answer
-    latency_max: float = 0.0
-    answers: int = 0
-    queue_time_total: float = 0.0  # seconds from a batch's first record to its first request
     waits_for_room: int = 0
+    waited: float = 0.0  # seconds in all
+    refused_for_room: int = 0
+    batch_size: Window = field(default_factory=Window)  # bytes, as sent
+    queue_time: Window = field(default_factory=Window)  # from a batch's first record to its request
+    throttle_ms: Window = field(default_factory=Window)  # what brokers asked for, mostly 0
 
-    def answered(self, seconds: float) -> None:
-        self.answers += 1
-        self.latency_total += seconds
-        self.latency_max = max(self.latency_max, seconds)
-
-    def shown(self, *, buffer_total: int, buffer_used: int, in_flight: int) -> dict[str, float]:
-        """A snapshot. Totals since the start; means over the same time."""
+    def shown(self, now: float) -> dict[str, float]:
         return {
             "record-send-total": self.records_sent,
             "record-error-total": self.records_failed,
-            "record-retry-total": self.batches_retried,
+            "record-retry-total": self.records_retried,
+            "record-size-avg": ratio(self.bytes_plain, self.records_sent),
             "byte-total": self.bytes_sent,
             "batch-split-total": self.batches_split,
-            "batch-size-avg": _mean(self.bytes_sent, self.batches_sent),
-            "records-per-batch-avg": _mean(self.records_sent, self.batches_sent),
-            "compression-rate-avg": _mean(self.bytes_sent, self.bytes_plain),
-            "request-total": self.requests,
-            "request-latency-avg": _mean(self.latency_total, self.answers) * 1000,
-            "request-latency-max": self.latency_max * 1000,
-            "record-queue-time-avg": _mean(self.queue_time_total, self.batches_sent) * 1000,
-            "requests-in-flight": in_flight,
+            "compression-rate-avg": ratio(self.bytes_sent, self.bytes_plain),
+            "produce-request-total": self.requests,
+            "records-per-request-avg": ratio(self.records_sent, self.requests),
             "epoch-bump-total": self.epochs_bumped,
-            "buffer-total-bytes": buffer_total,
-            "buffer-available-bytes": buffer_total - buffer_used,
             "bufferpool-wait-total": self.waits_for_room,
+            "bufferpool-wait-time-ns-total": round(self.waited * 1e9),
+            "buffer-exhausted-total": self.refused_for_room,
+            **self.batch_size.shown("batch-size", now),
+            **self.queue_time.shown("record-queue-time", now, scale=1000),
+            **self.throttle_ms.shown("produce-throttle-time", now),
         }
-
-
-def _mean(total: float, count: float) -> float:
-    return total / count if count else 0.0

@@ -6,11 +6,15 @@ A driver between the broker's answers and the machines: `verdicts` says what an 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from headwater._core import Intake
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import (
+    BufferFull,
     ClientError,
     DeliveryTimedOut,
     Disconnected,
@@ -130,6 +134,19 @@ class Outcomes:
         )
         return self._cluster.learn_leader(tp, hint.leader_id, hint.leader_epoch, endpoint)
 
+    @contextmanager
+    def waited_for_room(self) -> Iterator[None]:
+        """Measures how long a record had to wait for room in the buffer."""
+        metrics, began = self.metrics, self._cluster.now()
+        metrics.waits_for_room += 1
+        try:
+            yield
+        except BufferFull:
+            metrics.refused_for_room += 1
+            raise
+        finally:
+            metrics.waited += self._cluster.now() - began
+
     # What becomes of a batch
 
     def acknowledge(self, lane: Lane, batch: Batch, offset: int, log_append_time: int) -> None:
@@ -140,7 +157,6 @@ class Outcomes:
             return
         metrics, outgoing = self.metrics, batch.outgoing
         metrics.records_sent += batch.count
-        metrics.batches_sent += 1
         metrics.bytes_sent += outgoing.size
         metrics.bytes_plain += outgoing.cost
         self._release(batch)
@@ -163,7 +179,7 @@ class Outcomes:
         elif batch.attempts > self._config.retries:
             self.give_up(lane, batch, error)
         else:
-            self.metrics.batches_retried += 1
+            self.metrics.records_retried += batch.count
             random = self._cluster.host.random
             wait = 0.0 if at_once else self._backoff.seconds(batch.attempts, random)
             self._lanes.requeue(lane, batch, now + wait)

@@ -11,7 +11,6 @@ from headwater._core import Handover, Intake
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
-    BufferFull,
     ClientClosed,
     ClientError,
     RequestTimedOut,
@@ -29,6 +28,7 @@ from headwater.client.producer.settling import Delivered
 from headwater.client.producer.taking import Taking
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
+from headwater.client.producer.waiting import Waiting
 from headwater.io import Host
 from headwater.io.clock import SystemClock
 from headwater.model import TopicPartition
@@ -84,6 +84,7 @@ class Producer:
         self._topics: Topics
         self._outcomes: Outcomes
         self._rows: Rows
+        self._waiting: Waiting
 
     @property
     def config(self) -> ProducerConfig:
@@ -124,7 +125,8 @@ class Producer:
         self._outcomes = Outcomes(config, cluster, intake, lanes, self._room)
         self._sender = Sender(config, cluster, intake, lanes, self._outcomes)
         self._topics = Topics(config, cluster, intake, self._outcomes.settling, self._room)
-        self._rows = Rows(config, intake, self._sender, self._topics, self._room)
+        self._waiting = Waiting(config, self._sender, self._room)
+        self._rows = Rows(intake, self._topics, self._room, self._waiting)
         taking.connect(self._sender, self._topics)
         try:
             await self._sender.start()
@@ -226,22 +228,8 @@ class Producer:
 
         if not self._room and attempt():
             return placed
-        self._outcomes.metrics.waits_for_room += 1
-        self._sender.close_open()
-        self._sender.advance()
-        try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000):
-                await self._room.take(attempt)
-        except TimeoutError:
-            raise self._buffer_full() from None
+        await self._waiting.take(attempt)
         return placed
-
-    def _buffer_full(self) -> BufferFull:
-        config = self._config
-        return BufferFull(
-            f"the buffer stayed full (buffer_memory={config.buffer_memory}) for "
-            f"max_block_ms={config.max_block_ms}"
-        )
 
     def submit(
         self,
@@ -334,8 +322,16 @@ class Producer:
                     await self.submit_in_line(record)
                 except ClientError as error:
                     rejected(record[-1], error)
+                except asyncio.CancelledError:
+                    rejected(record[-1], ClientClosed("the producer was closed; not sent"))
+                    raise
             moved()
             await asyncio.sleep(0)
+
+    def reject(self, handover: Handover, error: ClientError) -> None:
+        """What other threads have given and nobody took in fails."""
+        while (record := handover.pop()) is not None:
+            self._outcomes.settling.rejected(record[-1], error)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Sends all that is queued and waits until it is settled. Raises the first error of records
@@ -366,13 +362,18 @@ class Producer:
         return (await self._topics.get(topic)).partitions
 
     def metrics(self) -> dict[str, float]:
-        """Counts and means since the start, under Kafka's names."""
+        """Under Kafka's names: totals since the start, `-avg` and `-max` of the last minute or so,
+        and what is the case now. Times are milliseconds unless the name says otherwise."""
         self._check()
-        return self._outcomes.metrics.shown(
-            buffer_total=self._config.buffer_memory,
-            buffer_used=self._intake.used_bytes,
-            in_flight=sum(self._sender.flying.values()),
-        )
+        total = self._config.buffer_memory
+        return {
+            **self._cluster.measured(),
+            **self._outcomes.metrics.shown(self._cluster.now()),
+            "buffer-total-bytes": total,
+            "buffer-available-bytes": total - self._intake.used_bytes,
+            "batches-unsettled": len(self._outcomes.settling),
+            "waiting-threads": len(self._room),
+        }
 
     def transaction(self) -> Transaction:
         """`async with producer.transaction():` everything sent in it is written, or nothing."""

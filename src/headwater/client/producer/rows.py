@@ -6,16 +6,13 @@ The columns are found by name: `key` and `value` (binary or string), `topic` (st
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater._core import Intake, submit_arrow
-from headwater.client.config import ProducerConfig
-from headwater.client.errors import BufferFull, SerializationFailed
+from headwater.client.errors import SerializationFailed
 from headwater.client.producer.memory import Room
-from headwater.client.producer.sender import Sender
 from headwater.client.producer.topics import Topics
+from headwater.client.producer.waiting import Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,14 +22,11 @@ class Rows:
     """Takes tables in. What the core cannot do, learning of topics and waiting for room, is done
     between its calls."""
 
-    def __init__(
-        self, config: ProducerConfig, intake: Intake, sender: Sender, topics: Topics, room: Room
-    ) -> None:
-        self._config = config
+    def __init__(self, intake: Intake, topics: Topics, room: Room, waiting: Waiting) -> None:
         self._intake = intake
-        self._sender = sender
         self._topics = topics
         self._room = room
+        self._waiting = waiting
 
     async def take(self, rows: pa.RecordBatch, topic: str | None) -> None:
         """Queues all rows, in order. Waits for room as long as it comes."""
@@ -50,21 +44,8 @@ class Rows:
 
         while True:
             if self._room or not attempt():
-                await self._in_line(attempt)
+                await self._waiting.take(attempt)
             if at == rows.num_rows:
                 return
             if unknown is not None:
                 await self._topics.learn(unknown)
-
-    async def _in_line(self, attempt: Callable[[], bool]) -> None:
-        self._sender.outcomes.metrics.waits_for_room += 1
-        self._sender.close_open()
-        self._sender.advance()
-        try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000):
-                await self._room.take(attempt)
-        except TimeoutError:
-            raise BufferFull(
-                f"the buffer stayed full (buffer_memory={self._config.buffer_memory}) for "
-                f"max_block_ms={self._config.max_block_ms}"
-            ) from None

@@ -51,6 +51,7 @@ class Sender:
         self._lanes = lanes
         self.outcomes = outcomes
         self._now = cluster.host.clock.monotonic
+        self._latency = cluster.traffic.latency
         self._loop = asyncio.get_running_loop()
         self._linger = config.linger_ms / 1000
         self._codec = _CODECS[config.compression_type]
@@ -152,7 +153,10 @@ class Sender:
         batch = lanes.sent_alone(lane, outgoing, now)
         outcomes.settling.begin(batch)
         self._seal(lane, batch)
-        outcomes.metrics.requests += 1
+        metrics = outcomes.metrics
+        metrics.requests += 1
+        metrics.batch_size.note(outgoing.size, now)
+        metrics.queue_time.note(0.0, now)
         self.flying[connection] = self.flying.get(connection, 0) + 1
         if outgoing.size > LONE_BYTES_MAX:
             self._post(connection, [(lane, batch)], now)
@@ -369,7 +373,8 @@ class Sender:
         sent = self._lanes.sent
         for lane, batch in chosen:
             if not batch.attempts:
-                metrics.queue_time_total += now - batch.created
+                metrics.queue_time.note(now - batch.created, now)
+                metrics.batch_size.note(batch.outgoing.size, now)
             sent(lane, batch)
         metrics.requests += 1
         self.flying[connection] = self.flying.get(connection, 0) + 1
@@ -434,7 +439,7 @@ class Sender:
         self._landed(connection)
         now = self._now()
         self._lanes.back(lane, batch)
-        self.outcomes.metrics.answered(now - asked)
+        self._latency.note(now - asked, now)
         self.outcomes.acknowledge(lane, batch, *answer)
         if now >= self._timer_at or not self._lanes.is_still:
             self.advance()
@@ -460,7 +465,8 @@ class Sender:
         if error is not None:
             outcomes.unanswered(chosen, error, now)
         elif answer is not None:
-            outcomes.metrics.answered(now - asked)
+            self._latency.note(now - asked, now)
+            outcomes.metrics.throttle_ms.note(answer.throttle_time_ms, now)
             outcomes.answered(chosen, answer, now)
         else:  # acks=0: it is with the kernel, and that is all we will know
             for lane, batch in chosen:

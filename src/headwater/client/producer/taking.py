@@ -70,7 +70,10 @@ class Taking:
 
     def full(self, size: int) -> None:
         """`submit` found no room. It holds the loop, so what the loop would do is done here."""
-        self.sender.outcomes.metrics.waits_for_room += 1
+        with self.sender.outcomes.waited_for_room():
+            self._make_room(size)
+
+    def _make_room(self, size: int) -> None:
         deadline = self._cluster.deadline(self._config.max_block_ms)
         while not self.sender.has_room(size):
             self.sender.close_open()

@@ -14,6 +14,7 @@ from headwater.client.consumer.membership.contract import (
 if TYPE_CHECKING:
     from headwater.client.cluster import Cluster
     from headwater.client.config import ConsumerConfig
+    from headwater.client.consumer.metrics import GroupMetrics
     from headwater.io import Host
 
 __all__ = ["Callbacks", "CommitIdentity", "Membership", "Subscription", "make_membership"]
@@ -25,6 +26,7 @@ def make_membership(
     host: Host,
     subscription: Subscription,
     callbacks: Callbacks,
+    metrics: GroupMetrics,
 ) -> Membership:
     """The membership that `group_protocol` asks for; ConfigError for an unknown assignor."""
     from headwater.client.consumer.membership.driver import GroupMembership
@@ -46,6 +48,7 @@ def make_membership(
             subscription,
             callbacks,
             signal,
+            metrics,
         )
     from headwater.client.consumer.membership.assignors import assignors_of
     from headwater.client.consumer.membership.classic import ClassicMember
@@ -60,4 +63,5 @@ def make_membership(
         subscription,
         callbacks,
         signal,
+        metrics,
     )

@@ -22,6 +22,7 @@ from headwater.client.consumer.membership.contract import (
 from headwater.client.consumer.membership.settings import MembershipSettings
 from headwater.client.consumer.membership.signals import Signal
 from headwater.client.consumer.membership.steps import Assign, Done, Join, Lose, Revoke, Step, Wait
+from headwater.client.consumer.metrics import GroupMetrics
 from headwater.client.errors import ClientClosed, ClientError, RetriableError
 from headwater.client.metadata import Change
 from headwater.model import TopicPartition
@@ -86,6 +87,7 @@ class GroupMembership:
         subscription: Subscription,
         callbacks: Callbacks,
         signal: Signal,
+        metrics: GroupMetrics,
     ) -> None:
         self._settings = settings
         self._machine = machine
@@ -94,6 +96,7 @@ class GroupMembership:
         self._subscription = subscription
         self._callbacks = callbacks
         self._signal = signal
+        self._metrics = metrics
         self._backoff = Backoff(
             cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms
         )
@@ -146,8 +149,12 @@ class GroupMembership:
         while departures == self._departures:
             if (failure := self._machine.take_failure()) is not None:
                 raise failure.with_traceback(None)
-            match self._machine.next_step():
+            step = self._machine.next_step()
+            if not isinstance(step, Wait | Done):
+                self._metrics.rebalancing(self._cluster.now())
+            match step:
                 case Lose(partitions):
+                    self._metrics.partitions_lost += len(partitions)
                     self._note("lost", partitions)
                     await self._give_up(self._callbacks.lost, partitions)
                 case Revoke(partitions):
@@ -165,6 +172,7 @@ class GroupMembership:
                     if not await self._wait(deadline):
                         return
                 case Done():
+                    self._metrics.rebalanced(self._cluster.now())
                     return
 
     def _note(self, what: str, partitions: list[TopicPartition]) -> None:
@@ -288,6 +296,7 @@ class GroupMembership:
                 continue
             try:
                 await self._talk.beat()
+                self._metrics.heartbeat(now, self._cluster.now())
             except ClientClosed:
                 return
             except RetriableError:

@@ -1,0 +1,128 @@
+"""What a consumer counts and measures, under the names that Kafka's consumer has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headwater.client.measures import Window, ratio
+from headwater.model import TopicPartition
+
+
+@dataclass(slots=True)
+class FetchMetrics:
+    requests: int = 0
+    failures: int = 0
+    bytes: int = 0
+    answers: int = 0  # with records
+    latency: Window = field(default_factory=Window)
+    size: Window = field(default_factory=Window)  # bytes of an answer with records
+    throttle_ms: Window = field(default_factory=Window)
+
+    def shown(self, now: float, *, records: int) -> dict[str, float]:
+        return {
+            "records-consumed-total": records,
+            "bytes-consumed-total": self.bytes,
+            "fetch-total": self.requests,
+            "fetch-failure-total": self.failures,
+            "records-per-request-avg": ratio(records, self.answers),
+            **self.latency.shown("fetch-latency", now, scale=1000),
+            **self.size.shown("fetch-size", now),
+            **self.throttle_ms.shown("fetch-throttle-time", now),
+        }
+
+
+@dataclass(slots=True)
+class PollMetrics:
+    """How the user polls; a loop over the consumer polls for each slice."""
+
+    last: float | None = None
+    between: Window = field(default_factory=Window)
+
+    def polled(self, now: float) -> None:
+        if self.last is not None:
+            self.between.note(now - self.last, now)
+        self.last = now
+
+    def shown(self, now: float) -> dict[str, float]:
+        return {
+            "last-poll-seconds-ago": _ago(self.last, now),
+            **self.between.shown("time-between-poll", now, scale=1000),
+        }
+
+
+@dataclass(slots=True)
+class GroupMetrics:
+    commits: int = 0
+    commit_failures: int = 0
+    commit_latency: Window = field(default_factory=Window)
+    heartbeats: int = 0
+    last_heartbeat: float | None = None
+    heartbeat_latency: Window = field(default_factory=Window)
+    rebalances: int = 0
+    partitions_lost: int = 0
+    last_rebalance: float | None = None
+    rebalance_total: float = 0.0
+    rebalance_latency: Window = field(default_factory=Window)
+    rebalancing_since: float | None = None
+
+    def committed(self, began: float, now: float) -> None:
+        self.commits += 1
+        self.commit_latency.note(now - began, now)
+
+    def heartbeat(self, began: float, now: float) -> None:
+        self.heartbeats += 1
+        self.last_heartbeat = now
+        self.heartbeat_latency.note(now - began, now)
+
+    def rebalancing(self, now: float) -> None:
+        """This member joins, takes over or gives back: a rebalance has begun, if none is on."""
+        if self.rebalancing_since is None:
+            self.rebalancing_since = now
+
+    def rebalanced(self, now: float) -> None:
+        """Nothing is left to do."""
+        if self.rebalancing_since is None:
+            return
+        took = now - self.rebalancing_since
+        self.rebalancing_since = None
+        self.last_rebalance = now
+        self.rebalances += 1
+        self.rebalance_total += took
+        self.rebalance_latency.note(took, now)
+
+    def shown(self, now: float) -> dict[str, float]:
+        return {
+            "commit-total": self.commits,
+            "commit-failure-total": self.commit_failures,
+            **self.commit_latency.shown("commit-latency", now, scale=1000),
+            "heartbeat-total": self.heartbeats,
+            "last-heartbeat-seconds-ago": _ago(self.last_heartbeat, now),
+            **self.heartbeat_latency.shown("heartbeat-response-time", now, scale=1000),
+            "rebalance-total": self.rebalances,
+            "rebalance-latency-total": self.rebalance_total * 1000,
+            "last-rebalance-seconds-ago": _ago(self.last_rebalance, now),
+            "partitions-lost-total": self.partitions_lost,
+            **self.rebalance_latency.shown("rebalance-latency", now, scale=1000),
+        }
+
+
+@dataclass(slots=True)
+class ConsumerMetrics:
+    fetch: FetchMetrics = field(default_factory=FetchMetrics)
+    poll: PollMetrics = field(default_factory=PollMetrics)
+    group: GroupMetrics = field(default_factory=GroupMetrics)
+
+
+def distances(name: str, found: Iterable[tuple[TopicPartition, int | None]]) -> dict[str, float]:
+    """A number for each partition for which it is known: `records-lag{topic="t",partition="0"}`."""
+    return {
+        f'{name}{{topic="{tp.topic}",partition="{tp.partition}"}}': distance
+        for tp, distance in found
+        if distance is not None
+    }
+
+
+def _ago(then: float | None, now: float) -> float:
+    """-1 if it never was, as in Kafka."""
+    return -1.0 if then is None else now - then

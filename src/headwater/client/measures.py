@@ -1,0 +1,74 @@
+"""What clients measure: counts since the start, and means and maxima of the last minute or so."""
+
+from __future__ import annotations
+
+from math import inf
+
+# As long as Kafka's two samples (metrics.sample.window.ms, metrics.num.samples).
+WINDOW_SECONDS = 30.0
+
+
+class Window:
+    """Values of the last 30 to 60 seconds. `note` stands where it must be cheap: it does four
+    small steps, and nothing is kept of a single value."""
+
+    __slots__ = ("_before", "_count", "_ends", "_most", "_total")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._total = 0.0
+        self._most = 0.0
+        self._ends = -inf
+        self._before = (0, 0.0, 0.0)
+
+    def note(self, value: float, now: float) -> None:
+        if now >= self._ends:
+            self._turn(now)
+        self._count += 1
+        self._total += value
+        if value > self._most:
+            self._most = value
+
+    def _turn(self, now: float) -> None:
+        is_recent = now < self._ends + WINDOW_SECONDS
+        self._before = (self._count, self._total, self._most) if is_recent else (0, 0.0, 0.0)
+        self._count, self._total, self._most = 0, 0.0, 0.0
+        self._ends = now + WINDOW_SECONDS
+
+    def shown(self, name: str, now: float, *, scale: float = 1.0) -> dict[str, float]:
+        """`name-avg` and `name-max`; both are 0 if nothing was noted."""
+        if now >= self._ends:
+            self._turn(now)
+        count, total, most = self._before
+        mean = ratio(self._total + total, self._count + count)
+        return {f"{name}-avg": mean * scale, f"{name}-max": max(self._most, most) * scale}
+
+
+class Traffic:
+    """What passes over all connections of a client."""
+
+    __slots__ = ("bytes_in", "bytes_out", "closed", "failed", "latency", "opened", "requests")
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.closed = 0
+        self.failed = 0  # attempts to open one
+        self.requests = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.latency = Window()  # seconds from a request to its answer
+
+    def shown(self, now: float) -> dict[str, float]:
+        return {
+            "connection-creation-total": self.opened,
+            "connection-close-total": self.closed,
+            "connection-failure-total": self.failed,
+            "request-total": self.requests,
+            "outgoing-byte-total": self.bytes_out,
+            "incoming-byte-total": self.bytes_in,
+            **self.latency.shown("request-latency", now, scale=1000),
+        }
+
+
+def ratio(total: float, count: float) -> float:
+    return total / count if count else 0.0
