@@ -1,12 +1,16 @@
 """A storm over one group: members join, leave, are killed and paused, all by one seed.
 
-While it rages a watcher asks the coordinator who owns what and what is committed, and tries to
-commit for members that are gone; afterwards the group must come to rest. What was seen to be wrong
-is handed back; nothing means all is well.
+`python -m tools.group_storm [--subject kafka] [--protocol consumer] [--seed N]` runs one.
+
+It comes in waves. After each the group must come to rest with the members that are left, and read
+on. All the while a watcher asks the coordinator who owns what and what is committed, and tries to
+commit for members that are gone. What was seen to be wrong is handed back; nothing means all is
+well.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import signal
@@ -15,24 +19,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headwater.blocking import Admin
 from headwater.cli.group_doctor import why_not_stable
-from headwater.cli.group_lag import committed_offsets
 from headwater.cli.group_view import Group, find_group
-from headwater.client.admin import or_raise
-from headwater.client.connection import Connection
 from headwater.client.errors import ClientError
 from headwater.model import TopicPartition
-from headwater.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from tools import kafka_jars
+from tools.group_watch import Watch
+from tools.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
 
 # What a node must be told so that members are found dead in seconds. A member may die while it
 # waits to join and be made leader after that, so a group needs two sessions to come to rest.
@@ -48,9 +47,13 @@ REST_SECONDS = 10.0
 CLASSIC = ("librdkafka", "kafka-python")
 MODERN = ("librdkafka-consumer",)
 
-_BY_NAME_UNTIL = 9
 _MEMBERS_MAX = 6
 _PAUSED_MAX = 2
+# A classic group forms no generation while one of its members is dead or paused and its session
+# still runs. With a kill or a pause every second none would ever be formed, by nobody's fault.
+_GUSTS = {"join": 4, "leave": 3, "kill": 1, "pause": 1, "wake": 2}
+# For what a busy machine may delay: processes that start and end, records that are read.
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -98,139 +101,97 @@ def read_by(member: Member) -> list[str]:
     return found
 
 
-@dataclass(slots=True)
-class Watch:
-    """Looks at the group again and again; keeps what must never have been seen."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a storm has come to. All is well if nothing is `wrong`."""
 
-    bootstrap: str
-    group_id: str
-    wrong: list[str] = field(default_factory=list)
-    looks: int = 0
-    lies: int = 0
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
-    seen: dict[str, int | None] = field(default_factory=dict)  # members with their last epoch
+    wrong: list[str]
+    watch: Watch
+    rests: list[float]  # seconds from the last gust of each wave until the group was at rest
+    commits: int  # how often a member has read and committed
 
-    def look(self, admin: Admin) -> Group | None:
-        group = find_group(admin, self.group_id)
-        self.looks += 1
-        if group is not None and (group.state == "Stable" or group.kind == "consumer"):
-            self._one_owner_each(group)
-        for partition, offset in committed_offsets(admin, self.group_id).items():
-            before = self.committed.get(partition, -1)
-            if offset < before:
-                self.wrong.append(f"{partition}: committed {before}, then {offset}")
-            self.committed[partition] = offset
-        if group is not None and group.members and self.committed:
-            self._lie(admin, group)
-        return group
-
-    def _lie(self, admin: Admin, group: Group) -> None:
-        """Commits as somebody who has gone, and as a member in a generation that is not now."""
-        here = {member.id: member.epoch for member in group.members}
-        gone = [each for each in self.seen.items() if each[0] not in here]
-        self.seen |= here
-        liars = [(member_id, (epoch or 0) + 1000) for member_id, epoch in here.items()]
-        for member_id, generation in (
-            *liars[:1],
-            *((each, epoch or 1) for each, epoch in gone[-1:]),
-        ):
-            partition = next(iter(self.committed))
-            lie = OffsetCommitRequest(
-                group_id=self.group_id,
-                member_id=member_id,
-                generation_id_or_member_epoch=generation,
-                topics=[
-                    OffsetCommitRequestTopic(
-                        name=partition.topic,
-                        partitions=[
-                            OffsetCommitRequestPartition(
-                                partition_index=partition.partition,
-                                committed_offset=0,
-                                committed_metadata="a lie",
-                            )
-                        ],
-                    )
-                ],
-            )
-            answer = _ask_coordinator(admin, self.group_id, lie)
-            self.lies += 1
-            if answer.topics[0].partitions[0].error_code == 0:
-                self.wrong.append(f"{member_id} committed in {generation}, which is not its own")
-
-    def _one_owner_each(self, group: Group) -> None:
-        owners: dict[TopicPartition, str] = {}
-        for member in group.members:
-            for partition in member.assigned:
-                if partition in owners:
-                    who = f"{owners[partition]} and {member.id}"
-                    self.wrong.append(f"{partition}: owned by {who} in {group.state}")
-                owners[partition] = member.id
+    def __str__(self) -> str:
+        stable = self.watch.stable_looks / max(self.watch.looks, 1)
+        rests = ", ".join(f"{seconds:.1f}" for seconds in self.rests)
+        return (
+            f"{self.watch.looks} looks, {stable:.0%} of them at a stable group; {self.commits} "
+            f"commits, {self.watch.lies} lies, {self.watch.ghosts} by ghosts; at rest after "
+            f"{rests} s; wrong: {self.wrong}"
+        )
 
 
 @dataclass(slots=True)
 class Storm:
-    """`seed` decides who does what and when."""
+    """`seed` decides who does what and when; a wave of 45 gusts lasts half a minute."""
 
     bootstrap: str
     topic: str
     partitions: int
     clients: Sequence[str]
-    seconds: float
     seed: int
+    waves: int = 4
+    gusts: int = 45
 
-    def run(self) -> tuple[list[str], int]:
-        """What was wrong, and how often the watcher looked and lied."""
-        chance = random.Random(self.seed)
-        group_id = f"{self.topic}-storm"
-        watch = Watch(self.bootstrap, group_id)
-        ended = threading.Event()
-        members: list[Member] = []
-        gone: list[Member] = []
+    _members: list[Member] = field(default_factory=list)
+    _gone: list[Member] = field(default_factory=list)
+    _written: Counter[TopicPartition] = field(default_factory=Counter)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def group_id(self) -> str:
+        return f"{self.topic}-storm"
+
+    def run(self) -> Outcome:
+        watch = Watch(self.group_id)
+        wrong: list[str] = []
+        rests: list[float] = []
         threads = [
-            threading.Thread(target=self._watch, args=(watch, ended)),
-            threading.Thread(target=self._produce, args=(ended,)),
+            threading.Thread(target=self._watch, args=(watch,)),
+            threading.Thread(target=self._produce),
         ]
         with tempfile.TemporaryDirectory() as folder:
             for thread in threads:
                 thread.start()
             try:
-                deadline = time.monotonic() + self.seconds
-                number = 0
-                while time.monotonic() < deadline:
-                    number += 1
-                    self._gust(chance, members, gone, number, group_id, Path(folder))
-                    ended.wait(chance.uniform(0.3, 1.0))
-                for member in members:
-                    member.process.send_signal(signal.SIGCONT)
-                wrong = self._rest(watch, members)
+                self._rage(watch, Path(folder), wrong, rests)
             finally:
-                ended.set()
+                self._ended.set()
                 for thread in threads:
                     thread.join()
-                for member in (*members, *gone):
+                for member in (*self._members, *self._gone):
                     member.process.kill()
                     member.process.wait()
-            wrong += watch.wrong + _two_in_one_generation([*members, *gone])
-        return wrong, min(watch.looks, watch.lies)
+            everybody = [*self._members, *self._gone]
+            wrong += watch.wrong + _two_in_one_generation(everybody)
+            commits = sum("read" in event for member in everybody for event in member.events())
+        return Outcome(wrong, watch, rests, commits)
 
-    def _gust(
-        self,
-        chance: random.Random,
-        members: list[Member],
-        gone: list[Member],
-        number: int,
-        group_id: str,
-        folder: Path,
-    ) -> None:
+    def _rage(self, watch: Watch, folder: Path, wrong: list[str], rests: list[float]) -> None:
+        chance = random.Random(self.seed)
+        with Admin(self.bootstrap) as admin:
+            for wave in range(self.waves):
+                for number in range(self.gusts):
+                    self._gust(chance, f"member-{wave}-{number}", folder)
+                    time.sleep(chance.uniform(0.3, 1.0))
+                for member in self._members:
+                    member.is_paused = False
+                    member.process.send_signal(signal.SIGCONT)
+                over = time.monotonic()
+                trouble = self._calm_down() or self._rest(admin)
+                rests.append(time.monotonic() - over)
+                trouble = trouble or self._read_on(watch)
+                if trouble is not None:
+                    wrong.append(f"after wave {wave}: {trouble}")
+
+    def _gust(self, chance: random.Random, name: str, folder: Path) -> None:
+        members = self._members
         paused = [member for member in members if member.is_paused]
-        if len(members) < 2:
-            what = "join"
-        else:
-            what = chance.choice(("join", "leave", "kill", "pause", "wake"))
+        what = "join"
+        if len(members) >= 2:
+            (what,) = chance.choices(list(_GUSTS), list(_GUSTS.values()))
         if what == "join" and len(members) < _MEMBERS_MAX:
             client = chance.choice(list(self.clients))
-            name = f"member-{number}"
-            where = (self.bootstrap, group_id, self.topic, name, folder)
+            where = (self.bootstrap, self.group_id, self.topic, name, folder)
             members.append(start_member(client, *where, session_ms=SESSION_MS))
         elif what == "pause" and len(paused) < _PAUSED_MAX:
             member = chance.choice([each for each in members if not each.is_paused])
@@ -241,63 +202,87 @@ class Storm:
             paused[0].process.send_signal(signal.SIGCONT)
         elif what in ("leave", "kill"):
             member = members.pop(chance.randrange(len(members)))
-            gone.append(member)
+            self._gone.append(member)
             member.process.send_signal(signal.SIGTERM if what == "leave" else signal.SIGKILL)
             member.process.send_signal(signal.SIGCONT)
 
-    def _rest(self, watch: Watch, members: Sequence[Member]) -> list[str]:
-        """Waits until the group is stable with the members that are left, and reads on."""
-        names = {member.name for member in members}
-        if not names:
-            return []
-        started = time.monotonic()
-        with Admin(self.bootstrap) as admin:
-            while True:
-                group = find_group(admin, watch.group_id)
-                waited = time.monotonic() - started
-                if group is not None and group.state == "Stable":
-                    owned = {each for member in group.members for each in member.assigned}
-                    known = {member.client_id for member in group.members}
-                    if known == names and len(owned) == self.partitions:
-                        return []
-                if waited > REST_SECONDS:
-                    break
-                time.sleep(0.05)
-        if group is None:
-            return ["the group is gone"]
-        known = {member.client_id for member in group.members}
-        return [
-            f"not at rest after {waited:.0f} s: {group.state}, {sorted(known)} for "
-            f"{sorted(names)}: {why_not_stable(group)}"
-        ]
+    def _calm_down(self) -> str | None:
+        """A wave is over when its last members have started, and those that leave have ended."""
 
-    def _watch(self, watch: Watch, ended: threading.Event) -> None:
+        def is_calm() -> bool:
+            started = all(member.events() for member in self._members)
+            return started and all(each.process.poll() is not None for each in self._gone)
+
+        return None if _until(is_calm, _PATIENCE_SECONDS) else "a member did not start or not end"
+
+    def _rest(self, admin: Admin) -> str | None:
+        """Until the group is stable with the members that are left."""
+        names = {member.name for member in self._members}
+        group: Group | None = None
+
+        def is_at_rest() -> bool:
+            nonlocal group
+            group = find_group(admin, self.group_id)
+            if group is None or group.state != "Stable":
+                return False
+            owned = {each for member in group.members for each in member.assigned}
+            known = {member.client_id for member in group.members}
+            return known == names and len(owned) == self.partitions
+
+        if _until(is_at_rest, REST_SECONDS):
+            return None
+        if group is None:
+            return "the group is gone"
+        known = sorted(str(member.client_id) for member in group.members)
+        return (
+            f"not at rest after {REST_SECONDS:g} s: {group.state}, {known} for {sorted(names)}: "
+            f"{why_not_stable(group)}"
+        )
+
+    def _read_on(self, watch: Watch) -> str | None:
+        """Until all that was written by now is read and committed."""
+        written = dict(self._written)
+
+        def is_read() -> bool:
+            return all(watch.committed.get(each, 0) >= count for each, count in written.items())
+
+        if _until(is_read, _PATIENCE_SECONDS):
+            return None
+        return f"committed is {watch.committed}, written was {written}"
+
+    def _watch(self, watch: Watch) -> None:
         with Admin(self.bootstrap) as admin:
-            while not ended.wait(0.05):
+            while not self._ended.wait(0.05):
                 try:
                     watch.look(admin)
                 except ClientError as error:
                     watch.wrong.append(f"the coordinator could not be asked: {error}")
                     return
 
-    def _produce(self, ended: threading.Event) -> None:
-        from confluent_kafka import Producer
+    def _produce(self) -> None:
+        from confluent_kafka import Message, Producer
+
+        def on_delivery(error: object, message: Message) -> None:
+            if error is None:
+                self._written[TopicPartition(self.topic, message.partition() or 0)] += 1
 
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 2})
         number = 0
-        while not ended.wait(0.01):
-            producer.produce(self.topic, str(number), partition=number % self.partitions)
+        while not self._ended.wait(0.01):
+            where = number % self.partitions
+            producer.produce(self.topic, str(number), partition=where, on_delivery=on_delivery)
+            producer.poll(0)
             number += 1
         producer.flush(10)
 
 
-def _ask_coordinator(admin: Admin, group_id: str, request: OffsetCommitRequest) -> Any:
-    router = admin.asynchronous.router
-
-    async def ask(node: Connection, keys: Sequence[str], deadline: float) -> dict[str, Any]:
-        return {group_id: await router.ask(node, request, deadline, at_most=_BY_NAME_UNTIL)}
-
-    return or_raise(admin.run(lambda: router.by_coordinator([group_id], ask)))[group_id]
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _two_in_one_generation(members: Sequence[Member]) -> list[str]:
@@ -316,3 +301,33 @@ def _two_in_one_generation(members: Sequence[Member]) -> list[str]:
                         f"partition {partition} in generation {generation}: {owner}, {member.name}"
                     )
     return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.group_storm", description=__doc__)
+    parser.add_argument("--subject", choices=("headwater", "kafka"), default="headwater")
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    parser.add_argument("--partitions", type=int, default=12)
+    parser.add_argument("--waves", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    options = parser.parse_args()
+    end_nodes_when_terminated()
+    flavour: Flavour = Headwater()
+    if options.subject == "kafka":
+        flavour = Kafka(kafka_jars.jars(kafka_jars.newest_version()))
+    clients = CLASSIC if options.protocol == "classic" else MODERN
+    print(f"{options.subject}, {options.protocol}, seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        node = Node(flavour, Path(folder), dict(STORM_SETTINGS)).start()
+        with Admin(node.bootstrap) as admin:
+            admin.create_topic("work", partitions=options.partitions)
+        where = (node.bootstrap, "work", options.partitions)
+        outcome = Storm(*where, clients, seed=options.seed, waves=options.waves).run()
+        node.raise_if_ended()
+        node.stop()
+    print(outcome)
+    return 1 if outcome.wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

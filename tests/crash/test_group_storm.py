@@ -11,7 +11,6 @@ from tests.processes import NodeProcess
 from tools.group_storm import CLASSIC, MODERN, STORM_SETTINGS, Storm
 
 PARTITIONS = 6
-SECONDS = 12.0
 
 
 @pytest.mark.parametrize("clients", [CLASSIC, MODERN], ids=["classic", "consumer"])
@@ -20,7 +19,8 @@ def test_a_group_comes_through_a_storm(tmp_path: Path, clients: tuple[str, ...])
     with NodeProcess(tmp_path, settings=settings) as node:
         admin = AdminClient({"bootstrap.servers": node.address, "log_level": 0})
         admin.create_topics([NewTopic("work", PARTITIONS, 1)])["work"].result(20)
-        wrong, looks = Storm(node.address, "work", PARTITIONS, clients, SECONDS, seed=4).run()
-        assert wrong == []
-        assert looks > 20, "the watcher saw too little to say anything"
+        where = (node.address, "work", PARTITIONS)
+        outcome = Storm(*where, clients, seed=4, waves=1, gusts=20).run()
+        assert outcome.wrong == []
+        assert outcome.watch.lies, "the watcher saw too little to say anything"
         assert node.complaints() == []
