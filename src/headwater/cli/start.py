@@ -70,14 +70,12 @@ def run(options: Namespace) -> int:
     import asyncio
 
     from headwater.io import Host
-    from headwater.io.selector import WatchfulSelector
+    from headwater.io.attention import WatchfulLoop
     from headwater.observability import Log
 
     host = Host.in_memory() if options.memory else Host.system()
     log = Log(host.clock, _write_line)
-    with asyncio.Runner(
-        loop_factory=lambda: asyncio.SelectorEventLoop(WatchfulSelector())
-    ) as runner:
+    with asyncio.Runner(loop_factory=WatchfulLoop) as runner:
         return runner.run(_serve(config, host, log))
 
 

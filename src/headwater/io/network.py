@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from headwater.io.attention import WatchfulLoop
 from headwater.io.disk import FileSlice, SystemFile
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
 
 
+_SMALL_BYTES_MAX = 4096  # a request whose peer may wait for its answer, rather than send a lot
 _NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
 
@@ -122,6 +124,7 @@ class SocketStream:
     """A TCP connection on the running loop."""
 
     __slots__ = (
+        "_attention",
         "_closing",
         "_error",
         "_fd",
@@ -141,6 +144,7 @@ class SocketStream:
         self._socket = sock
         self._fd = sock.fileno()
         self._loop = loop
+        self._attention = loop.attention if isinstance(loop, WatchfulLoop) else None
         self._queue: deque[memoryview | FileSlice] = deque()
         self._queued = 0
         self._reading = False
@@ -169,6 +173,8 @@ class SocketStream:
             return
         if count:
             receiver.received(count)
+            if self._attention is not None and count <= _SMALL_BYTES_MAX:
+                self._attention.expect(self._fd)
         else:
             self.pause()
             receiver.ended()

@@ -9,7 +9,7 @@ from selectors import EVENT_READ
 
 import pytest
 
-from headwater.io.selector import WatchfulSelector
+from headwater.io.attention import WatchfulSelector
 
 MICROSECOND = 1e-6
 STREAK = 64
@@ -39,16 +39,19 @@ class Bench:
             self.peers.append((stack.enter_context(near), stack.enter_context(far)))
             self.selector.register(near, EVENT_READ)
 
-    def ask(self, peer: int = 0) -> None:
-        """The peer sends, and the loop finds it."""
+    def ask(self, peer: int = 0, *, is_small: bool = True) -> None:
+        """The peer sends, and the loop finds it and serves it."""
         near, far = self.peers[peer]
         far.send(b"x")
         ((key, _),) = self.selector.select(1.0)
         assert key.fileobj is near
         near.recv(1)
+        if is_small:
+            self.selector.expect(near.fileno())
 
     def silence(self) -> None:
-        """Nobody sends for as long as the loop waits."""
+        """The peer that is expected does not send for as long as the loop waits."""
+        self.selector.expect(self.peers[0][0].fileno())
         assert self.selector.select(0.001) == []
 
 
@@ -70,6 +73,16 @@ def test_it_stays_awake_only_after_many_quick_requests_of_one_peer(bench: Bench)
     for _ in range(3 * STREAK):
         bench.ask()
         assert bench.selector.is_awake
+
+
+def test_large_requests_let_it_sleep(bench: Bench) -> None:
+    for _ in range(10 * STREAK):
+        bench.ask(is_small=False)
+        assert not bench.selector.is_awake
+    awake(bench)
+    for _ in range(STREAK):
+        bench.ask(is_small=False)
+    assert not bench.selector.is_awake
 
 
 def test_peers_that_take_turns_let_it_sleep(bench: Bench) -> None:
@@ -106,8 +119,10 @@ def test_a_pause_now_and_then_is_forgiven_and_silence_is_not(bench: Bench) -> No
 
 def test_it_sleeps_when_others_come_instead(bench: Bench) -> None:
     awake(bench)
+    near, _ = bench.peers[0]
     for _ in range(STREAK):
         bench.ask(1)
+        bench.selector.expect(near.fileno())
     assert not bench.selector.is_awake
 
 

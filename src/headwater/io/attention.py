@@ -1,0 +1,94 @@
+"""How the node's loop waits: asleep, or for a moment awake.
+
+A core that has gone to sleep takes longer to wake than a small request takes to be served. Where
+one peer sends such a request, waits for the answer and sends again at once, the loop therefore
+looks for the next one some times before it sleeps. It begins only after it has seen that pattern
+for a while and goes on only while it pays: a node that is idle, that serves many at once or takes
+in large batches, or whose core is wanted by others sleeps like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from selectors import EpollSelector, SelectorKey
+from time import perf_counter
+
+Events = list[tuple[SelectorKey, int]]
+
+_SHORT_SECONDS = 0.0003  # a wait that would have been much shorter without the sleep in it
+_AWAKE_SECONDS = 0.00015  # how long a loop stays awake for the next request
+_PREEMPTED_SECONDS = 0.00005  # between two looks: somebody else wants this core
+_STREAK = 64  # short waits in a row for one and the same peer before it is tried
+_CREDIT = 8  # with which it begins
+_CREDIT_MAX = 64
+_MISS = 8  # what a look in vain costs, in looks that found what they were for
+_NOBODY = -1
+
+
+class WatchfulSelector(EpollSelector):
+    """An epoll that stays awake between the requests of a peer that sends again at once."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        super().__init__()
+        self._now = now
+        self._expected = _NOBODY
+        self._streak = 0
+        self._credit = 0
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether a wait for a peer that is expected begins with a look."""
+        return self._credit > 0
+
+    def expect(self, fd: int) -> None:
+        """A small request of this peer was just served; it may be that its next one follows."""
+        self._expected = fd
+
+    def select(self, timeout: float | None = None) -> Events:
+        if timeout is not None and timeout <= _AWAKE_SECONDS:
+            return super().select(timeout)
+        expected, self._expected = self._expected, _NOBODY
+        if expected == _NOBODY:
+            self._streak = 0
+            self._credit = max(0, self._credit - 1)
+            return super().select(timeout)
+        started = self._now()
+        if self._credit > 0:
+            return self._look(expected, started) or super().select(timeout)
+        events = super().select(timeout)
+        if _is_from(expected, events) and self._now() - started < _SHORT_SECONDS:
+            self._streak += 1
+            if self._streak >= _STREAK:
+                self._streak, self._credit = 0, _CREDIT
+        else:
+            self._streak = 0
+        return events
+
+    def _look(self, expected: int, started: float) -> Events:
+        """What happens within a moment, and what it says about going on like this."""
+        select = super().select
+        before = started
+        while True:
+            events = select(0)
+            if events:
+                found = 1 if _is_from(expected, events) else -1
+                self._credit = min(self._credit + found, _CREDIT_MAX)
+                return events
+            now = self._now()
+            if now - started > _AWAKE_SECONDS or now - before > _PREEMPTED_SECONDS:
+                self._credit = max(0, self._credit - _MISS)
+                return events
+            before = now
+
+
+def _is_from(peer: int, events: Events) -> bool:
+    return len(events) == 1 and events[0][0].fd == peer
+
+
+class WatchfulLoop(asyncio.SelectorEventLoop):
+    """A loop whose streams say which peers to expect."""
+
+    def __init__(self) -> None:
+        self.attention = WatchfulSelector()
+        super().__init__(self.attention)
