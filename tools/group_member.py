@@ -88,6 +88,10 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, name: str, session_
             say(revoked=[each.partition for each in revoked])
 
     consumer.subscribe([topic], listener=Listener())
+    # kafka-python 3.0.12 joins again if it led before it knew the topic, and forgets that it does
+    # if a poll ends between its JoinGroup and its SyncGroup: it then sends no heartbeat ever again.
+    # topics() gets it the metadata first.
+    consumer.topics()
     say(ready=name)
     while not _stopping:
         read = [each for batch in consumer.poll(100).values() for each in batch]

@@ -135,6 +135,8 @@ def test_two_kafka_python_members_share_the_partitions(
         )
         for _ in range(2)
     ]
+    for consumer in pair:
+        consumer.topics()  # why: tools/group_member.py
 
     def poll(consumer: Any) -> list[bytes]:
         return [each.value for batch in consumer.poll(50).values() for each in batch]
@@ -179,6 +181,7 @@ def test_members_of_different_makers_share_a_group(
         enable_auto_commit=False,
         heartbeat_interval_ms=300,
     )
+    other.topics()  # why: tools/group_member.py
 
     def poll(consumer: Any) -> list[bytes]:
         if consumer is one:
