@@ -157,6 +157,20 @@ def test_lag_is_told_in_records_and_in_seconds(group: Group, wire: Wire, topic: 
     assert "no members" in shown
 
 
+def test_lag_is_unknown_where_nothing_is_committed(group: Group, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic, 2)
+    fill(wire, topic, 0, [1, 2, 3])
+    member = Joined(wire, topic, topic, [0, 1])
+    assert group("describe", topic, "--output", "json")["lag_records"] is None
+    assert " unknown\n" in group("describe", topic)
+    member.leave()
+    commit(wire, topic, topic, {0: 1})
+    member = Joined(wire, topic, topic, [0, 1])
+    assert group("describe", topic, "--output", "json")["lag_records"] == 2
+    assert "2 records, 0.0 s; unknown for 1 partition\n" in group("describe", topic)
+    member.leave()
+
+
 def test_members_are_shown_with_what_they_read(group: Group, wire: Wire, topic: str) -> None:
     wire.create_topic(topic, 2)
     member = Joined(wire, topic, topic, [0, 1])
@@ -243,6 +257,16 @@ def test_offsets_are_moved_where_they_are_told_to(
 def committed(group: Group, group_id: str) -> dict[int, int]:
     told = group("describe", group_id, "--offsets", "--output", "json")
     return {each["partition"]: each["committed"] for each in told["offsets"]}
+
+
+def test_an_offset_outside_of_the_log_is_said_to_be_moved_to_its_end(
+    group: Group, wire: Wire, topic: str
+) -> None:
+    wire.create_topic(topic)
+    fill(wire, topic, 0, [1, 2, 3])
+    asked = ("reset", topic, "--topic", topic, "--to-offset")
+    assert f"{topic}-0 has no offset 9; the nearest is 3\n" in group(*asked, "9")
+    assert "has no offset" not in group(*asked, "3")
 
 
 def test_offsets_come_from_a_file(group: Group, wire: Wire, topic: str, tmp_path: Any) -> None:

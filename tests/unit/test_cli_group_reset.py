@@ -93,8 +93,8 @@ def test_a_file_that_says_nothing_or_nonsense_is_refused(tmp_path: Path, text: s
 
 
 def test_a_move_knows_its_difference() -> None:
-    assert Move(TopicPartition("t", 0), 10, 4).difference == -6
-    assert Move(TopicPartition("t", 0), None, 4).difference is None
+    assert Move(TopicPartition("t", 0), current=10, asked=4, new=4).difference == -6
+    assert Move(TopicPartition("t", 0), current=None, asked=4, new=4).difference is None
 
 
 def test_partitions_are_written_by_topic_and_in_order() -> None:

@@ -52,13 +52,30 @@ def _fields(group: Group, behind: Sequence[Lag]) -> dict[str, object]:
     fields["members"] = len(group.members)
     fields["coordinator"] = group.coordinator
     if behind:
-        seconds = max((each.seconds or 0.0 for each in behind), default=0.0)
-        fields["lag"] = f"{_total(behind)} records, {seconds_text(seconds)}"
+        fields["lag"] = _lag_text(behind)
     return fields
 
 
-def _total(behind: Sequence[Lag]) -> int:
-    return sum(each.records or 0 for each in behind)
+def _lag_text(behind: Sequence[Lag]) -> str:
+    records, seconds = _lag_of_all(behind)
+    if records is None:
+        return "unknown"
+    told = f"{records} records, {seconds_text(seconds or 0.0)}"
+    unknown = sum(each.records is None for each in behind)
+    if not unknown:
+        return told
+    return f"{told}; unknown for {unknown} partition{'' if unknown == 1 else 's'}"
+
+
+def _lag_of_all(behind: Sequence[Lag]) -> tuple[int | None, float | None]:
+    """All records together, and the seconds of the partition that is furthest behind, as far as
+    they are known; None where nothing is, for a group that has not committed may have all to read.
+    """
+    known = [each for each in behind if each.records is not None]
+    if behind and not known:
+        return None, None
+    records = sum(each.records or 0 for each in known)
+    return records, max((each.seconds or 0.0 for each in known), default=0.0)
 
 
 def _print_offsets(group: Group, behind: Sequence[Lag]) -> None:
@@ -136,8 +153,7 @@ def _as_json(group: Group, behind: Sequence[Lag], shown: set[str]) -> dict[str, 
             "coordinator": group.coordinator,
         }
     if "offsets" in shown:
-        result["lag_records"] = _total(behind)
-        result["lag_seconds"] = max((each.seconds or 0.0 for each in behind), default=0.0)
+        result["lag_records"], result["lag_seconds"] = _lag_of_all(behind)
         result["offsets"] = [_lag_as_json(group, each) for each in behind]
     if "members" in shown:
         result["members"] = [_member_as_json(each) for each in group.members]

@@ -27,6 +27,7 @@ class Move(NamedTuple):
 
     partition: TopicPartition
     current: int | None
+    asked: int
     new: int
 
     @property
@@ -177,7 +178,7 @@ def _moves(
         new = offsets_at(admin, leaders, _asked_time_ms(options))
         new = {each: ends[each] if new.get(each, -1) < 0 else new[each] for each in leaders}
     return [
-        Move(each, committed.get(each), min(max(new[each], starts[each]), ends[each]))
+        Move(each, committed.get(each), new[each], min(max(new[each], starts[each]), ends[each]))
         for each in leaders
     ]
 
@@ -271,6 +272,7 @@ def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:
                         "topic": move.partition.topic,
                         "partition": move.partition.partition,
                         "current": move.current,
+                        "asked": move.asked,
                         "new": move.new,
                         "difference": move.difference,
                     }
@@ -292,6 +294,9 @@ def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:
     ]
     print_table(columns, rows, output="text")
     print()
+    for move in moves:
+        if move.asked != move.new:
+            print(f"{move.partition} has no offset {move.asked}; the nearest is {move.new}")
     if options.execute:
         print(f"done: {len(moves)} offsets of {options.group} are moved")
         return
