@@ -296,11 +296,12 @@ def _kafkajs(subject: Subject, topic: str, name: str, node_modules: Path, folder
 def test_clients_of_different_makers_are_members_of_one_group(
     subject: Subject, topic: str, tmp_path: Path
 ) -> None:
-    """They share `range`: librdkafka, kafka-python and Kafka's Java consumer."""
-    create_topic(subject.bootstrap, topic, 6)
+    """They share `range`: librdkafka, kafka-python, aiokafka and Kafka's Java consumer. kafkajs
+    speaks a protocol of its own."""
+    create_topic(subject.bootstrap, topic, 8)
     members = [
-        start_member("librdkafka", subject.bootstrap, topic, topic, "librdkafka", tmp_path),
-        start_member("kafka-python", subject.bootstrap, topic, topic, "kafka-python", tmp_path),
+        start_member(client, subject.bootstrap, topic, topic, client, tmp_path)
+        for client in ("librdkafka", "kafka-python", "aiokafka")
     ]
     arguments = ["--bootstrap-server", subject.bootstrap, "--topic", topic, "--group-id", topic]
     java = "org.apache.kafka.tools.VerifiableConsumer"
@@ -310,19 +311,19 @@ def test_clients_of_different_makers_are_members_of_one_group(
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
     members.append(Member("java", process, story))
     with _running(members):
-        group: Group = _until(lambda: _settled(subject, topic, 3, 6), "all three")
+        group: Group = _until(lambda: _settled(subject, topic, 4, 8), "all four")
         assert group.assignor == "range"
-        assert [len(member.assigned) for member in group.members] == [2, 2, 2]
-        values = _values(300)
-        for partition in range(6):
-            produce(subject.bootstrap, topic, "none", values[partition::6], partition)
+        assert [len(member.assigned) for member in group.members] == [2, 2, 2, 2]
+        values = _values(400)
+        for partition in range(8):
+            produce(subject.bootstrap, topic, "none", values[partition::8], partition)
 
         def read() -> list[str]:
-            events = members[2].events()
+            events = members[-1].events()
             by_java = [str(each["value"]) for each in events if each["name"] == "record_data"]
-            return _read(members[:2]) + by_java
+            return _read(members[:-1]) + by_java
 
-        _until(lambda: len(read()) >= 300, "every record")
+        _until(lambda: len(read()) >= 400, "every record")
         assert sorted(read()) == sorted(value.decode() for value in values)
 
 

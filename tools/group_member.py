@@ -1,13 +1,14 @@
 """One member of a group in a process of its own, which others may stop, pause or kill.
 
 `python -m tools.group_member CLIENT BOOTSTRAP GROUP TOPIC NAME SESSION_MS` with CLIENT one of
-`librdkafka` (classic), `librdkafka-consumer` (KIP-848) and `kafka-python`. It reads, commits what
-it has read, and prints a JSON object a line: what it was assigned and lost, and what it has read.
-SIGTERM makes it leave.
+`librdkafka` (classic), `librdkafka-consumer` (KIP-848), `kafka-python` and `aiokafka`. It reads,
+commits what it has read, and prints a JSON object a line: what it was assigned and lost, and what
+it has read. SIGTERM makes it leave.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -106,11 +107,52 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, name: str, session_
         consumer.close()
 
 
+async def run_aiokafka(bootstrap: str, group: str, topic: str, name: str, session_ms: int) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id=name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=500,
+        partition_assignment_strategy=[RangePartitionAssignor],  # what others speak as well
+    )
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say(assigned=[each.partition for each in assigned])
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            say(revoked=[each.partition for each in revoked])
+
+    consumer.subscribe([topic], listener=Listener())
+    await consumer.start()
+    say(ready=name)
+    while not _stopping:
+        batches = await consumer.getmany(timeout_ms=100)
+        read = [each for batch in batches.values() for each in batch]
+        if read:
+            try:
+                await consumer.commit()
+            except KafkaError as refused:
+                say(refused=type(refused).__name__)
+            else:
+                say(read=[each.value.decode() for each in read])
+    await consumer.stop()
+
+
 def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     client, bootstrap, group, topic, name, session = sys.argv[1:]
     if client == "kafka-python":
         run_kafka_python(bootstrap, group, topic, name, int(session))
+    elif client == "aiokafka":
+        asyncio.run(run_aiokafka(bootstrap, group, topic, name, int(session)))
     else:
         modern = client == "librdkafka-consumer"
         run_librdkafka(bootstrap, group, topic, name, int(session), modern=modern)
