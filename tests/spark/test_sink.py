@@ -85,15 +85,15 @@ def test_what_cannot_be_written_is_said_with_its_column_and_its_topic(
     topics.create(topic, 2)
     frame = spark.range(3).selectExpr("cast(id as string) as value", "id")
     assert refusal(frame.drop("value"), topics, topic=topic).startswith(
-        "column value is missing: there are id;"
+        f"topic {topic}: column value is missing: there are id;"
     )
     number = frame.selectExpr("id as value")
-    assert (
-        refusal(number, topics, topic=topic) == "column value is bigint: expected binary or string"
+    assert refusal(number, topics, topic=topic) == (
+        f"topic {topic}: column value is bigint: expected binary or string"
     )
     wrong = frame.selectExpr("value", "'x' as headers")
     assert refusal(wrong, topics, topic=topic).startswith(
-        "column headers is string: expected array"
+        f"topic {topic}: column headers is string: expected array"
     )
     assert (
         refusal(frame, topics) == "there is no topic: give option topic, or a column called topic"
@@ -106,6 +106,10 @@ def test_what_cannot_be_written_is_said_with_its_column_and_its_topic(
     )
     options = {"kafka.acks": "some"}
     assert "acks" in refusal(frame, topics, topic=topic, **options)
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.start.timeout.ms": "500"}
+    assert refusal(frame, topics, topic=topic, **options).startswith(
+        f"topic {topic}: no broker can be reached: 127.0.0.1:1"
+    )
 
 
 def test_a_topic_that_does_not_exist_is_named(spark: SparkSession, make_broker: MakeBroker) -> None:

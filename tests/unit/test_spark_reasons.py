@@ -30,6 +30,16 @@ def test_what_we_raised_in_a_worker_is_the_reason() -> None:
     assert str(reason) == "topic orders has partitions 0 to 0, and 99 was given"
 
 
+def test_what_we_raised_is_found_behind_what_spark_says() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = a] terminated with exception: [PYTHON_X] Failed when it did "
+    )
+    text += (
+        "initialOffset: headwater.client.errors.UnknownTopic: topic nope: not on a:1\n SQLSTATE: X"
+    )
+    assert reason_of(Exception(text)) == Reason("topic nope: not on a:1", may_pass=True)
+
+
 def test_what_we_raised_is_found_under_a_stack_of_java() -> None:
     java = "org.apache.spark.SparkException: Writing job failed\n\tat x.y(Z.java:1)\nCaused by: e: "
     assert reason_of(Captured(STREAM, java + WORKER)).may_pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from headwater.spark.errors import UNANSWERED, unanswered
 from headwater.spark.offsets import Offsets, Position
 from headwater.spark.options import EARLIEST, LATEST, SourceOptions, Subscription, client_config
 
@@ -55,6 +56,7 @@ _NAMES_FETCH_MAX = 12
 _COMMIT_SECONDS = 10.0
 # A fetch that waits names every partition. For more than these, looking again is cheaper.
 _WAITED_FOR_MAX = 500
+_NAMED_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,15 @@ class Brokers:
         self._waiting: Cluster | None = None
         self._waits: dict[int, asyncio.Task[Any]] = {}
 
-    def run(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Waits for something that is to be done on our loop."""
-        return self._loop.run_until_complete(coroutine)
+    def run(self, coroutine: Coroutine[Any, Any, _Answer], about: object = None) -> _Answer:
+        """Waits for something that is to be done on our loop. If nobody answers, the error says
+        what it was `about`."""
+        try:
+            return self._loop.run_until_complete(coroutine)
+        except UNANSWERED as error:
+            if about is None:
+                raise
+            raise unanswered(error, about) from None
 
     async def cluster(self) -> Cluster:
         if self._cluster is None:
@@ -106,7 +114,7 @@ class Brokers:
 
     def topics(self, options: SourceOptions) -> dict[str, Topic]:
         """The topics of the subscription as they are now. UnknownTopic if one is not there."""
-        return self.run(self._topics(options))
+        return self.run(self._topics(options), about=options.subscription)
 
     async def _topics(self, options: SourceOptions) -> dict[str, Topic]:
         subscription = options.subscription
@@ -165,12 +173,12 @@ class Brokers:
                 await self._ask_topics([tp.topic])
             return (await self._at({tp: EARLIEST}))[tp][0]
 
-        return self.run(ask())
+        return self.run(ask(), about=tp)
 
     def at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """(offset, timestamp) of the first record at or after a time, -1 if there is none; or of
         an edge of the log."""
-        return self.run(self._at(times)) if times else {}
+        return self.run(self._at(times), about=_named(times)) if times else {}
 
     async def _at(
         self, times: Mapping[TopicPartition, int]
@@ -320,7 +328,8 @@ class Brokers:
 
     def places(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogPlace]:
         """Where the leaders keep these, as far as they tell."""
-        return self.run(self._places(list(partitions)))
+        named = list(partitions)
+        return self.run(self._places(named), about=_named(named))
 
     async def _places(self, partitions: list[TopicPartition]) -> dict[TopicPartition, LogPlace]:
         cluster = await self.cluster()
@@ -399,6 +408,13 @@ def _unknown(names: list[str], bootstrap: str) -> UnknownTopic:
         f"{word} {', '.join(names)}: not on {bootstrap}; create it first, or look at the name",
         code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
+
+
+def _named(partitions: Collection[TopicPartition]) -> str:
+    """The first of them by name; a line has no room for a thousand."""
+    names = ", ".join(map(str, sorted(partitions)[:_NAMED_MAX]))
+    more = len(partitions) - _NAMED_MAX
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _codes(answer: Any) -> Any:

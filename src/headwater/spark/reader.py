@@ -109,7 +109,7 @@ def _broker_chunks(brokers: Brokers, wanted: Range, options: SourceOptions) -> I
     if "fetch.max.bytes" in config.given:
         most = min(most, config.fetch_max_bytes)
     reader = RangeReader(
-        brokers.run(brokers.cluster()),
+        brokers.run(brokers.cluster(), about=wanted),
         fetch_bytes=min(most, max(_FETCH_BYTES_MIN, len(wanted) * _RECORD_BYTES)),
         read_committed=options.read_committed,
         patience_ms=options.poll_timeout_ms,

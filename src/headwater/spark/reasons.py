@@ -1,8 +1,8 @@
 """Why a query failed, in one line, out of what Spark throws.
 
-What our code raises in a worker comes to the driver as text: a Python traceback, in a Java stack
-trace, in the message of an exception, under a plan of many lines. The line that says which topic
-and what was wrong is in there.
+What our code raises in a worker comes to the driver as text: a line behind Spark's own words, or a
+Python traceback, in a Java stack trace, in the message of an exception, under a plan of many lines.
+The line that says which topic and what was wrong is in there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headwater.client import errors
 
-_OURS = re.compile(r"^\s*(?P<name>headwater(?:\.\w+)+): (?P<text>.+)$", re.MULTILINE)
+_OURS = re.compile(r"(?:^\s*|: )(?P<name>headwater(?:\.\w+)+): (?P<text>.+)$", re.MULTILINE)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):$", re.MULTILINE)
 _RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<text>.+)$", re.MULTILINE)
 _SPARKS = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[.*?\] terminated with exception: ")

@@ -112,10 +112,11 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
 def check_columns(schema: StructType, topic: str | None) -> None:
     """OptionError if the rows cannot become records: which column, what it is, what it must be."""
     types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
+    where = "" if topic is None else f"topic {topic}: "
     if "value" not in types:
         raise OptionError(
-            f"column value is missing: there are {', '.join(types) or 'no columns'}; make one, for "
-            'example with to_json(struct("*")).alias("value")'
+            f"{where}column value is missing: there are {', '.join(types) or 'no columns'}; make "
+            'one, for example with to_json(struct("*")).alias("value")'
         )
     if topic is None and "topic" not in types:
         raise OptionError("there is no topic: give option topic, or a column called topic")
@@ -123,5 +124,5 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         found = types.get(name)
         if found is not None and found.simpleString() not in expected:
             raise OptionError(
-                f"column {name} is {found.simpleString()}: expected {' or '.join(expected)}"
+                f"{where}column {name} is {found.simpleString()}: expected {' or '.join(expected)}"
             )

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from headwater.spark.errors import plainly
+from headwater.spark.errors import PLAIN, plainly
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,15 +44,21 @@ class HeadwaterSource(DataSource):
         return make_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headwater.spark.stream import StreamReader
+        from headwater.spark.stream import RefusedStream, StreamReader
 
-        return StreamReader(self.options, schema)
+        try:
+            return StreamReader(self.options, schema)
+        except PLAIN as error:
+            # Raised here, it would be lost: Spark would say that it has no reader to stop.
+            return RefusedStream(error)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headwater.spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite=overwrite)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from headwater.spark.sink import stream_writer
 

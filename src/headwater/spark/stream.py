@@ -62,7 +62,6 @@ _RECORD_BYTES_MAX = 1024 * 1024
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    @plainly
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = parse(options, streaming=True)
         self._tasks = TaskReader(self._options, to_arrow_schema(schema, timezone="UTC"))
@@ -272,6 +271,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 latest[tp],
                 earliest[tp],
             )
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Stands for a stream that cannot be read as it was asked for, and says why at the first
+    question."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    @plainly
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    @plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 def _has_more(start: Position, end: Position) -> bool:

@@ -27,6 +27,7 @@ from headwater._blocking.loop import LoopThread
 from headwater.client.errors import ClientError
 from headwater.client.producer import Producer
 from headwater.io import process_id
+from headwater.spark.errors import UNANSWERED, plainly, unanswered
 from headwater.spark.sink import SinkOptions
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_rows(self._options, iterator)
 
@@ -52,6 +54,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_rows(self._options, iterator)
 
@@ -60,12 +63,17 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     """Sends all rows and waits for their acknowledgements. ClientError says which topic, and what
     was wrong; nothing that was not acknowledged passes as written."""
     rows = 0
-    outlet = _outlet_of_process(options)
     try:
+        outlet = _outlet_of_process(options)
         for batch in batches:
             outlet.take(batch)
             rows += batch.num_rows
         outlet.flush()
+    except UNANSWERED as error:
+        _discard(options)
+        if options.topic is None:
+            raise
+        raise unanswered(error, f"topic {options.topic}") from None
     except BaseException:
         # What it still holds belongs to a task that has failed. The next one begins afresh.
         _discard(options)
