@@ -41,19 +41,19 @@ class Position:
     def from_json(cls, parsed: Any, subscription: Subscription) -> Position:
         """Reads what a checkpoint has, or CheckpointError."""
         if not isinstance(parsed, Mapping):
-            raise _foreign(parsed)
+            raise _foreign(parsed, subscription)
         offsets: dict[TopicPartition, int] = {}
         ids: dict[str, bytes] = {}
         for topic, content in parsed.items():
             if not isinstance(content, Mapping):
-                raise _foreign(parsed)
+                raise _foreign(parsed, subscription)
             for name, value in content.items():
                 if topic == _IDS:
                     ids[name] = id_from_text(value)
                 elif name.isdigit() and isinstance(value, int):
                     offsets[TopicPartition(topic, int(name))] = value
                 else:
-                    raise _foreign(parsed)
+                    raise _foreign(parsed, subscription)
         strangers = sorted({tp.topic for tp in offsets if not subscription.wants(tp)})
         if strangers:
             raise CheckpointError(
@@ -63,10 +63,10 @@ class Position:
         return cls(offsets, ids)
 
 
-def _foreign(parsed: Any) -> CheckpointError:
+def _foreign(parsed: Any, subscription: Subscription) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint has {json.dumps(parsed)[:200]}, which are no offsets of topics: it "
-        "belongs to another query; give this one a checkpoint of its own"
+        f"{subscription}: the checkpoint has {json.dumps(parsed)[:200]}, which are no offsets of "
+        "topics: it belongs to another query; give this one a checkpoint of its own"
     )
 
 
