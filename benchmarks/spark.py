@@ -60,7 +60,7 @@ def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
         {_SPARKS: at_least(1.5)},
         more_is_better=True,
     )
-    latency = _run(node, "latency", "few", session.size(60, 20), 1)
+    latency = _run(node, "latency", "few", session.size(20, 10), rounds)
     yield Comparison(
         "spark.latency",
         "20 records: acknowledged to processed, p50",

@@ -117,7 +117,9 @@ class Bench:
 
     def _latency(self, kind: str) -> list[float]:
         """One batch after the other: from the acknowledgement of its records until they are
-        processed; the median of all."""
+        processed; the median of all. Nothing comes in between, as it is with a trickle of records:
+        on Apache Kafka each task of Spark's own connector then waits for fetch.max.wait.ms, with
+        its question for offsets behind the fetch that it has sent in advance."""
         seen = 0
         changed = threading.Condition()
 

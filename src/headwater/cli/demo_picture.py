@@ -33,7 +33,7 @@ def draw(shop: Shop, picture: Path) -> None:
     axes.bar(labels, late, bottom=below, color="lightgrey", hatch="//", label="came late")
     axes.set_title("Revenue by window of event time, as Spark wrote it to the topic")
     axes.set_ylabel("revenue")
-    axes.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
+    axes.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
     figure.autofmt_xdate(rotation=45)
     figure.tight_layout()
     picture.parent.mkdir(parents=True, exist_ok=True)
