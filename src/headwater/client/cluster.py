@@ -90,7 +90,10 @@ class Cluster:
 
     async def start(self) -> None:
         """Finds a first broker and learns of the others, within start_timeout_ms."""
-        assert self._loop is None, "started twice"
+        if self._closed:
+            raise ClientClosed("the client was closed; make a new one")
+        if self._loop is not None:
+            raise ClientError("the client is started already")
         self._loop = asyncio.get_running_loop()
         self.check()
         deadline = self.deadline(self.config.start_timeout_ms)

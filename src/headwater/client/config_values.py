@@ -168,6 +168,8 @@ def bootstrap(name: str, value: Any) -> tuple[Address, ...]:
 
 
 def _address(name: str, given: str) -> Address:
+    if given.lower().startswith(("http://", "https://")):
+        refuse(name, given, "HOST:PORT of a broker, which does not speak HTTP")
     address = given.partition("://")[2] or given  # Kafka takes PLAINTEXT://host:port as well
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):

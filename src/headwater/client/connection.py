@@ -339,7 +339,7 @@ class Connection:
         return False
 
     def _not_kafka(self, start: bytes) -> NotKafka:
-        if start.startswith(b"HTTP"):
+        if start.startswith((b"HTTP", b"<")):  # some answer rubbish with a page and no header
             what = "HTTP"
         elif start[:2] in (b"\x15\x03", b"\x16\x03"):
             what = "TLS"

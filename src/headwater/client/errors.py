@@ -8,6 +8,7 @@ Each has `code`, the broker's error code if there was one; its text has the valu
 
 from __future__ import annotations
 
+from headwater.client.advice import ADVICE
 from headwater.errors import RETRIABLE, ErrorCode
 
 
@@ -243,25 +244,13 @@ _CLASSES: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
 }
 
-# What the code's own name leaves open: what a person can do about it.
-_ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look at its name and partition",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or the broker has not heard of it yet",
-    ErrorCode.LEADER_NOT_AVAILABLE: "a leader is being elected, or no replica is up",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "look which brokers are down, or lower min.insync.replicas",
-    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the principal needs an ACL for the topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the principal needs an ACL for the group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the principal needs an ACL for the cluster",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this, or has it switched off",
-    ErrorCode.PRODUCER_FENCED: "a newer producer has the same transactional_id",
-    ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has the same group_instance_id",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "it is there already",
-    ErrorCode.GROUP_ID_NOT_FOUND: "no such group, or not of this kind; list_groups has them all",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transaction; list_transactions has them all",
-    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
-}
+# What to do where nothing more is known than the kind of error; the first that fits.
+_ADVICE_BY_CLASS: tuple[tuple[type[ClientError], str], ...] = (
+    (RetriableError, "it may go away by itself; try again later"),
+    (AuthorizationError, "the principal may not do this"),
+    (FatalError, "this client cannot go on; make a new one"),
+    (ClientError, "the broker refuses this, and would again; its log may say why"),
+)
 
 
 def code_of(code: int) -> ErrorCode:
@@ -286,5 +275,12 @@ def error_for(code: int, what: str, message: str | None = None) -> ClientError:
     about; `message` is what the broker said besides, if it did."""
     known = code_of(code)
     name = known.name if known == code else f"error {code}"
-    text = f"{what}: {message or _ADVICE.get(known, 'refused')} ({name})"
-    return error_class(code)(text, code=known)
+    made = error_class(code)
+    return made(f"{what}: {message or _advice(known, made)} ({name})", code=known)
+
+
+def _advice(code: ErrorCode, made: type[ClientError]) -> str:
+    known = ADVICE.get(code)
+    if known is not None:
+        return known
+    return next(advice for base, advice in _ADVICE_BY_CLASS if issubclass(made, base))

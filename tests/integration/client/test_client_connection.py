@@ -213,6 +213,7 @@ async def failure_with(
     [
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"<!DOCTYPE HTML>", "HTTP"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
         (b"-ERR unknown command\r\n", "something else"),
         (b"\xff\xff\xff\xff\xff\xff", "something else"),

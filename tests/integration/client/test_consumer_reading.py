@@ -477,3 +477,16 @@ async def test_paused_partitions_do_not_hold_the_memory_of_the_others(
         assert {other.partition for other in others} == {1 - record.partition}
         consumer.resume()
         assert len(await polled(consumer, 9)) == 9
+
+
+@story
+async def test_a_partition_that_does_not_exist_is_said_once_and_waited_for(
+    shared_broker: EmbeddedBroker, wire: Wire, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire.create_topic(topic, 2)
+    async with Consumer(shared_broker.bootstrap) as consumer:
+        consumer.assign([(topic, 99)])
+        for _ in range(3):
+            assert not await consumer.poll(timeout_ms=100)
+    said = [each for each in caplog.messages if topic in each]
+    assert said == [f"{topic}-99: the topic has partitions 0 to 1; waiting for it"]

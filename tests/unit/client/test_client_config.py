@@ -9,6 +9,7 @@ import pytest
 
 from headwater.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from headwater.client.config_values import duration_ms
+from headwater.client.consumer import Consumer
 from headwater.client.errors import ClientError, ConfigError
 from headwater.client.settings import (
     AdminSettings,
@@ -196,3 +197,13 @@ def test_another_reset_is_refused(bad: Any) -> None:
 
 def test_a_duration_in_milliseconds() -> None:
     assert duration_ms("P1DT2H3M4.5678S") == (((24 + 2) * 60 + 3) * 60 + 4) * 1000 + 567
+
+
+def test_an_address_of_the_web_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"http://h:9092.*HOST:PORT"):
+        ProducerConfig.build("http://h:9092")
+
+
+def test_an_unknown_assignor_is_refused_where_it_is_given() -> None:
+    with pytest.raises(ConfigError, match="'nope' is not known; use range"):
+        Consumer("h:1", group="g", partition_assignment_strategy=["nope"])

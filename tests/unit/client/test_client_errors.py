@@ -26,6 +26,7 @@ def test_every_code_has_an_exception_that_names_it(code: ErrorCode) -> None:
     assert error.code is code
     assert "topic orders" in str(error)
     assert code.name in str(error)
+    assert len(str(error)) > len(f"topic orders:  ({code.name})") + 10, "it says what to do"
     # A retriable error of the clients may stand for a code that Kafka's producer gives up on, such
     # as a broker that is not there; what Kafka retries is never final here.
     if code in RETRIABLE:
@@ -68,3 +69,9 @@ def test_an_error_survives_a_journey_between_processes() -> None:
 def test_a_name_that_the_package_has_not_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Producr"):
         headwater.Producr  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_bad_name_is_answered_with_what_a_name_may_be() -> None:
+    text = str(error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, "topic ../x"))
+    assert "../x" in text
+    assert "1 to 249" in text

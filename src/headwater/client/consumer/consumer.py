@@ -78,6 +78,10 @@ class Consumer:
                 raise ConfigError(f"group={group!r} and group_id={given['group_id']!r}: give one")
             given["group_id"] = group
         self.config = ConsumerConfig.build(bootstrap, config=config, **given)
+        if "partition.assignment.strategy" in self.config.given:
+            from headwater.client.consumer.membership.assignors import assignors_of
+
+            assignors_of(self.config.partition_assignment_strategy)  # says which is unknown
         self._host = host if host is not None else Host.system()
         self._cluster = Cluster(self.config, self._host)
         self._subscriptions = Subscriptions()

@@ -96,6 +96,7 @@ class Reading:
         self._host = host
         self._errors: deque[BaseException] = deque(maxlen=_ERRORS_MAX)
         self._told: set[str] = set()  # topics that were said to be missing
+        self._missing: set[TopicPartition] = set()  # partitions that were
         self._waiters: list[asyncio.Future[None]] = []
         self._look: asyncio.TimerHandle | None = None
         self._is_driving = False
@@ -122,6 +123,19 @@ class Reading:
             self._raise_problem()
         if is_waiting and self.cluster.metadata.errors:
             self._look_at_topics()
+        if is_waiting and self.subscriptions.by_user:
+            self._look_at_partitions()
+
+    def _look_at_partitions(self) -> None:
+        """Says once which partitions were assigned that do not exist; they may come yet."""
+        for tp in self.subscriptions.partitions:
+            topic = self.cluster.metadata.topics.get(tp.topic)
+            if topic is None or tp.partition < len(topic.partitions):
+                continue
+            if tp not in self._missing:
+                self._missing.add(tp)
+                last = len(topic.partitions) - 1
+                _log.warning("%s: the topic has partitions 0 to %d; waiting for it", tp, last)
 
     def _look_at_topics(self) -> None:
         """Raises what is wrong with a topic for good; says once what may come right."""

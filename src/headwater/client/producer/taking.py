@@ -121,4 +121,9 @@ class Taking:
         )
 
     def refused(self, field: str, topic: str, cause: Exception) -> NoReturn:
-        raise SerializationFailed(f"the {field} of a record for topic {topic}: {cause}") from cause
+        advice = ""
+        if field in ("key", "value"):
+            advice = f"; give bytes or text, or a {field}_serializer that makes bytes of it"
+        raise SerializationFailed(
+            f"the {field} of a record for topic {topic}: {cause}{advice}"
+        ) from cause
