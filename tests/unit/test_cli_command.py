@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater import __version__
-from headwater.cli.main import COMMANDS, main
+from headwater.cli.main import COMMANDS, main, parser_for
+
+# What these print is not a result: a node's one line, a program for a shell.
+NO_RESULT = ("start", "completion")
 
 
 def run(*arguments: str) -> int:
@@ -108,3 +113,61 @@ def test_a_file_that_is_no_properties_file_is_named(
     path.write_text("node.id=\\u12\n")
     assert run("start", "--config", str(path)) == 2
     assert str(path) in capsys.readouterr().err
+
+
+def leaves(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """The parsers of what can be run."""
+    inner = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
+    for action in inner:
+        for each in action.choices.values():
+            yield from leaves(each)
+    if not inner:
+        yield parser
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in NO_RESULT])
+def test_every_result_is_there_for_programs_too(command: str) -> None:
+    parsers = [each for each in leaves(parser_for([command])) if command in each.prog.split()]
+    assert parsers
+    for parser in parsers:
+        outputs = [each for each in parser._actions if "--output" in each.option_strings]
+        assert outputs, parser.prog
+        assert "json" in outputs[0].choices, parser.prog  # type: ignore[operator]
+
+
+def test_an_unknown_option_is_answered_by_the_action_that_was_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("topic", "list", "--no-such") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: headwater topic list")
+    assert "unrecognized arguments: --no-such" in said
+
+
+def test_which_cluster_may_be_said_before_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for before in (["--bootstrap", "127.0.0.1:1"], ["--output=json", "--bootstrap=127.0.0.1:1"]):
+        assert run(*before, "topic", "list") == 1
+        assert "127.0.0.1:1: connection refused" in capsys.readouterr().err
+
+
+def test_a_setting_without_a_value_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("config", "set", "topic", "orders", "retention.ms") == 2
+    assert "config: retention.ms: expected KEY=VALUE" in capsys.readouterr().err
+
+
+def test_profiles_speak_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADWATER_PROFILES", str(tmp_path / "profiles.json"))
+    for arguments, expected in (
+        (("add", "here", "h:1"), {"name": "here", "bootstrap": "h:1"}),
+        (("use", "here"), {"used": "here"}),
+        (("use",), {"used": None}),
+        (("remove", "here"), {"removed": "here"}),
+    ):
+        assert run("profile", *arguments, "--output", "json") == 0
+        assert json.loads(capsys.readouterr().out) == expected
+    assert run("profile", "remove", "here") == 1
+    assert "there is no profile here" in capsys.readouterr().err

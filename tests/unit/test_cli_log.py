@@ -99,3 +99,15 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(partition: Path) -
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("action", ["dump", "verify"])
+def test_a_path_without_a_log_does_not_pass_for_one_in_order(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("nothing of a log")
+    for path in (tmp_path, tmp_path / "notes.txt"):
+        assert main(["log", action, str(path)]) == 1
+        assert f"{path}: there is no log here" in capsys.readouterr().err
+    (tmp_path / "meta.properties").write_text("version=1")  # a node without topics
+    assert main(["log", action, str(tmp_path)]) == 0

@@ -25,6 +25,7 @@ def add_actions(parser: ArgumentParser, actions: Iterable[Action], *, examples: 
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        action.set_defaults(parser=action)
         define(action)
 
 
@@ -34,7 +35,7 @@ def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
-            raise CommandError(f"{option} {item}: expected KEY=VALUE", code=USAGE)
+            raise CommandError(f"{option} {item}".strip() + ": expected KEY=VALUE", code=USAGE)
         pairs[key.strip()] = value.strip()
     return pairs
 

@@ -16,6 +16,7 @@ from headwater.cli.errors import FAILED, CommandError
 from headwater.cli.output import add_output_option, print_json
 
 if TYPE_CHECKING:
+    from headwater.io import Disk
     from headwater.storage.dump import Row
 
 _EXAMPLES = """\
@@ -53,17 +54,18 @@ def define(parser: ArgumentParser) -> None:
                 "--records", action="store_true", help="show the records of each batch too"
             )
         add_output_option(action)
-        action.set_defaults(run=run)
+        action.set_defaults(run=run, parser=action)
 
 
 def _dump(options: Namespace) -> int:
     from headwater.io.disk import SystemDisk
     from headwater.storage.dump import dump
 
+    disk = SystemDisk()
     show = _print_line if options.output == "json" else _Text().show
-    for path in _existing(options.paths):
+    for path in _existing(disk, options.paths):
         try:
-            for row in dump(SystemDisk(), path, records=options.records):
+            for row in dump(disk, path, records=options.records):
                 show(row)
         except BrokenPipeError:
             raise  # not a file's: whoever reads our output has seen enough
@@ -78,8 +80,9 @@ def _verify(options: Namespace) -> int:
     from headwater.io.disk import SystemDisk
     from headwater.storage.dump import verify
 
+    disk = SystemDisk()
     findings = [
-        finding for path in _existing(options.paths) for finding in verify(SystemDisk(), path)
+        finding for path in _existing(disk, options.paths) for finding in verify(disk, path)
     ]
     if options.output == "json":
         print_json([finding._asdict() for finding in findings])
@@ -91,10 +94,17 @@ def _verify(options: Namespace) -> int:
     return FAILED if findings else 0
 
 
-def _existing(paths: list[str]) -> Iterator[str]:
+def _existing(disk: Disk, paths: list[str]) -> Iterator[str]:
+    from headwater.storage.dump import has_log
+
     for path in paths:
         if not os.path.exists(path):
             raise CommandError(f"{path}: no such file or directory")
+        if not has_log(disk, path):
+            raise CommandError(
+                f"{path}: there is no log here",
+                then="name a log directory, a partition's directory (orders-0), or a file in one",
+            )
         yield path
 
 

@@ -53,14 +53,18 @@ examples:
 exit code: 0 all is well, 1 it could not be done, 2 it was asked in a way that cannot be
 """
 
+_FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 _INTERRUPTED = 130  # as a shell says it of a command that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    given = _behind(sys.argv[1:] if arguments is None else list(arguments))
     parser = parser_for(given)
     try:
-        options = parser.parse_args(given)
+        options, unknown = parser.parse_known_args(given)
+        if unknown:
+            # The parser that was asked last knows which options there are; the first one does not.
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         if options.command is None:
             parser.print_help()
             return USAGE
@@ -76,6 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
+
+
+def _behind(given: list[str]) -> list[str]:
+    """The same with what says which cluster, and how to print, behind the command: a user who
+    knows other tools puts it before."""
+    moved: list[str] = []
+    rest = list(given)
+    while rest and rest[0].partition("=")[0] in _FOR_ANY_COMMAND:
+        count = 1 if "=" in rest[0] else 2
+        moved += rest[:count]
+        del rest[:count]
+    return rest + moved
 
 
 class _Help(RawDescriptionHelpFormatter):
@@ -95,6 +111,7 @@ def parser_for(given: Sequence[str]) -> ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"headwater {__version__}")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     called = next((word for word in given if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
@@ -105,6 +122,7 @@ def parser_for(given: Sequence[str]) -> ArgumentParser:
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        command.set_defaults(parser=command)
         if name == called:
             import_module(f"headwater.cli.{name}").define(command)
     return parser

@@ -72,6 +72,7 @@ def _define_run(action: ArgumentParser) -> None:
     )
     add_spark_options(action)
     add_cluster_options(action)
+    add_output_option(action)
     action.set_defaults(run=_run)
 
 

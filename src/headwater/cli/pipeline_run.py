@@ -7,6 +7,7 @@ reason all are stopped, and the command ends with that reason.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,7 @@ class _Run:
         self._pipeline = pipeline
         self._setting = setting
         self._notes = notes
+        self._output = options.output
         self._query: StreamingQuery | None = None
         self._failures = 0
         self._start_at: float | None = None  # again, after a failure
@@ -145,7 +147,7 @@ class _Run:
         self._start_at = None
         if self._failures == 0:
             reads = ", ".join(self._status.reads)
-            print(f"{self._pipeline.name}: {reads} -> {self._pipeline.to}", flush=True)
+            self._print(f"{self._pipeline.name}: {reads} -> {self._pipeline.to}")
             self._note()
         try:
             if self._pipeline.is_batch:
@@ -234,10 +236,9 @@ class _Run:
         self._status = replace(self._status, state=state, error=error or self._status.error)
         self._note()
         if state != "failed":
-            print(
+            self._print(
                 f"{self._status.name}: {state} after "
-                f"{plural(self._status.rows_in, 'record')}, lag {self._status.lag or 0:,}",
-                flush=True,
+                f"{plural(self._status.rows_in, 'record')}, lag {self._status.lag or 0:,}"
             )
 
     def _say(self) -> None:
@@ -246,12 +247,17 @@ class _Run:
             return
         self._said_at = now
         status = self._status
-        print(
+        self._print(
             f"{status.name}: batch {status.batch}, {plural(status.rows_in, 'record')}, "
             f"{status.input_rate:,.0f}/s, lag {status.lag or 0:,}, {status.batch_ms} ms"
-            + (f", {plural(status.state_rows, 'row')} of state" if status.state_rows else ""),
-            flush=True,
+            + (f", {plural(status.state_rows, 'row')} of state" if status.state_rows else "")
         )
+
+    def _print(self, text: str) -> None:
+        """A line for people; for programs, an object a line with all that is known."""
+        if self._output == "json":
+            text = json.dumps(asdict(self._status))
+        print(text, flush=True)
 
     def _note(self) -> None:
         self._noted_at = time.monotonic()

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.cli.actions import add_actions
-from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.output import add_output_option, print_table
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.output import add_output_option, print_json, print_table
 
 PROFILES_VARIABLE = "HEADWATER_PROFILES"
 PROFILE_VARIABLE = "HEADWATER_PROFILE"
@@ -104,16 +104,19 @@ def _define_list(action: ArgumentParser) -> None:
 def _define_add(action: ArgumentParser) -> None:
     action.add_argument("name", metavar="NAME")
     action.add_argument("bootstrap", metavar="HOST:PORT", help="or several with commas")
+    add_output_option(action)
     action.set_defaults(run=_add)
 
 
 def _define_use(action: ArgumentParser) -> None:
     action.add_argument("name", metavar="NAME", nargs="?", help="none: the default address again")
+    add_output_option(action)
     action.set_defaults(run=_use)
 
 
 def _define_remove(action: ArgumentParser) -> None:
     action.add_argument("name", metavar="NAME")
+    add_output_option(action)
     action.set_defaults(run=_remove)
 
 
@@ -138,7 +141,8 @@ def _add(options: Namespace) -> int:
     profiles = Profiles.read()
     profiles.bootstraps[options.name] = options.bootstrap
     profiles.write()
-    print(f"{options.name} is {options.bootstrap}")
+    done = {"name": options.name, "bootstrap": options.bootstrap}
+    _say(f"{options.name} is {options.bootstrap}", done, output=options.output)
     return 0
 
 
@@ -148,18 +152,27 @@ def _use(options: Namespace) -> int:
         profiles.bootstrap(options.name)
     profiles.used = options.name
     profiles.write()
-    print(f"commands ask {options.name or 'the default address'} now")
+    said = f"commands ask {options.name or 'the default address'} now"
+    _say(said, {"used": options.name}, output=options.output)
     return 0
 
 
 def _remove(options: Namespace) -> int:
     profiles = Profiles.read()
     if options.name not in profiles.bootstraps:
-        print(f"there is no profile {options.name}")
-        return FAILED
+        raise CommandError(
+            f"there is no profile {options.name}", then="`headwater profile list` shows them"
+        )
     del profiles.bootstraps[options.name]
     if profiles.used == options.name:
         profiles.used = None
     profiles.write()
-    print(f"{options.name} is forgotten")
+    _say(f"{options.name} is forgotten", {"removed": options.name}, output=options.output)
     return 0
+
+
+def _say(text: str, fields: dict[str, object], *, output: str) -> None:
+    if output == "json":
+        print_json(fields)
+    else:
+        print(text)

@@ -90,6 +90,19 @@ def verify(disk: Disk, path: str) -> Iterator[Finding]:
             yield Finding(file, "has no topic id that can be read")
 
 
+def has_log(disk: Disk, path: str) -> bool:
+    """Whether there is a file that `dump` and `verify` can read: a path that was mistyped must not
+    pass for one where all is well. A log directory without a partition is one, too."""
+    return any(_is_known(file.rpartition("/")[2]) for file in _files(disk, path))
+
+
+def _is_known(name: str) -> bool:
+    endings = (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
+    if name.endswith(endings):
+        return names.offset_of(name) is not None
+    return name in (names.LEADER_EPOCHS, names.PARTITION_METADATA, names.META_PROPERTIES)
+
+
 def _files(disk: Disk, path: str) -> list[str]:
     """The file itself, the files of a partition, or those of all partitions in a directory."""
     path = path.rstrip("/")
