@@ -125,7 +125,7 @@ class Refresh:
             except RequestTimedOut:
                 if self.failure is not None:
                     raise
-                raise self._missing(missing[0]) from None
+                raise self._too_late(missing) from None
             for name in missing:
                 code = self._metadata.errors.get(name, 0)
                 if code and not issubclass(error_class(code), RetriableError):
@@ -133,9 +133,13 @@ class Refresh:
             missing = [name for name in missing if name not in known]
         return {name: known[name] for name in wanted}
 
-    def _missing(self, name: str) -> ClientError:
-        code = self._metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return error_for(code, f"topic {name}")
+    def _too_late(self, missing: list[str]) -> ClientError:
+        """What a broker said of a topic; if none has answered, nobody knows whether it exists."""
+        for name in missing:
+            code = self._metadata.errors.get(name)
+            if code is not None:
+                return error_for(code, f"topic {name}")
+        return RequestTimedOut(f"topic {missing[0]}: no broker answered within the time given")
 
     # Asking
 

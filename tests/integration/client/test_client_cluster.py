@@ -12,6 +12,7 @@ import pytest
 
 from headwater.client.cluster import Cluster, Coordinator, CoordinatorKind, Where
 from headwater.client.config import ClientConfig
+from headwater.client.consumer import Consumer
 from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
@@ -738,3 +739,11 @@ async def test_a_fork_must_make_its_own_client(broker: EmbeddedBroker) -> None:
             os._exit(1)
         assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
         cluster.check()
+
+
+@story
+async def test_a_broker_that_stalls_does_not_make_a_topic_unknown() -> None:
+    async with FakeBroker() as broker, Consumer(broker.bootstrap) as consumer:
+        broker.answers[ApiKey.METADATA] = lambda _: None
+        with pytest.raises(RequestTimedOut, match="topic orders: no broker answered"):
+            await consumer.partitions_for("orders", timeout_ms=100)

@@ -445,7 +445,7 @@ async def test_flush_can_have_a_deadline() -> None:
         producer = Producer(broker.bootstrap, **QUICK)
         await producer.start()
         producer.submit("t", b"y")
-        with pytest.raises(RequestTimedOut, match="1 batches"):
+        with pytest.raises(RequestTimedOut, match="1 batch was"):
             await producer.flush(timeout_ms=20)
         with pytest.raises(ClientClosed):
             await producer.close(timeout_ms=0)

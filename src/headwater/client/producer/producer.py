@@ -350,8 +350,9 @@ class Producer:
                 await settled
         except TimeoutError:
             left = len(self._outcomes.settling)
+            what = "1 batch was" if left == 1 else f"{left} batches were"
             raise RequestTimedOut(
-                f"{left} batches were not acknowledged within timeout_ms={timeout_ms}"
+                f"{what} not acknowledged within timeout_ms={timeout_ms}"
             ) from None
 
     # The rest
