@@ -9,6 +9,7 @@ large, and who finds the queue full waits until half of it is gone.
 from __future__ import annotations
 
 import asyncio
+import logging
 from threading import Condition
 
 from headwater._blocking.loop import LoopThread
@@ -16,6 +17,8 @@ from headwater._core import Handover
 from headwater.client.errors import BufferFull, ClientClosed
 from headwater.client.producer import Producer
 from headwater.client.producer.producer import Prepared
+
+_log = logging.getLogger("headwater.client")
 
 # What is in the queue is not in the producer's buffer yet, and bounded by itself.
 _QUEUE_BYTES_MAX = 4 * 1024 * 1024
@@ -106,3 +109,15 @@ class Handing:
         """This thread may not submit, or none may any more."""
         self._thread.check()
         raise ClientClosed("the producer was closed; make a new one")
+
+    # At the end
+
+    def say_unsent(self) -> None:
+        """The program ends, or has dropped the producer, and nobody has closed it."""
+        left = self._handover.waiting_bytes + self._producer.queued_bytes
+        if left and not self._thread.is_closed and self._thread.is_ours:
+            _log.warning(
+                "a producer was not closed, and %d bytes of records that it was given are not "
+                "acknowledged: use it in a `with` block, or call flush() or close()",
+                left,
+            )

@@ -56,6 +56,11 @@ class LoopThread:
     def is_closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the process that has the thread, and not a fork of it."""
+        return os.getpid() == self._process
+
     def check(self) -> None:
         if os.getpid() != self._process:
             raise Forked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, waiting
 from headwater._blocking.handing import Handing
@@ -53,6 +54,7 @@ class Producer(BlockingClient):
         super().__init__("headwater-producer")
         self.asynchronous = AsyncProducer(bootstrap, config=config, **settings)
         self._handing: Handing
+        self._farewell: finalize[..., Producer] | None = None
 
     # Beginning and ending
 
@@ -66,6 +68,8 @@ class Producer(BlockingClient):
             await self.asynchronous.close(left())
 
         vars(self).pop("submit", None)
+        if self._farewell is not None:
+            self._farewell.detach()
         self._end(close)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -81,6 +85,7 @@ class Producer(BlockingClient):
             return Handing(self.asynchronous, thread)
 
         self._handing = thread.call(begin)
+        self._farewell = finalize(self, self._handing.say_unsent)
         if self.asynchronous.is_plain:
             # No call of ours stands between a plain record and the core.
             vars(self)["submit"] = self._handing.submit

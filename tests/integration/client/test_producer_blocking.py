@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -211,3 +213,19 @@ def test_flush_keeps_its_deadline_while_records_wait_for_room_and_loses_none() -
         producer.close(timeout_ms=0)
 
     assert len(_told_while_stuck(end)) == 10
+
+
+def test_records_that_a_program_leaves_behind_are_not_lost_in_silence(
+    bootstrap: str, topic: str
+) -> None:
+    program = f"""
+from headwater.blocking import Producer
+producer = Producer({bootstrap!r}, linger_ms=60_000)
+producer.submit({topic!r}, b"left behind")
+"""
+    for end, said in (("", "a producer was not closed"), ("producer.flush()", "")):
+        command = [sys.executable, "-c", program + end]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0
+        assert said in done.stderr
+        assert bool(said) == bool(done.stderr)

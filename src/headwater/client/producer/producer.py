@@ -96,6 +96,11 @@ class Producer:
         """Whether records are taken as they are: no serializers, no interceptors."""
         return self._serializing is None
 
+    @property
+    def queued_bytes(self) -> int:
+        """What records that are not acknowledged take of the buffer."""
+        return self._intake.used_bytes
+
     # Beginning and ending
 
     async def start(self) -> None:
