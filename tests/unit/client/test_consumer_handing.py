@@ -291,3 +291,15 @@ def test_a_table_of_many_rows_names_the_topic_in_each() -> None:
     assert made.num_rows == 20_002
     assert made.column("topic").unique().to_pylist() == ["t"]
     assert made.column("partition").unique().to_pylist() == [3]
+def test_records_count_when_they_are_handed_out_and_not_before() -> None:
+    setup = Setup()
+    state = setup.partition(0, 6)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    assert handing.records == 0
+    next(current.iterator)
+    next(current.iterator)
+    assert handing.records == 2
+    handing.forget(state)  # the user seeks
+    assert handing.records == 2

@@ -26,7 +26,7 @@ Deserialize = Callable[[Any], Any]
 class Handing:
     def __init__(self, config: ConsumerConfig, *, drained: Callable[[], None]) -> None:
         self.current: Slice | None = None  # what a loop over the consumer is in
-        self.records = 0  # handed out, for metrics
+        self._decoded = 0
         self._drained = drained  # a fetched piece is used up: there is room for more
         self._key = config.key_deserializer
         self._value = config.value_deserializer
@@ -39,6 +39,11 @@ class Handing:
         if state.pieces and not state.is_queued:
             state.is_queued = True
             self._ready.append(state)
+
+    @property
+    def records(self) -> int:
+        """How many were handed out, for metrics: not those that a loop has still before it."""
+        return self._decoded - (self.current.left if self.current is not None else 0)
 
     # Where the user is
 
@@ -80,7 +85,7 @@ class Handing:
         if current is None or current.state is not state:
             return
         position, done = current.position, current.done
-        self.records -= current.left
+        self._decoded -= current.left
         self.current = None
         current.cut()
         state.give_back(current.piece, position)
@@ -90,6 +95,7 @@ class Handing:
     def forget(self, state: PartitionState) -> None:
         """The partition is gone, or read from elsewhere: nothing of it is handed out."""
         if self.current is not None and self.current.state is state:
+            self._decoded -= self.current.left
             self.current.cut()
             self.current = None
         if state in self._unsettled:
@@ -160,7 +166,7 @@ class Handing:
                 rows += len(columns)
             self._passed(state, piece)
             self._unsettled.append(state)
-        self.records += rows
+        self._decoded += rows
         return taken
 
     def _next(self) -> PartitionState | None:
@@ -187,7 +193,7 @@ class Handing:
         self._passed(state, piece)
         for interceptor in self._interceptors:
             records = _intercepted(interceptor, records)
-        self.records += len(records)
+        self._decoded += len(records)
         return piece, records
 
     def _passed(self, state: PartitionState, piece: Piece) -> None:
