@@ -15,7 +15,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import SyncFailed
 from headwater.io.disk import SystemDisk
 from headwater.storage import Log, StorageFailed
-from headwater.storage.failures import is_full
+from headwater.storage.failures import FullNotes, Health, is_full
 from headwater.testing.sim.disk import SimDisk, SimFile
 from tests.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
 
@@ -157,3 +157,18 @@ def test_a_log_of_a_failed_directory_can_be_closed() -> None:
     flush(log)
     log.health.failure = "broken"
     log.close(clean=True)
+
+
+def test_a_full_directory_is_said_once_in_a_while_and_not_for_each_write() -> None:
+    health, other = Health("/data/a"), Health("/data/b")
+    notes = FullNotes()
+    assert notes.due([health, other], 0.0) == []
+    for _ in range(3):
+        health.refusal(OSError(errno.ENOSPC, "no space left on device"))
+    (line,) = notes.due([health, other], 1.0)
+    assert "/data/a is full" in line
+    assert "delete topics or records" in line
+    health.refuse_clients()
+    assert notes.due([health, other], 2.0) == []
+    assert len(notes.due([health, other], 61.0)) == 1
+    assert notes.due([health, other], 999.0) == []  # nothing was refused since

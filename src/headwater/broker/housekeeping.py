@@ -17,7 +17,7 @@ from headwater.errors import ApiError
 from headwater.io import Clock, Workers
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import LogDirs, Reserve
+from headwater.storage import FullNotes, LogDirs, Reserve
 
 _NEVER = 2**63 - 1
 
@@ -50,6 +50,7 @@ class Housekeeping:
         self._checkpoints = checkpoints
         self._deleting: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._full = FullNotes()
         self._written_marks: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -73,6 +74,7 @@ class Housekeeping:
             ),
             _Chore("flush", 1.0, self.flush_due),
             _Chore("the reserve", 1.0, self.keep_reserve),
+            _Chore("full directories", 1.0, self.say_full),
             _Chore("deleted logs", 1.0, self.delete_logs),
         ]
         now = self._clock.monotonic()
@@ -146,6 +148,11 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    async def say_full(self) -> None:
+        healths = [directory.health for directory in self._log_dirs.directories]
+        for line in self._full.due(healths, self._clock.monotonic()):
+            self._lines.error(line)
 
     async def keep_reserve(self) -> None:
         if not self._reserve.is_held and self._reserve.hold():

@@ -82,7 +82,7 @@ ADVICE: dict[ErrorCode, str] = {
     ErrorCode.POLICY_VIOLATION: "the brokers have a rule against it",
     ErrorCode.TOPIC_DELETION_DISABLED: "set the brokers' delete.topic.enable=true",
     ErrorCode.NOT_CONTROLLER: "the controller has just moved",
-    ErrorCode.KAFKA_STORAGE_ERROR: "a disk of the broker has failed; its log says which",
+    ErrorCode.KAFKA_STORAGE_ERROR: "a disk of the broker is full or has failed; its log says which",
     ErrorCode.LOG_DIR_NOT_FOUND: "the broker has no such log directory; describe_log_dirs has them",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: (
         "wait until the partition has moved; list_reassignments has what is under way"

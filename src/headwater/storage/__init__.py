@@ -14,7 +14,7 @@ from headwater.storage.directory import (
     read_meta_properties,
     write_meta_properties,
 )
-from headwater.storage.failures import StorageFailed
+from headwater.storage.failures import FullNotes, StorageFailed
 from headwater.storage.flushing import FlushJob
 from headwater.storage.log import Log
 from headwater.storage.logs import CheckpointJob, DeleteJob, LoadJob, LogDirs
@@ -32,6 +32,7 @@ __all__ = [
     "DeleteJob",
     "DirectoryRefused",
     "FlushJob",
+    "FullNotes",
     "LoadJob",
     "Log",
     "LogDirectory",

@@ -8,13 +8,15 @@ device that failed once cannot be believed (a second fsync may succeed without t
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import SyncFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_SAY_FULL_SECONDS = 60.0
 
 
 def is_full(error: OSError) -> bool:
@@ -35,11 +37,12 @@ class StorageFailed(ApiError):
 class Health:
     """Whether a log directory is online. Shared by all logs in it."""
 
-    __slots__ = ("failure", "is_low", "names", "names_synced", "path")
+    __slots__ = ("failure", "is_low", "names", "names_synced", "no_room", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
+        self.no_room = 0  # how often a write was refused for want of room
         self.is_low = False  # so little room is left that clients' records are refused
         self.names = 0  # how often a log was made or moved here in this run
         self.names_synced = -1  # what of that is durable; at first, not even what was found
@@ -51,12 +54,14 @@ class Health:
     def refusal(self, error: OSError) -> ApiError:
         """The error to raise for what the system said; takes the directory offline if it must."""
         if is_full(error):
+            self.no_room += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
         if self.failure is None:
             self.failure = str(error)
         return StorageFailed(self.path, str(error))
 
     def refuse_clients(self) -> ApiError:
+        self.no_room += 1
         return ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"log directory {self.path} is full; what is left is kept for administration",
@@ -74,3 +79,23 @@ class Health:
             yield
         except OSError as error:
             raise self.refusal(error) from error
+
+
+class FullNotes:
+    """What is to be said of full directories: a line when writes are refused, and not another one
+    for a while, however many are."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[int, float]] = {}
+
+    def due(self, healths: Iterable[Health], now: float) -> list[str]:
+        lines = []
+        for health in healths:
+            count, at = self._said.get(health.path, (0, -inf))
+            if health.no_room > count and now - at >= _SAY_FULL_SECONDS:
+                self._said[health.path] = (health.no_room, now)
+                lines.append(
+                    f"log directory {health.path} is full: {health.no_room - count} writes were "
+                    "refused; delete topics or records, or make room"
+                )
+        return lines
