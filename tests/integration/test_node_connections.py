@@ -108,6 +108,20 @@ def test_a_request_that_makes_no_sense_ends_its_connection_with_one_line(
     assert not [line for line in broker.log_lines if " ERROR " in line]
 
 
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"), (b"\x16\x03\x01\x02\x00\x01", "speaks TLS")],
+)
+def test_a_peer_of_another_protocol_is_named_in_the_log(
+    make_broker: MakeBroker, said: bytes, what: str
+) -> None:
+    broker = make_broker()
+    with Wire(broker.bootstrap) as wire:
+        wire.socket.sendall(said)
+        assert wire.socket.recv(1) == b""
+    assert len(closings(broker, what)) == 1
+
+
 def test_a_client_cannot_write_lines_of_its_own_into_the_log(make_broker: MakeBroker) -> None:
     broker = make_broker()
     with Wire(broker.bootstrap, client_id="x\n2026 ERROR all is lost \x1b[31m") as bad:

@@ -180,8 +180,10 @@ class Connection(Receiver):
                 break
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self._limits.frame_bytes_max:
+                begin = bytes(view[start : start + 4])
                 self.refuse(
                     f"frame of {size} bytes, allowed are 0 to {self._limits.frame_bytes_max}"
+                    + _spoken(begin)
                 )
                 return
             end = start + 4 + size
@@ -335,3 +337,12 @@ class Connection(Receiver):
         for callback in tuple(self.on_gone):
             callback()
         self.on_gone.clear()
+
+
+def _spoken(begin: bytes) -> str:
+    """What a peer seems to speak that does not speak Kafka's protocol in the clear."""
+    if begin in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI "):
+        return "; the peer speaks HTTP"
+    if begin[:2] == b"\x16\x03":
+        return "; the peer speaks TLS"
+    return ""
