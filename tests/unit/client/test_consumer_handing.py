@@ -291,6 +291,8 @@ def test_a_table_of_many_rows_names_the_topic_in_each() -> None:
     assert made.num_rows == 20_002
     assert made.column("topic").unique().to_pylist() == ["t"]
     assert made.column("partition").unique().to_pylist() == [3]
+
+
 def test_records_count_when_they_are_handed_out_and_not_before() -> None:
     setup = Setup()
     state = setup.partition(0, 6)
