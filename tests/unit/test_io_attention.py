@@ -20,7 +20,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.step = 2 * MICROSECOND
+        self.step = 15 * MICROSECOND
 
     def __call__(self) -> float:
         self.now += self.step
@@ -82,6 +82,21 @@ def test_large_requests_let_it_sleep(bench: Bench) -> None:
     awake(bench)
     for _ in range(STREAK):
         bench.ask(is_small=False)
+    assert not bench.selector.is_awake
+
+
+def test_requests_that_do_not_wait_for_answers_let_it_sleep(bench: Bench) -> None:
+    bench.clock.step = 2 * MICROSECOND
+    for _ in range(10 * STREAK):
+        bench.ask()
+        assert not bench.selector.is_awake
+
+
+def test_a_peer_that_stops_waiting_for_answers_lets_it_sleep_again(bench: Bench) -> None:
+    awake(bench)
+    bench.clock.step = 2 * MICROSECOND
+    for _ in range(STREAK):
+        bench.ask()
     assert not bench.selector.is_awake
 
 

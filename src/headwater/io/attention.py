@@ -3,8 +3,8 @@
 A core that has gone to sleep takes longer to wake than a small request takes to be served. Where
 one peer sends such a request, waits for the answer and sends again at once, the loop therefore
 looks for the next one some times before it sleeps. It begins only after it has seen that pattern
-for a while and goes on only while it pays: a node that is idle, that serves many at once or takes
-in large batches, or whose core is wanted by others sleeps like any other.
+for a while and goes on only while it pays: a node that is idle, that serves many at once, whose
+peers send more before they are answered, or whose core is wanted by others sleeps like any other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from time import perf_counter
 
 Events = list[tuple[SelectorKey, int]]
 
+_AT_ONCE_SECONDS = 0.00001  # in less nobody has read an answer: the peer does not wait for any
 _SHORT_SECONDS = 0.0003  # a wait that would have been much shorter without the sleep in it
 _AWAKE_SECONDS = 0.00015  # how long a loop stays awake for the next request
 _PREEMPTED_SECONDS = 0.00005  # between two looks: somebody else wants this core
@@ -57,7 +58,8 @@ class WatchfulSelector(EpollSelector):
         if self._credit > 0:
             return self._look(expected, started) or super().select(timeout)
         events = super().select(timeout)
-        if _is_from(expected, events) and self._now() - started < _SHORT_SECONDS:
+        waited = self._now() - started
+        if _is_from(expected, events) and _AT_ONCE_SECONDS < waited < _SHORT_SECONDS:
             self._streak += 1
             if self._streak >= _STREAK:
                 self._streak, self._credit = 0, _CREDIT
@@ -71,11 +73,11 @@ class WatchfulSelector(EpollSelector):
         before = started
         while True:
             events = select(0)
-            if events:
-                found = 1 if _is_from(expected, events) else -1
-                self._credit = min(self._credit + found, _CREDIT_MAX)
-                return events
             now = self._now()
+            if events:
+                is_it = _is_from(expected, events) and now - started > _AT_ONCE_SECONDS
+                self._credit = min(self._credit + (1 if is_it else -1), _CREDIT_MAX)
+                return events
             if now - started > _AWAKE_SECONDS or now - before > _PREEMPTED_SECONDS:
                 self._credit = max(0, self._credit - _MISS)
                 return events
