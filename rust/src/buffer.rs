@@ -1,12 +1,13 @@
 //! Borrowed views of Python buffers, without an allocation for each call.
 
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::slice;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyByteArray, PyBytes};
 
 /// A view is released while other threads run only above this size: giving the interpreter lock
 /// away and taking it back costs more than a pass over fewer bytes.
@@ -91,4 +92,15 @@ impl<'a> Blob<'a> {
             Self::View(view) => view.bytes(),
         }
     }
+}
+
+#[pyfunction]
+pub fn unfilled(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
+    let size = isize::try_from(size).map_err(|_| PyMemoryError::new_err(size))?;
+    // SAFETY: with a null pointer Python makes a new bytearray of this size and copies nothing.
+    let made = unsafe {
+        let raw = ffi::PyByteArray_FromStringAndSize(ptr::null(), size);
+        Bound::from_owned_ptr_or_err(py, raw)?
+    };
+    Ok(made.cast_into::<PyByteArray>()?)
 }

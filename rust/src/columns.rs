@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_buffer::{Buffer, NullBufferBuilder};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Fields, TimeUnit};
 
@@ -19,10 +19,56 @@ pub enum Stop {
     Corrupt(Reason),
 }
 
+/// Which rows are null. Mostly none is, or all are (records without keys): both need no bits.
+enum Nulls {
+    None(usize),
+    All(usize),
+    Some(NullBufferBuilder),
+}
+
+impl Nulls {
+    #[inline]
+    fn push(&mut self, is_null: bool) {
+        match self {
+            Self::None(rows) if !is_null => *rows += 1,
+            Self::All(rows) if is_null => *rows += 1,
+            Self::Some(bits) => bits.append(!is_null),
+            _ => self.differ(is_null),
+        }
+    }
+
+    /// The first row that is not like all before it.
+    #[cold]
+    fn differ(&mut self, is_null: bool) {
+        *self = match *self {
+            Self::None(0) => Self::All(1),
+            Self::None(rows) | Self::All(rows) => {
+                let mut bits = NullBufferBuilder::new(2 * rows);
+                if is_null {
+                    bits.append_n_non_nulls(rows);
+                } else {
+                    bits.append_n_nulls(rows);
+                }
+                bits.append(!is_null);
+                Self::Some(bits)
+            }
+            Self::Some(_) => unreachable!("bits take any row"),
+        };
+    }
+
+    fn build(self) -> Option<NullBuffer> {
+        match self {
+            Self::None(_) => None,
+            Self::All(rows) => Some(NullBuffer::new_null(rows)),
+            Self::Some(bits) => bits.build(),
+        }
+    }
+}
+
 struct Binary {
     ends: Vec<i32>,
     bytes: Vec<u8>,
-    nulls: NullBufferBuilder,
+    nulls: Nulls,
 }
 
 impl Binary {
@@ -30,7 +76,7 @@ impl Binary {
         Self {
             ends: vec![0],
             bytes: Vec::new(),
-            nulls: NullBufferBuilder::new(0),
+            nulls: Nulls::None(0),
         }
     }
 
@@ -40,16 +86,13 @@ impl Binary {
 
     #[inline]
     fn push(&mut self, bytes: Option<&[u8]>) -> Result<(), Stop> {
-        match bytes {
-            None => self.nulls.append_null(),
-            Some(bytes) => {
-                if bytes.len() > COLUMN_BYTES_MAX - self.bytes.len() {
-                    return Err(Stop::TooLarge);
-                }
-                self.bytes.extend_from_slice(bytes);
-                self.nulls.append_non_null();
+        if let Some(bytes) = bytes {
+            if bytes.len() > COLUMN_BYTES_MAX - self.bytes.len() {
+                return Err(Stop::TooLarge);
             }
+            self.bytes.extend_from_slice(bytes);
         }
+        self.nulls.push(bytes.is_none());
         self.ends.push(self.bytes.len() as i32);
         Ok(())
     }

@@ -33,6 +33,8 @@ mod _core {
     #[pymodule_export]
     use super::arrow::{decode_arrow, ArrowRecords};
     #[pymodule_export]
+    use super::buffer::unfilled;
+    #[pymodule_export]
     use super::consumed::{ConsumedRecord, FetchedRecords};
     #[pymodule_export]
     use super::decode::{decode, Record};

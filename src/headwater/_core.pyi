@@ -245,6 +245,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes: ...
 def decompress(codec: int, data: Buffer, output_bytes_max: int) -> bytes:
     """Raises OutputTooLarge rather than produce more than the bound."""
 
+def unfilled(size: int) -> bytearray:
+    """A bytearray with whatever is in its memory: for who fills all of it before it is read."""
+
 def crc32c(data: Buffer, value: int = 0) -> int: ...
 def murmur2(data: Buffer) -> int:
     """Signed 32-bit, as Java's partitioner computes it."""

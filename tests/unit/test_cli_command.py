@@ -14,8 +14,8 @@ import pytest
 from headwater import __version__
 from headwater.cli.main import COMMANDS, main, parser_for
 
-# What these print is not a result: a node's one line, a program for a shell.
-NO_RESULT = ("start", "completion")
+# What these print is not a result: a node's one line, a program for a shell, a show for people.
+NO_RESULT = ("start", "completion", "demo")
 
 
 def run(*arguments: str) -> int:

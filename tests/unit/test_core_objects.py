@@ -7,6 +7,7 @@ import pickle
 import tempfile
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from headwater import _core
@@ -124,3 +125,22 @@ def test_scan_can_stop_early_and_leave_the_checksum() -> None:
         2 * len(BATCH),
         None,
     )
+
+
+def test_an_unfilled_buffer_has_its_size_and_can_be_written_to() -> None:
+    assert _core.unfilled(0) == b""
+    buffer = _core.unfilled(1 << 20)
+    assert len(buffer) == 1 << 20
+    buffer[:] = bytes(1 << 20)
+    assert buffer == bytes(1 << 20)
+    with pytest.raises(OverflowError):
+        _core.unfilled(-1)
+    with pytest.raises(MemoryError):
+        _core.unfilled(1 << 63)
+
+
+def test_null_columns_are_told_from_those_with_some_nulls() -> None:
+    for keys in ([None, None, None], [b"a", b"b", b"c"], [None, b"b", None], [b"a", None, b"c"]):
+        batch = _core.encode([(key, b"v", (), 1) for key in keys])
+        columns = _core.FetchedRecords(batch, topic="t", partition=0).take_arrow(9)
+        assert pa.record_batch(columns).column("key").to_pylist() == keys

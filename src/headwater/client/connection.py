@@ -13,6 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Protocol
 
+from headwater import _core
 from headwater.client.errors import (
     ClientError,
     Disconnected,
@@ -320,7 +321,7 @@ class Connection:
             self._start = self._end = 0
 
     def _begin_large(self, size: int, start: int) -> None:
-        self._large = bytearray(size)
+        self._large = _core.unfilled(size)  # handed on when it is full, and not before
         self._large_view = memoryview(self._large)
         filled = self._end - start
         self._large_view[:filled] = self._view[start : self._end]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from headwater import _core
 from headwater.io import FileSlice, Receiver, Stream
 from headwater.net.limits import NetLimits
 
@@ -206,7 +207,8 @@ class Connection(Receiver):
     def _begin_large(self, size: int, start: int) -> None:
         if not self._server.reserve(size, self):
             return  # reading stops here until other connections have given room back
-        self._large = memoryview(bytearray(size))
+        # Memory is taken as it is filled; a peer that only announces a large frame costs nothing.
+        self._large = memoryview(_core.unfilled(size))
         filled = self._read_end - start
         self._large[:filled] = self._view[start : self._read_end]
         self._large_filled = filled
