@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater.spark import spark_session
@@ -35,10 +36,10 @@ def copy(bootstrap: str, topic: str, folder: str) -> None:
     )
 
 
-def copy_slowly(bootstrap: str, topic: str, folder: str) -> None:
+def copy_slowly(bootstrap: str, topic: str, folder: str, master: str) -> None:
     """What is there now into files. The rows are taken so slowly that whoever hands them over is
     in the middle of it for a while. A task that fails is tried again."""
-    spark = spark_session("copy slowly", master="local[2,4]", settings=QUIET)
+    spark = spark_session("copy slowly", master=master, settings=QUIET)
     spark.sparkContext.setLogLevel("WARN")
     source = spark.readStream.format("headwater").option("kafka.bootstrap.servers", bootstrap)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
@@ -83,5 +84,11 @@ def _streamed(spark: SparkSession, options: dict[str, str]) -> int:
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "copy": copy,
+    "copy-slowly": copy_slowly,
+    "count": count,
+}
+
 if __name__ == "__main__":
-    {"copy": copy, "copy-slowly": copy_slowly, "count": count}[sys.argv[1]](*sys.argv[2:])
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])

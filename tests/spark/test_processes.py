@@ -95,15 +95,15 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
     assert written(tmp_path) == list(range(600))
 
 
-def reading_workers(driver: subprocess.Popen[bytes]) -> list[int]:
-    """Workers of the driver that have handed over a megabyte or more."""
+def reading_workers(leader: subprocess.Popen[bytes]) -> list[int]:
+    """Python workers in the process's session that have handed over a megabyte or more."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().split(b"\0")
             if b"pyspark.daemon" not in command or b"pyspark.worker" not in command:
                 continue
-            if os.getsid(int(process.name)) != driver.pid:
+            if os.getsid(int(process.name)) != leader.pid:
                 continue
             written = int((process / "io").read_text().split("wchar:")[1].split()[0])
         except (OSError, ProcessLookupError):
@@ -113,23 +113,52 @@ def reading_workers(driver: subprocess.Popen[bytes]) -> list[int]:
     return found
 
 
-def test_a_worker_that_is_killed_while_it_reads_costs_no_records(
-    topics: Topics, topic: str, tmp_path: Path
-) -> None:
+def parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def write_much(topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     for start in range(0, 200_000, 20_000):
         values = [f"{number:0100}" for number in range(start, start + 20_000)]
         topics.write(topic, values, partition=start // 20_000 % 2)
+
+
+def copying_slowly(topics: Topics, topic: str, folder: Path, master: str) -> list[str]:
+    return [*PROGRAM, "copy-slowly", topics.bootstrap, topic, str(folder), master]
+
+
+def test_a_worker_that_is_killed_while_it_reads_costs_no_records(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    write_much(topics, topic)
     output = tmp_path / "driver.out"
-    with running(
-        [*PROGRAM, "copy-slowly", topics.bootstrap, topic, str(tmp_path)], output
-    ) as driver:
+    with running(copying_slowly(topics, topic, tmp_path, "local[2,4]"), output) as driver:
         wait_until("a worker that reads", output, lambda: reading_workers(driver))
         for pid in reading_workers(driver):
             os.kill(pid, signal.SIGKILL)
         wait_until("the end", output, lambda: driver.poll() is not None)
         assert driver.returncode == 0, output.read_text()[-3000:]
     assert "Python worker exited unexpectedly" in output.read_text()
+    assert written(tmp_path) == list(range(200_000))
+
+
+def test_an_executor_that_is_killed_while_it_reads_costs_no_records(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    write_much(topics, topic)
+    output = tmp_path / "driver.out"
+    with (
+        standalone_cluster(tmp_path) as (master, worker),
+        running(copying_slowly(topics, topic, tmp_path, master), output) as driver,
+    ):
+        wait_until("an executor that reads", output, lambda: reading_workers(worker))
+        for pid in {parent(parent(each)) for each in reading_workers(worker)}:
+            os.kill(pid, signal.SIGKILL)
+        wait_until("the end", output, lambda: driver.poll() is not None)
+        assert driver.returncode == 0, output.read_text()[-3000:]
+    assert "Lost executor" in output.read_text()
     assert written(tmp_path) == list(range(200_000))
 
 
@@ -201,25 +230,32 @@ def counted(topics: Topics, topic: str, where: str) -> str:
     return done.stdout
 
 
-def test_a_standalone_cluster_from_the_package_reads_a_topic(
-    topics: Topics, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic, 2)
-    topics.write(topic, range(100))
+@contextmanager
+def standalone_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A master and a worker with two cores: the master's address, and the worker."""
     start = [str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-class")]
     port = free_port()
     place = ["--host", "127.0.0.1", "--webui-port", "0"]
     master = [*start, "org.apache.spark.deploy.master.Master", *place, "--port", str(port)]
     worker = [*start, "org.apache.spark.deploy.worker.Worker", *place]
-    worker += ["-c", "2", "-m", "2g", "-d", str(tmp_path / "work"), f"spark://127.0.0.1:{port}"]
-    output = tmp_path / "cluster.out"
-    with running(master, output), running(worker, output):
+    worker += ["-c", "2", "-m", "2g", "-d", str(folder / "work"), f"spark://127.0.0.1:{port}"]
+    output = folder / "cluster.out"
+    with running(master, output), running(worker, output) as working:
         wait_until(
             "a worker",
             output,
             lambda: "Successfully registered with master" in output.read_text(),
         )
-        assert counted(topics, topic, f"spark://127.0.0.1:{port}") == "batch 100\nstream 100\n"
+        yield f"spark://127.0.0.1:{port}", working
+
+
+def test_a_standalone_cluster_from_the_package_reads_a_topic(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 2)
+    topics.write(topic, range(100))
+    with standalone_cluster(tmp_path) as (master, _):
+        assert counted(topics, topic, master) == "batch 100\nstream 100\n"
 
 
 def test_a_connect_server_reads_a_topic(topics: Topics, topic: str, tmp_path: Path) -> None:
