@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from selectors import EVENT_READ
 
 import pytest
 
-from headwater.io.attention import WatchfulSelector
+from headwater.io.attention import Lookout, WatchfulSelector
 
 MICROSECOND = 1e-6
 STREAK = 64
@@ -152,3 +153,93 @@ def test_a_wait_that_is_shorter_than_a_look_is_only_that(bench: Bench) -> None:
     awake(bench)
     assert bench.selector.select(0) == []
     assert bench.selector.is_awake
+
+
+class Client:
+    """A loop that a client keeps awake or not; it goes round when the test says so."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.clock = Clock()
+        self.clock.step = 0.0
+        self.loop = asyncio.new_event_loop()
+        stack.callback(self.loop.close)
+        self.looks = 0
+        self.lookout = Lookout(self.loop, self._now)
+
+    def _now(self) -> float:
+        self.looks += 1
+        return self.clock.now
+
+    def turn(self, seconds: float = 10 * MICROSECOND) -> None:
+        self.clock.now += seconds
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+
+    def ask(self, seconds: float = 40 * MICROSECOND, *, turn: float = 10 * MICROSECOND) -> int:
+        """A request whose answer takes so long; how often the loop was kept from sleeping."""
+        self.lookout.expect()
+        self.looks = 0
+        answered = self.clock.now + seconds
+        while self.clock.now < answered:
+            self.turn(turn)
+        looks = self.looks
+        self.lookout.came()
+        return looks
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with ExitStack() as stack:
+        yield Client(stack)
+
+
+def awake_client(client: Client) -> None:
+    for _ in range(STREAK):
+        assert not client.lookout.is_awake
+        assert client.ask() == 0
+    assert client.lookout.is_awake
+
+
+def test_a_client_stays_awake_after_many_quick_answers(client: Client) -> None:
+    awake_client(client)
+    for _ in range(3 * STREAK):
+        assert client.ask() > 0
+        assert client.lookout.is_awake
+
+
+def test_a_client_of_a_distant_broker_sleeps(client: Client) -> None:
+    for _ in range(10 * STREAK):
+        assert client.ask(500 * MICROSECOND) == 0
+
+
+def test_a_client_looks_for_a_moment_and_then_sleeps(client: Client) -> None:
+    awake_client(client)
+    looks = client.ask(1.0, turn=20 * MICROSECOND)
+    assert 0 < looks < 12
+    assert not client.lookout.is_awake
+
+
+def test_a_client_whose_loop_has_other_work_sleeps(client: Client) -> None:
+    awake_client(client)
+    client.ask(120 * MICROSECOND, turn=60 * MICROSECOND)
+    assert not client.lookout.is_awake
+
+
+def test_a_client_that_asks_again_before_the_loop_went_round_looks_once_a_turn(
+    client: Client,
+) -> None:
+    awake_client(client)
+    client.ask()
+    for _ in range(20):  # the answer came and the next request goes out in the same turn
+        client.lookout.expect()
+        client.lookout.came()
+    client.lookout.expect()
+    client.looks = 0
+    client.turn()
+    assert client.looks == 1
+
+
+def test_what_comes_unasked_keeps_nobody_awake(client: Client) -> None:
+    for _ in range(10 * STREAK):
+        client.lookout.came()
+    assert not client.lookout.is_awake

@@ -193,6 +193,8 @@ class Connection:
         frame = prepared.frame(correlation_id, records)
         self._traffic.requests += 1
         self._traffic.bytes_out += len(frame)
+        if len(self._pending) == 1:
+            self._stream.expect()
         self._stream.send((frame,))
 
     async def ask(

@@ -1,10 +1,11 @@
-"""How the node's loop waits: asleep, or for a moment awake.
+"""How a loop waits: asleep, or for a moment awake.
 
 A core that has gone to sleep takes longer to wake than a small request takes to be served. Where
-one peer sends such a request, waits for the answer and sends again at once, the loop therefore
-looks for the next one some times before it sleeps. It begins only after it has seen that pattern
-for a while and goes on only while it pays: a node that is idle, that serves many at once, whose
-peers send more before they are answered, or whose core is wanted by others sleeps like any other.
+one peer sends such a request, waits for the answer and sends again at once, the node's loop
+therefore looks for the next one some times before it sleeps. It begins only after it has seen that
+pattern for a while and goes on only while it pays: a node that is idle, that serves many at once,
+whose peers send more before they are answered, or whose core is wanted by others sleeps like any
+other. A client that awaits one answer after the other does the same on its side (`Lookout`).
 """
 
 from __future__ import annotations
@@ -86,6 +87,63 @@ class WatchfulSelector(EpollSelector):
 
 def _is_from(peer: int, events: Events) -> bool:
     return len(events) == 1 and events[0][0].fd == peer
+
+
+class Lookout:
+    """Keeps the loop of a client awake for an answer that is awaited.
+
+    The loop is the user's: it goes round once more with nothing to do, and whatever else becomes
+    ready runs as it would. A loop that has other work is not held up, and needs no keeping awake.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = perf_counter
+    ) -> None:
+        self._call_soon = loop.call_soon
+        self._now = now
+        self._asked = 0.0
+        self._before = 0.0  # when it last looked
+        self._is_waiting = False
+        self._is_looking = False
+        self._streak = 0
+        self._credit = 0
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether the next wait begins with a look."""
+        return self._credit > 0
+
+    def expect(self) -> None:
+        """A small request is about to be sent, and somebody waits for the answer to it alone."""
+        self._asked = self._before = self._now()
+        self._is_waiting = True
+        if self._credit > 0 and not self._is_looking:
+            self._is_looking = True
+            self._call_soon(self._look)
+
+    def _look(self) -> None:
+        if self._is_waiting:
+            now = self._now()
+            if now - self._asked <= _AWAKE_SECONDS and now - self._before <= _PREEMPTED_SECONDS:
+                self._before = now
+                self._call_soon(self._look)
+                return
+            self._credit = max(0, self._credit - _MISS)
+        self._is_looking = False
+
+    def came(self) -> None:
+        """Something came from the peer."""
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        if self._is_looking:
+            self._credit = min(self._credit + 1, _CREDIT_MAX)
+        elif self._now() - self._asked < _SHORT_SECONDS:
+            self._streak += 1
+            if self._streak >= _STREAK:
+                self._streak, self._credit = 0, _CREDIT
+        else:
+            self._streak = 0
 
 
 class WatchfulLoop(asyncio.SelectorEventLoop):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headwater.io.attention import WatchfulLoop
+from headwater.io.attention import Lookout, WatchfulLoop
 from headwater.io.disk import FileSlice, SystemFile
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ class Stream(Protocol):
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
         """Sends or queues; the parts must not change until they are sent."""
+
+    def expect(self) -> None:
+        """To be called before a small request is sent, if its answer alone is waited for."""
 
     def queued_bytes(self) -> int: ...
 
@@ -129,6 +132,7 @@ class SocketStream:
         "_error",
         "_fd",
         "_gone",
+        "_lookout",
         "_loop",
         "_queue",
         "_queued",
@@ -145,6 +149,7 @@ class SocketStream:
         self._fd = sock.fileno()
         self._loop = loop
         self._attention = loop.attention if isinstance(loop, WatchfulLoop) else None
+        self._lookout: Lookout | None = None
         self._queue: deque[memoryview | FileSlice] = deque()
         self._queued = 0
         self._reading = False
@@ -172,6 +177,8 @@ class SocketStream:
             self._end(error)
             return
         if count:
+            if self._lookout is not None:
+                self._lookout.came()
             receiver.received(count)
             if self._attention is not None and count <= _SMALL_BYTES_MAX:
                 self._attention.expect(self._fd)
@@ -188,6 +195,12 @@ class SocketStream:
         if not self._reading and not self._gone:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+
+    def expect(self) -> None:
+        if self._attention is None:  # a loop of our own has its own way
+            if self._lookout is None:
+                self._lookout = Lookout(self._loop)
+            self._lookout.expect()
 
     # Writing
 

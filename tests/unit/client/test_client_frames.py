@@ -49,6 +49,8 @@ class HeldStream:
     def send(self, parts: Sequence[Any]) -> None:
         self.sent.append(b"".join(parts))
 
+    def expect(self) -> None: ...
+
     def queued_bytes(self) -> int:
         return 0
 

@@ -261,6 +261,8 @@ class SimStream:
             self._pump_some(_WINDOW_BYTES)
         self.pump_soon()
 
+    def expect(self) -> None: ...
+
     def queued_bytes(self) -> int:
         return self._queued
 
