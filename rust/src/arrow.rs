@@ -12,9 +12,10 @@ use pyo3::types::PyCapsule;
 
 use crate::batch::{whole, Whole, CONTROL, TRANSACTIONAL};
 use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::columns::{fields, Columns, Stop};
+use crate::columns::{fields, Columns, Stop, Wanted};
 use crate::compression;
 use crate::fault::Fault;
+use crate::record::Place;
 use crate::varint::Cursor;
 
 const ABORT_MARKER: [u8; 4] = [0, 0, 0, 0]; // version 0, type 0
@@ -81,7 +82,15 @@ fn append(columns: &mut Columns, batch: &Whole<'_>, question: &Question) -> Resu
     }
     let payload = batch.payload(question.output_bytes_max)?;
     columns.reserve(batch.count_possible(&payload));
-    batch.for_each_record(&payload, |_, record| {
+    let mut place = Place::default();
+    let mut wanted = Wanted {
+        from_offset: question.from_offset,
+        to_offset: question.to_offset,
+        rows_max: usize::MAX,
+        bytes_max: usize::MAX,
+    };
+    columns.push_plain(&batch.header, &payload, &mut place, &mut wanted);
+    batch.for_each_from(place, &payload, |_, record| {
         let offset = batch.header.offset_of(&record);
         if offset < question.from_offset || offset >= question.to_offset {
             return Ok(());

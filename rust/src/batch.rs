@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::compression;
 use crate::fault::Fault;
-use crate::record::{Record, RECORD_BYTES_MIN};
+use crate::record::{Place, Record, RECORD_BYTES_MIN};
 use crate::varint::Cursor;
 
 pub const HEADER_BYTES: usize = 61;
@@ -196,6 +196,17 @@ impl<'a> Whole<'a> {
     pub fn for_each_record<'p, E: From<Fault>>(
         &self,
         payload: &'p [u8],
+        each: impl FnMut(usize, Record<'p>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.for_each_from(Place::default(), payload, each)
+    }
+
+    /// As `for_each_record`, for those that are not read yet.
+    #[inline]
+    pub fn for_each_from<'p, E: From<Fault>>(
+        &self,
+        place: Place,
+        payload: &'p [u8],
         mut each: impl FnMut(usize, Record<'p>) -> Result<(), E>,
     ) -> Result<(), E> {
         let plain = self.header.codec() == compression::NONE;
@@ -203,8 +214,11 @@ impl<'a> Whole<'a> {
             // Inside compressed data only the start of the data is a place in the buffer.
             Fault::new(reason, self.records_position() + if plain { at } else { 0 })
         };
-        let mut cursor = Cursor::new(payload);
-        for index in 0..self.header.count.max(0) as usize {
+        let mut cursor = Cursor {
+            bytes: payload,
+            at: place.at,
+        };
+        for index in place.index..self.header.count.max(0) as usize {
             let start = cursor.at;
             if cursor.remaining() == 0 {
                 return Err(fault("record count".into(), start).into());

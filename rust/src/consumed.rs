@@ -9,15 +9,18 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use crate::arrow::{arrow_failed, Aborted, ArrowRecords};
 use crate::batch::{whole, Header, Whole, HEADER_BYTES, LOG_APPEND_TIME};
 use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::columns::{Columns, Stop};
+use crate::columns::{Columns, Stop, Wanted};
 use crate::compression;
 use crate::decode::{bytes, headers};
 use crate::fault::Fault;
-use crate::record::Record;
+use crate::record::{Place, Record};
 use crate::varint::Cursor;
 
 /// Arrow's binary columns count bytes in 32 bits: a slice ends well before.
 const SLICE_BYTES_MAX: usize = 1 << 30;
+
+/// After a record that is not as most are, so many are read one at a time.
+const SLOW_RECORDS: usize = 16;
 
 type Fields<'py> = (
     Bound<'py, PyString>,
@@ -172,8 +175,7 @@ struct Open {
     header: Header,
     position: usize,
     payload: Payload,
-    at: usize,
-    index: usize,
+    place: Place,
 }
 
 impl Open {
@@ -244,8 +246,7 @@ impl Reading {
                     header,
                     position: self.at,
                     payload,
-                    at: 0,
-                    index: 0,
+                    place: Place::default(),
                 });
                 self.at += header.size;
                 return Ok(true);
@@ -298,8 +299,7 @@ impl Reading {
         each: &mut impl FnMut(&Header, &Record<'_>) -> Result<bool, E>,
     ) -> Result<(bool, bool), E> {
         let count = open.header.count.max(0) as usize;
-        let mut at = open.at;
-        let mut index = open.index;
+        let Place { mut at, mut index } = open.place;
         let mut wants_more = true;
         let payload = open.payload(data);
         let mut cursor = Cursor { bytes: payload, at };
@@ -334,8 +334,7 @@ impl Reading {
         if outcome.is_ok() && index == count && cursor.remaining() > 0 {
             outcome = Err(open.fault("trailing bytes", at).into());
         }
-        open.at = at;
-        open.index = index;
+        open.place = Place { at, index };
         outcome.map(|()| (wants_more, index == count))
     }
 }
@@ -440,7 +439,7 @@ impl FetchedRecords {
                 }
             }
             if let Some(open) = &reading.open {
-                let left = (open.header.count.max(0) as usize).saturating_sub(open.index);
+                let left = (open.header.count.max(0) as usize).saturating_sub(open.place.index);
                 taken.reserve(left.min(records_max - taken.len()).min(1 << 16));
             }
             let outcome = reading.drain(data, &mut |header, found| -> PyResult<bool> {
@@ -483,35 +482,63 @@ impl FetchedRecords {
 
 fn read_columns(reading: &mut Reading, data: &[u8], rows_max: usize) -> Result<Columns, Fault> {
     let mut columns = Columns::new(data.len().saturating_sub(reading.at));
-    let (mut rows, mut size) = (0, 0);
-    while rows < rows_max && size < SLICE_BYTES_MAX {
-        let mut step = |reading: &mut Reading| -> Result<bool, Fault> {
-            if reading.open.is_none() && !reading.open_next(data)? {
-                return Ok(false);
-            }
-            if let Some(open) = &reading.open {
-                let left = (open.header.count.max(0) as usize).saturating_sub(open.index);
-                columns.reserve(left.min(rows_max - rows).min(open.payload(data).len()));
-            }
-            reading.drain(data, &mut |header, record| -> Result<bool, Fault> {
-                columns.push(header, record).map_err(|stop| match stop {
-                    Stop::TooLarge => Fault::too_large(0),
-                    Stop::Corrupt(reason) => Fault::new(reason, 0),
-                })?;
-                rows += 1;
-                size += record.key.map_or(0, <[u8]>::len)
-                    + record.value.map_or(0, <[u8]>::len)
-                    + record.headers.bytes.len();
-                Ok(rows < rows_max && size < SLICE_BYTES_MAX)
-            })?;
-            Ok(true)
-        };
-        match step(reading) {
+    let mut wanted = Wanted {
+        from_offset: reading.next_offset,
+        to_offset: i64::MAX,
+        rows_max,
+        bytes_max: SLICE_BYTES_MAX,
+    };
+    while wanted.rows_max > 0 && wanted.bytes_max > 0 {
+        match read_some(reading, data, &mut columns, &mut wanted) {
             Ok(true) => {}
             Ok(false) => break,
-            Err(_) if rows > 0 => break,
+            // What came before is good; the next call finds the fault again.
+            Err(_) if wanted.rows_max < rows_max => break,
             Err(fault) => return Err(fault),
         }
     }
     Ok(columns)
+}
+
+/// Reads on in the batch that is open, or in the next one; false at the end of the data.
+fn read_some(
+    reading: &mut Reading,
+    data: &[u8],
+    columns: &mut Columns,
+    wanted: &mut Wanted,
+) -> Result<bool, Fault> {
+    if reading.open.is_none() && !reading.open_next(data)? {
+        return Ok(false);
+    }
+    if let Some(open) = &mut reading.open {
+        let payload = open.payload(data);
+        let count = open.header.count.max(0) as usize;
+        let left = count.saturating_sub(open.place.index);
+        columns.reserve(left.min(wanted.rows_max).min(payload.len()));
+        let mut place = open.place;
+        wanted.from_offset = reading.next_offset;
+        if columns.push_plain(&open.header, payload, &mut place, wanted) > 0 {
+            reading.next_offset = wanted.from_offset;
+            reading.leader_epoch = open.header.leader_epoch;
+        }
+        open.place = place;
+        if wanted.rows_max == 0 && place.index < count {
+            return Ok(true);
+        }
+    }
+    let mut some = SLOW_RECORDS;
+    reading.drain(data, &mut |header, record| -> Result<bool, Fault> {
+        columns.push(header, record).map_err(|stop| match stop {
+            Stop::TooLarge => Fault::too_large(0),
+            Stop::Corrupt(reason) => Fault::new(reason, 0),
+        })?;
+        let size = record.key.map_or(0, <[u8]>::len)
+            + record.value.map_or(0, <[u8]>::len)
+            + record.headers.bytes.len();
+        wanted.rows_max -= 1;
+        wanted.bytes_max = wanted.bytes_max.saturating_sub(size);
+        some -= 1;
+        Ok(some > 0 && wanted.rows_max > 0 && wanted.bytes_max > 0)
+    })?;
+    Ok(true)
 }

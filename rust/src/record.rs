@@ -1,7 +1,7 @@
 //! One record inside a batch, read without a copy and checked on the way.
 
 use crate::fault::Reason;
-use crate::varint::Cursor;
+use crate::varint::{unzigzag32, Cursor};
 
 /// The smallest record: length, attributes, two deltas, two lengths and the header count.
 pub const RECORD_BYTES_MIN: usize = 7;
@@ -12,6 +12,13 @@ pub struct Record<'a> {
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
     pub headers: Headers<'a>,
+}
+
+/// How far the records of one batch have been read.
+#[derive(Clone, Copy, Default)]
+pub struct Place {
+    pub at: usize,
+    pub index: usize,
 }
 
 /// The headers of a record that were walked once already.
@@ -47,9 +54,79 @@ impl<'a> Headers<'a> {
     }
 }
 
+/// A number of at most three bytes, as lengths and deltas mostly are.
+#[inline(always)]
+fn short(bytes: &[u8], at: &mut usize) -> Option<i32> {
+    let first = *bytes.get(*at)? as u32;
+    if first < 0x80 {
+        *at += 1;
+        return Some(unzigzag32(first));
+    }
+    let second = *bytes.get(*at + 1)? as u32;
+    if second < 0x80 {
+        *at += 2;
+        return Some(unzigzag32((first & 0x7f) | second << 7));
+    }
+    let third = *bytes.get(*at + 2)? as u32;
+    if third < 0x80 {
+        *at += 3;
+        return Some(unzigzag32(
+            (first & 0x7f) | (second & 0x7f) << 7 | third << 14,
+        ));
+    }
+    None
+}
+
+#[inline(always)]
+fn short_optional<'a>(bytes: &'a [u8], at: &mut usize) -> Option<Option<&'a [u8]>> {
+    let length = short(bytes, at)?;
+    if length < 0 {
+        return if length == -1 { Some(None) } else { None };
+    }
+    let taken = bytes.get(*at..)?.get(..length as usize)?;
+    *at += length as usize;
+    Some(Some(taken))
+}
+
 impl<'a> Record<'a> {
+    /// Reads a record as most are: small numbers, no headers. None says no more than that it is
+    /// not one of those; the cursor has not moved then.
+    #[inline(always)]
+    pub fn read_plain(cursor: &mut Cursor<'a>) -> Option<Self> {
+        let mut at = cursor.at;
+        let length = short(cursor.bytes, &mut at)?;
+        let end = at.checked_add(usize::try_from(length).ok()?)?;
+        let body = cursor.bytes.get(..end)?;
+        at += 1; // attributes
+        let timestamp_delta = short(body, &mut at)? as i64;
+        let offset_delta = short(body, &mut at)?;
+        let key = short_optional(body, &mut at)?;
+        let value = short_optional(body, &mut at)?;
+        if body.get(at) != Some(&0) || at + 1 != end {
+            return None;
+        }
+        cursor.at = end;
+        Some(Self {
+            timestamp_delta,
+            offset_delta,
+            key,
+            value,
+            headers: Headers {
+                bytes: &[],
+                count: 0,
+            },
+        })
+    }
+
     #[inline]
     pub fn read(cursor: &mut Cursor<'a>) -> Result<Self, Reason> {
+        match Self::read_plain(cursor) {
+            Some(record) => Ok(record),
+            None => Self::read_any(cursor),
+        }
+    }
+
+    fn read_any(cursor: &mut Cursor<'a>) -> Result<Self, Reason> {
         let length = cursor.varint()?;
         if length < 0 || length as usize > cursor.remaining() {
             return Err("record length".into());

@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
 }
 
 #[inline]
-fn unzigzag32(value: u32) -> i32 {
+pub fn unzigzag32(value: u32) -> i32 {
     ((value >> 1) as i32) ^ -((value & 1) as i32)
 }
 

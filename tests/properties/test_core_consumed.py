@@ -77,6 +77,21 @@ def row(record: _core.ConsumedRecord) -> Row:
     )
 
 
+def column_rows(columns: _core.ArrowRecords) -> list[tuple[Any, ...]]:
+    """Offset, timestamp, key, value and headers of every row."""
+    batch = pa.record_batch(columns)
+    batch.validate(full=True)  # the core leaves that out
+    assert batch.column("partition").to_pylist() in ([3] * len(batch), [0] * len(batch))
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    headers = [
+        tuple((each["key"], each["value"]) for each in row)
+        for row in batch.column("headers").to_pylist()
+    ]
+    offsets, keys, values = (batch.column(each).to_pylist() for each in ("offset", "key", "value"))
+    milliseconds = [time // 1000 for time in times]
+    return list(zip(offsets, milliseconds, keys, values, headers, strict=True))
+
+
 HISTORY = st.lists(STEP | MARKER, max_size=5)
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
@@ -123,12 +138,50 @@ def test_columns_and_records_may_take_turns(
         if turn % 2:
             found += [(record.offset, record.value) for record in fetched.take(size)]
             continue
-        columns = pa.record_batch(fetched.take_arrow(size))
-        assert columns.num_rows <= size
-        offsets, values = (columns.column(name).to_pylist() for name in ("offset", "value"))
-        found += zip(offsets, values, strict=True)
+        rows = column_rows(fetched.take_arrow(size))
+        assert len(rows) <= size
+        found += [(offset, value) for offset, _, _, value, _ in rows]
     assert found == [(offset, value) for offset, _, _, _, value, _, _ in expected]
     assert fetched.next_offset == end
+
+
+PLAIN = st.tuples(st.none() | st.just(b"key"), st.none() | st.just(b"value"), st.just(()))
+ODD = st.tuples(
+    st.sampled_from([None, b"", b"k" * 200]),
+    st.sampled_from([None, b"", b"v" * 9_000, b"v" * 70_000]),
+    st.sampled_from([(), (("name", b"x"),), (("name", None), ("", b""))]),
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), PLAIN, ODD), min_size=1, max_size=6),
+    CODEC,
+    st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    st.integers(0, 120),
+    st.booleans(),
+)
+def test_columns_of_many_records_that_are_alike_with_some_that_are_not(
+    runs: list[Any], codec: int, sizes: list[int], from_offset: int, broker_time: bool
+) -> None:
+    alike = [
+        (*content, number * 40_000)
+        for length, plain, odd in runs
+        for number, content in enumerate([plain] * length + [odd])
+    ]
+    data = _core.encode(alike, codec=codec, log_append_time=77 if broker_time else None)
+    expected, end = visible(data, from_offset=from_offset, aborted=())
+    fetched = _core.FetchedRecords(data, topic="t", partition=3, from_offset=from_offset)
+    found: list[Any] = []
+    while not fetched.is_done:
+        found += column_rows(fetched.take_arrow(sizes[len(found) % len(sizes)]))
+    wanted = [
+        (offset, time, key, value, headers) for offset, time, _, key, value, headers, _ in expected
+    ]
+    assert found == wanted
+    assert fetched.next_offset == end
+    assert column_rows(_core.decode_arrow(data, from_offset=from_offset)) == wanted
+    some = [each for each in wanted if each[0] < 50]
+    assert column_rows(_core.decode_arrow(data, from_offset=from_offset, to_offset=50)) == some
 
 
 def test_what_comes_before_a_corrupt_batch_is_given_first() -> None:
