@@ -65,6 +65,9 @@ ADVICE: dict[ErrorCode, str] = {
     ),
     ErrorCode.SASL_AUTHENTICATION_FAILED: "look at the user's name and password",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "the broker offers other mechanisms than this one",
+    ErrorCode.ILLEGAL_SASL_STATE: (
+        "this listener wants no SASL; take its security_protocol, or the port of another listener"
+    ),
     ErrorCode.SECURITY_DISABLED: "the brokers have no authorizer; set authorizer.class.name there",
     ErrorCode.INVALID_TIMESTAMP: (
         "the topic's message.timestamp.before.max.ms and after.max.ms allow no such time"

@@ -19,12 +19,20 @@ from headwater.io import Address
 
 _log = logging.getLogger("headwater.client")
 
+# What librdkafka calls differently.
+_OTHER_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
+
 Function = Callable[..., Any]
 Bootstrap = str | Iterable[str]
 
 
 def _key(default: Any, reader: read.Reader) -> Any:
     return field(default=default, metadata={"read": reader})
+
+
+def _secret(reader: read.Reader) -> Any:
+    """None unless it is given, and never shown."""
+    return field(default=None, repr=False, metadata={"read": reader})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,28 @@ class ClientConfig:
     metadata_max_age_ms: int = _key(300_000, read.integer(1))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
     metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0))
+    # TLS. Kafka's own names, with files in PEM; those of librdkafka; or a context of Python's.
+    ssl_truststore_location: str | None = _key(None, read.filled_text)
+    ssl_truststore_type: str = _key("PEM", read.store_type)
+    ssl_truststore_certificates: str | None = _key(None, read.filled_text)
+    ssl_keystore_location: str | None = _key(None, read.filled_text)
+    ssl_keystore_type: str = _key("PEM", read.store_type)
+    ssl_keystore_certificate_chain: str | None = _key(None, read.filled_text)
+    ssl_keystore_key: str | None = _secret(read.filled_text)
+    ssl_key_password: str | None = _secret(read.filled_text)
+    ssl_ca_location: str | None = _key(None, read.filled_text)
+    ssl_certificate_location: str | None = _key(None, read.filled_text)
+    ssl_key_location: str | None = _key(None, read.filled_text)
+    ssl_endpoint_identification_algorithm: str = _key("https", read.one_of("https", "", "none"))
+    ssl_enabled_protocols: tuple[str, ...] = _key((), read.words_of("TLSv1.2", "TLSv1.3"))
+    ssl_cipher_suites: tuple[str, ...] = _key((), read.words)
+    ssl_context: Any = _key(None, read.tls_context)
+    # SASL
+    sasl_mechanism: str | None = _key(None, read.filled_text)
+    sasl_username: str | None = _key(None, read.filled_text)
+    sasl_password: str | None = _secret(read.optional_text)
+    sasl_jaas_config: str | None = _secret(read.filled_text)
+    sasl_oauthbearer_token: Function | None = _key(None, read.function)
     # Ours: how long `start` looks for a first broker before it says that there is none.
     start_timeout_ms: int = _key(10_000, read.integer(1))
     # Which of them the user gave, by Kafka's name; a default may give way where a wish may not.
@@ -85,11 +115,14 @@ class ClientConfig:
 
     def checked(self) -> Self:
         """The same, with what goes together made to fit, or ConfigError."""
-        if self.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"security_protocol={self.security_protocol!r}: TLS and SASL are not there yet; "
-                "use a PLAINTEXT listener"
-            )
+        for part, needed in (("ssl.", "SSL"), ("sasl.", "SASL")):
+            useless = sorted(name for name in self.given if name.startswith(part))
+            if useless and needed not in self.security_protocol.split("_"):
+                _log.warning(
+                    "%s has no effect with security_protocol=%s",
+                    ", ".join(useless),
+                    self.security_protocol,
+                )
         return self
 
 
@@ -246,8 +279,8 @@ def _gather(
         if "_" in name:
             hint = name.replace("_", ".")
             raise ConfigError(f"config has the key {name!r}: Kafka's name for it is {hint!r}")
-        wanted[name] = (name, value)
-    given = [(name.replace("_", "."), name, value) for name, value in settings.items()]
+        wanted[_known_as(name)] = (name, value)
+    given = [(_known_as(name.replace("_", ".")), name, value) for name, value in settings.items()]
     if bootstrap is not None:
         given.append(("bootstrap.servers", "bootstrap", bootstrap))
     for name, spelled, value in given:
@@ -255,6 +288,10 @@ def _gather(
             raise ConfigError(f"{name} is given twice: {wanted[name][1]!r} and {value!r}")
         wanted[name] = (spelled, value)
     return wanted
+
+
+def _known_as(name: str) -> str:
+    return _OTHER_NAMES.get(name, name)
 
 
 def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:

@@ -95,6 +95,31 @@ def words(name: str, value: Any) -> tuple[str, ...]:
     return found
 
 
+def words_of(*known: str) -> Reader:
+    def read(name: str, value: Any) -> tuple[str, ...]:
+        found = words(name, value)
+        for word in found:
+            if word not in known:
+                refuse(name, word, "some of " + ", ".join(known))
+        return found
+
+    return read
+
+
+def store_type(name: str, value: Any) -> str:
+    """Of a truststore or keystore: whatever it is called, it is read as PEM."""
+    if isinstance(value, str) and value.upper() in ("PEM", "JKS", "PKCS12"):
+        return value.upper()
+    refuse(name, value, "PEM; a JKS or PKCS12 store is to be turned into PEM first")
+
+
+def tls_context(name: str, value: Any) -> Any:
+    """An `ssl.SSLContext`; its module is not loaded for those who do without."""
+    if value is None or hasattr(value, "wrap_bio"):
+        return value
+    refuse(name, value, "an ssl.SSLContext")
+
+
 def strategies(name: str, value: Any) -> tuple[Any, ...]:
     """Names of assignors, and objects that are some."""
     if isinstance(value, str) or not isinstance(value, Iterable):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from struct import Struct
 from typing import Any, Protocol
 
@@ -94,6 +95,7 @@ class Connection:
         self.versions: dict[int, Versions] = {}
         self.features: dict[str, int] = {}  # finalized levels, by name
         self.active_at = clock.monotonic()
+        self.trusted_until = inf  # the broker believes for so long who we are (KIP-368)
         self.throttled_until = 0.0  # the broker's wish (KIP-219); who posts looks at it first
         self.on_closed: Callable[[Connection], None] | None = None
         self._stream = stream
@@ -107,7 +109,9 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
         self._is_first = True
+        self._has_served = False  # more than its versions
         self._failure: ClientError | None = None
+        self.fault: OSError | None = None  # what the system said when it ended
         self._buffer = bytearray(_SMALL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0  # first byte that is not read
@@ -392,6 +396,7 @@ class Connection:
                 self._close(self._disconnected(f"its answer to {api.name} is none: {error}"))
             return
         self._pending.popleft()
+        self._has_served = self._has_served or bool(self.versions)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.throttled_until = max(self.throttled_until, self._now() + throttle_ms / 1000)
@@ -402,8 +407,15 @@ class Connection:
     def drained(self) -> None: ...
 
     def ended(self) -> None:
-        if self.versions:
+        if self._has_served:
             self._close(self._disconnected("it closed the connection"))
+        elif self.versions:
+            self._close(
+                self._disconnected(
+                    "it closed the connection at the first question; if its listener wants a "
+                    "login, set security_protocol and sasl_mechanism"
+                )
+            )
         else:
             self._close(
                 self._disconnected(
@@ -413,6 +425,7 @@ class Connection:
             )
 
     def closed(self, error: OSError | None) -> None:
+        self.fault = error
         reason = "it is closed" if error is None else (error.strerror or str(error)).lower()
         self._close(self._disconnected(reason))
 

@@ -124,7 +124,7 @@ class TransactionForbidden(AuthorizationError):
     pass
 
 
-class AuthenticationFailed(AuthorizationError):
+class AuthenticationFailed(AuthorizationError, FatalError):
     """The broker does not believe who we are."""
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
 
 from headwater.client.backoff import Backoff
 from headwater.client.config import ClientConfig
@@ -18,10 +20,17 @@ from headwater.client.measures import Traffic
 from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
 
+if TYPE_CHECKING:
+    from headwater.client.security import Security
+
 DATA = 0
 COORDINATION = 1
 FETCHING = 2  # a fetch waits at the broker for records; what stands behind it would, too
 JOINING = 3  # JoinGroup waits for the whole group; heartbeats and commits must not
+
+# When a connection is given up, as a part of the time for which its login holds.
+_RETIRE_AT = (0.85, 0.95)
+_RETIRING_SECONDS = 0.005
 
 Key = tuple[int, int]  # node id (negative: a bootstrap address), use
 
@@ -50,6 +59,11 @@ class Nodes:
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
         )
         self._sweep: asyncio.TimerHandle | None = None
+        self._security: Security | None = None
+        if config.security_protocol != "PLAINTEXT":
+            from headwater.client.security import security_of  # few need it, and it loads a lot
+
+            self._security = security_of(config)
 
     # What is open
 
@@ -119,7 +133,7 @@ class Nodes:
                 wait = connection.throttled_until - self._host.clock.monotonic()
                 if wait <= 0:
                     return connection
-                await asyncio.sleep(wait)
+                await asyncio.sleep(min(wait, _RETIRING_SECONDS) if wait == inf else wait)
                 continue
             task = self._connecting.get(key)
             if task is None:
@@ -152,6 +166,7 @@ class Nodes:
                 timeout_ms=round(self._setup.seconds(failures.count + 1, self._host.random) * 1000),
                 request_timeout_ms=self._config.request_timeout_ms,
                 traffic=self.traffic,
+                security=self._security,
             )
         except ClientError as error:
             self.traffic.failed += 1
@@ -170,6 +185,8 @@ class Nodes:
         self._open[key] = connection
         self.traffic.opened += 1
         connection.on_closed = self._on_closed
+        if connection.trusted_until != inf:
+            self._retire_in_time(key, connection)
         self._watch_idle()
         if node_id >= 0:
             self._leave_bootstrap()
@@ -186,6 +203,25 @@ class Nodes:
             failures.until = self._host.clock.monotonic() + self._backoff.seconds(
                 1, self._host.random
             )
+
+    def _retire_in_time(self, key: Key, connection: Connection) -> None:
+        """The broker ends a connection on which something is asked after its login has run out
+        (KIP-368). A new one in good time costs less than to log in again between requests."""
+        lifetime = connection.trusted_until - self._host.clock.monotonic()
+        early = self._host.random.uniform(*_RETIRE_AT)
+        loop = asyncio.get_running_loop()
+        loop.call_later(max(0.0, lifetime * early), self._retire, key, connection)
+
+    def _retire(self, key: Key, connection: Connection) -> None:
+        """Asks no more on it, and ends it when all that was asked is answered."""
+        if not connection.is_open or self.is_closed:
+            return
+        connection.throttled_until = inf
+        if connection.in_flight:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETIRING_SECONDS, self._retire, key, connection)
+        else:
+            self._drop(key, connection)
 
     # Idle connections
 

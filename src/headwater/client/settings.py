@@ -6,14 +6,15 @@ For `**settings: Unpack[ProducerSettings]`. The meaning, the defaults and the ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ssl import SSLContext
 from typing import Any, Literal, TypedDict
 
 
 class ClientSettings(TypedDict, total=False):
     client_id: str
     client_dns_lookup: str
-    security_protocol: str
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -25,6 +26,26 @@ class ClientSettings(TypedDict, total=False):
     metadata_max_age_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
+    ssl_truststore_location: str | None
+    ssl_truststore_type: str
+    ssl_truststore_certificates: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_type: str
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_key_password: str | None
+    ssl_ca_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
+    ssl_endpoint_identification_algorithm: str
+    ssl_enabled_protocols: str | Sequence[str]
+    ssl_cipher_suites: str | Sequence[str]
+    ssl_context: SSLContext | None
+    sasl_mechanism: str | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_jaas_config: str | None
+    sasl_oauthbearer_token: Callable[[], str | Awaitable[str]] | None
     start_timeout_ms: int
 
 

@@ -24,6 +24,8 @@ from headwater.io.disk import FileSlice, SystemFile
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from headwater.io.tls import Tls
+
 _SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
 
 
@@ -119,8 +121,9 @@ class Network(Protocol):
     ) -> Listener: ...
 
     async def connect(
-        self, host: str, port: int, receiver: Callable[[Stream], Receiver]
-    ) -> Stream: ...
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
+    ) -> Stream:
+        """With `tls`, the receiver's stream is secured when this returns."""
 
 
 class SocketStream:
@@ -429,8 +432,8 @@ class SocketNetwork:
         return SocketListener(sock, loop, accept, options.send_buffer_bytes)
 
     async def connect(
-        self, host: str, port: int, receiver: Callable[[Stream], Receiver]
-    ) -> SocketStream:
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
+    ) -> Stream:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         if len(found) == 1:
@@ -442,8 +445,16 @@ class SocketNetwork:
         except OSError:
             sock.close()
             raise
-        stream.start(receiver(stream))
-        return stream
+        if tls is None:
+            stream.start(receiver(stream))
+            return stream
+        from headwater.io.tls import TlsStream
+
+        secret = TlsStream(stream, tls)
+        stream.start(secret)
+        secret.start(receiver(secret))
+        await secret.secured()
+        return secret
 
 
 _Found = tuple[int, int, int, str, Any]  # as getaddrinfo has it

@@ -127,9 +127,15 @@ def test_a_setting_that_only_kafka_uses_is_taken_with_a_warning(
     ]
 
 
-def test_tls_and_sasl_are_said_not_to_be_there_yet() -> None:
-    assert "not there yet" in refused(security_protocol="SASL_SSL")
-    assert ClientConfig.build(BOOTSTRAP, security_protocol="plaintext").security_protocol
+def test_a_security_protocol_is_one_of_kafkas() -> None:
+    assert "SASL_SSL" in refused(security_protocol="TLS")
+    built = ClientConfig.build(BOOTSTRAP, security_protocol="sasl_ssl")
+    assert built.security_protocol == "SASL_SSL"
+
+
+def test_what_librdkafka_calls_differently_is_known() -> None:
+    assert ClientConfig.build(BOOTSTRAP, sasl_mechanisms="PLAIN").sasl_mechanism == "PLAIN"
+    assert "given twice" in refused(sasl_mechanism="PLAIN", sasl_mechanisms="PLAIN")
 
 
 # Producer

@@ -25,6 +25,8 @@ from headwater.testing.sim.loop import Life, SimLoop
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from headwater.io.tls import Tls
+
 _WINDOW_BYTES = 256 * 1024
 _RESEND_SECONDS = 0.5
 
@@ -430,8 +432,9 @@ class SimNetwork:
         return SimListener(self._net, self._life, address, accept)
 
     async def connect(
-        self, host: str, port: int, receiver: Callable[[Stream], Receiver]
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
     ) -> SimStream:
+        assert tls is None, "nobody listens in on the simulated network"
         if host in ("", "localhost", "127.0.0.1", "::1"):
             host = self._ip
         return await self._net.connect(self._life, self._ip, Address(host, port), receiver)

@@ -1,0 +1,216 @@
+"""How a client's connections are secured: TLS from its settings, and who it says it is.
+
+Settings that do not go together are refused when the client is made, and so are files that cannot
+be read; what the broker thinks of them turns out when the first connection is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from headwater.client.config import ClientConfig
+from headwater.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConfigError,
+    Disconnected,
+    NotKafka,
+)
+from headwater.io.tls import Tls, Trust, client_context, is_pem
+from headwater.security.sasl.client import BearerClient, PlainClient, SaslClient
+from headwater.security.sasl.jaas import jaas_options
+from headwater.security.sasl.scram import DIGESTS, ScramClient
+
+MECHANISMS = ("PLAIN", *DIGESTS, "OAUTHBEARER")
+_NONCE_BITS = 160
+_FILES = (
+    "ssl_truststore_location",
+    "ssl_ca_location",
+    "ssl_keystore_location",
+    "ssl_certificate_location",
+    "ssl_key_location",
+    "ssl_cipher_suites",
+)
+# Named in a refusal of the certificate that we showed, or did not show.
+_ABOUT_US = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
+
+# Gives a token, or one that can be awaited.
+TokenSource = Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who the client says it is. One exchange is made for each connection."""
+
+    mechanism: str
+    username: str = ""
+    password: str = ""
+    is_token: bool = False
+    token: TokenSource | None = None
+    extensions: Mapping[str, str] | None = None
+
+    async def begin(self, random: Random) -> SaslClient:
+        if self.mechanism == "PLAIN":
+            return PlainClient(self.username, self.password)
+        if self.mechanism == "OAUTHBEARER":
+            return BearerClient(await self._token(), dict(self.extensions or {}))
+        nonce = f"{random.getrandbits(_NONCE_BITS):x}"
+        return ScramClient(
+            self.mechanism, self.username, self.password, nonce, is_token=self.is_token
+        )
+
+    async def _token(self) -> str:
+        assert self.token is not None
+        try:
+            token = self.token()
+            if inspect.isawaitable(token):
+                token = await token
+        except Exception as error:
+            raise AuthenticationFailed(
+                f"sasl_oauthbearer_token gave no token: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(token, str) or not token:
+            raise AuthenticationFailed(
+                f"sasl_oauthbearer_token gave {type(token).__name__}: expected a token as text"
+            )
+        return token
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    context: ssl.SSLContext | None = None
+    login: Login | None = None
+
+    def tls(self, host: str) -> Tls | None:
+        """For a connection to this host, as it is written in its certificate."""
+        return None if self.context is None else Tls(self.context, host)
+
+
+def security_of(config: ClientConfig) -> Security:
+    """Reads the files that the settings name. Raises ConfigError."""
+    protocol = config.security_protocol
+    return Security(
+        _context(config) if protocol.endswith("SSL") else None,
+        _login(config) if protocol.startswith("SASL") else None,
+    )
+
+
+# TLS
+
+
+def _context(config: ClientConfig) -> ssl.SSLContext:
+    if config.ssl_context is not None:
+        context: ssl.SSLContext = config.ssl_context
+        return context
+    try:
+        return client_context(_trust(config))
+    except (OSError, ValueError) as error:
+        given = [f"{name}={value!r}" for name in _FILES if (value := getattr(config, name))]
+        what = "TLS cannot be set up" + (f" with {', '.join(given)}" if given else "")
+        raise ConfigError(f"{what}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).lower().replace("_", " ")
+
+
+def _trust(config: ClientConfig) -> Trust:
+    chain = config.ssl_certificate_location or config.ssl_keystore_location
+    for name in ("ssl_truststore_location", "ssl_keystore_location"):
+        path = getattr(config, name)
+        if path is not None and not is_pem(path):
+            raise ConfigError(
+                f"{name}={path!r} is not in PEM: make it so with "
+                f"`openssl pkcs12 -in {path} -out {path}.pem -nodes` (a JKS first with "
+                "`keytool -importkeystore -deststoretype PKCS12`)"
+            )
+    return Trust(
+        ca_path=config.ssl_ca_location or config.ssl_truststore_location,
+        ca_pem=config.ssl_truststore_certificates,
+        chain_path=chain,
+        key_path=config.ssl_key_location,
+        chain_pem=config.ssl_keystore_certificate_chain,
+        key_pem=config.ssl_keystore_key,
+        key_password=config.ssl_key_password,
+        check_name=config.ssl_endpoint_identification_algorithm == "https",
+        versions=config.ssl_enabled_protocols,
+        ciphers=":".join(config.ssl_cipher_suites) or None,
+    )
+
+
+def tls_failed(who: str, error: ssl.SSLError) -> ClientError:
+    """What is behind an error of TLS, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationFailed(
+            f"{who}: its certificate is not to be trusted: {error.verify_message}; "
+            "ssl_truststore_location (or ssl_ca_location) names whom to trust"
+        )
+    reason = _reason(error).upper().replace(" ", "_")
+    if any(word in reason for word in _ABOUT_US):
+        return AuthenticationFailed(
+            f"{who}: it refuses our certificate, or that we have none ({reason}); "
+            "ssl_keystore_location (or ssl_certificate_location) names ours"
+        )
+    if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason or "RECORD_LAYER" in reason:
+        return NotKafka(
+            f"{who} does not speak TLS: name the port of an SSL or SASL_SSL listener, or take "
+            "another security_protocol"
+        )
+    return Disconnected(f"{who}: TLS failed: {reason.lower().replace('_', ' ')}")
+
+
+# SASL
+
+
+def _login(config: ClientConfig) -> Login:
+    mechanism = config.sasl_mechanism
+    if mechanism not in MECHANISMS:
+        what = "is needed" if mechanism is None else f"is {mechanism!r}"
+        raise ConfigError(
+            f"security_protocol={config.security_protocol!r}: sasl_mechanism {what}; there are "
+            + ", ".join(MECHANISMS)
+        )
+    options = _jaas(config)
+    if mechanism == "OAUTHBEARER":
+        return Login(mechanism, token=_token_source(config), extensions=_extensions(options))
+    username = config.sasl_username or options.get("username")
+    password = config.sasl_password or options.get("password")
+    if not username or password is None:
+        raise ConfigError(
+            f"sasl_mechanism={mechanism!r} needs sasl_username and sasl_password, or a "
+            "sasl_jaas_config that has them"
+        )
+    is_token = options.get("tokenauth", "").lower() == "true"
+    return Login(mechanism, username, password, is_token=is_token)
+
+
+def _token_source(config: ClientConfig) -> TokenSource:
+    if config.sasl_oauthbearer_token is None:
+        raise ConfigError(
+            "sasl_mechanism='OAUTHBEARER' needs sasl_oauthbearer_token: a function, async or not, "
+            "that gives a token"
+        )
+    return config.sasl_oauthbearer_token
+
+
+def _jaas(config: ClientConfig) -> dict[str, str]:
+    if config.sasl_jaas_config is None:
+        return {}
+    try:
+        return jaas_options(config.sasl_jaas_config)
+    except ValueError as error:
+        raise ConfigError(f"sasl_jaas_config cannot be read: {error}") from None
+
+
+def _extensions(options: Mapping[str, str]) -> dict[str, str]:
+    """What goes along with a token (KIP-342)."""
+    start = "extension_"
+    return {
+        name.removeprefix(start): value for name, value in options.items() if name.startswith(start)
+    }

@@ -1,0 +1,301 @@
+"""TLS over a stream: a stream that is secured is a stream like any other.
+
+The `ssl` module works on memory here, so sockets stay with `network`. What comes in is deciphered
+straight into the receiver's buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.io.disk import FileSlice
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headwater.io.network import Receiver, Stream
+
+_HUNG_UP = "it closed the connection in the TLS handshake; is it a PLAINTEXT listener?"
+_BUFFER_BYTES = 128 * 1024
+_PIECE_BYTES = 256 * 1024  # is enciphered at a time
+_AHEAD_BYTES = 1024 * 1024  # what may wait for the kernel before more is enciphered
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a connection is secured. Without a name, the peer's certificate may be anybody's."""
+
+    context: ssl.SSLContext
+    server_name: str | None = None
+    is_server: bool = False
+
+
+class TlsStream:
+    """Between a stream, whose receiver it is, and the receiver of what was said in secret."""
+
+    def __init__(self, inner: Stream, tls: Tls) -> None:
+        self.local = inner.local
+        self.peer = inner.peer
+        self._inner = inner
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = tls.context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=tls.is_server,
+            server_hostname=tls.server_name,
+        )
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._queue: deque[memoryview | FileSlice] = deque()
+        self._queued = 0
+        self._receiver: Receiver
+        self._is_secured = False
+        self._is_paused = False
+        self._is_closing = False
+        self._is_gone = False
+        self._error: OSError | None = None
+        self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, receiver: Receiver) -> None:
+        """To be called when `inner` has this stream as its receiver."""
+        self._receiver = receiver
+        self._shake()
+
+    async def secured(self) -> None:
+        """Waits for the end of the handshake; raises the `OSError` that it failed with."""
+        try:
+            await self._shaken
+        except BaseException:
+            self.abort()
+            raise
+
+    # The handshake
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._is_secured = True
+        self._flush()
+        if not self._shaken.done():
+            self._shaken.set_result(None)
+        self._pump()
+        self._read()
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._inner.send((data,))
+
+    def _fail(self, error: OSError) -> None:
+        """Says what can be said to the peer, and ends."""
+        self._error = error
+        self._flush()
+        self._inner.close()
+
+    # What comes in
+
+    def buffer(self) -> memoryview:
+        return self._buffer
+
+    def received(self, count: int) -> None:
+        self._incoming.write(self._buffer[:count])
+        if self._is_secured:
+            self._read()
+        else:
+            self._shake()
+
+    def _read(self) -> None:
+        receiver = self._receiver
+        while not (self._is_paused or self._is_gone):
+            into = receiver.buffer()
+            try:
+                # With a buffer it gives a count, whatever its stub says.
+                count: int = self._tls.read(len(into), into)  # type: ignore[assignment]
+            except ssl.SSLWantReadError:
+                break
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                count = 0
+            except ssl.SSLError as error:
+                self._fail(error)
+                return
+            if not count:
+                self._is_paused = True
+                receiver.ended()
+                return
+            receiver.received(count)
+        if not self._is_gone:
+            self._flush()  # the protocol has things of its own to say
+
+    def drained(self) -> None:
+        if self._is_secured:
+            self._pump()
+            if not self.queued_bytes():
+                self._receiver.drained()
+
+    def ended(self) -> None:
+        self._incoming.write_eof()
+        if self._is_secured:
+            self._read()
+        else:
+            self._fail(ConnectionResetError(_HUNG_UP))
+
+    def closed(self, error: OSError | None) -> None:
+        self._is_gone = True
+        error = self._error or error
+        if not self._shaken.done():
+            self._shaken.set_exception(error or ConnectionResetError("the connection was closed"))
+            return
+        self._receiver.closed(error)
+
+    # What goes out
+
+    def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        if self._is_gone:
+            return
+        for part in parts:
+            item = part if isinstance(part, FileSlice) else memoryview(part)
+            if len(item):
+                self._queue.append(item)
+                self._queued += len(item)
+        if self._is_secured:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Enciphers what the stream below has room for."""
+        while self._queue and not self._is_gone and self._inner.queued_bytes() < _AHEAD_BYTES:
+            try:
+                self._tls.write(self._piece())
+            except ssl.SSLError as error:
+                self._fail(error)
+                return
+            self._flush()
+        if self._is_closing and not self._queue:
+            self._say_goodbye()
+
+    def _piece(self) -> bytes | memoryview:
+        """The next part of what waits; small parts go together, as one record of TLS."""
+        queue = self._queue
+        taken: list[bytes | memoryview] = []
+        size = 0
+        while queue and size < _PIECE_BYTES:
+            head = queue[0]
+            count = min(len(head), _PIECE_BYTES - size)
+            if isinstance(head, FileSlice):
+                taken.append(head.file.pread(count, head.position))
+                head.position += count
+                head.count -= count
+            else:
+                taken.append(head[:count])
+                queue[0] = head[count:]
+            size += count
+            if not len(queue[0]):
+                queue.popleft()
+        self._queued -= size
+        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+    def expect(self) -> None:
+        self._inner.expect()
+
+    def queued_bytes(self) -> int:
+        return self._queued + self._inner.queued_bytes()
+
+    def turn(self, seconds: float) -> bool:
+        return self._inner.turn(seconds)
+
+    # Reading and ending
+
+    def pause(self) -> None:
+        self._is_paused = True
+        self._inner.pause()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if self._is_secured:
+            self._read()  # what was deciphered before the pause
+        if not self._is_paused:
+            self._inner.resume()
+
+    def close(self) -> None:
+        self._is_closing = True
+        if not self._queue:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        with contextlib.suppress(ssl.SSLError, ValueError):  # the peer's goodbye is not awaited
+            self._tls.unwrap()
+        self._flush()
+        self._inner.close()
+
+    def abort(self) -> None:
+        self._is_gone = True
+        self._inner.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What a client believes and shows, as paths or as PEM text; nothing said: what the system
+    trusts, and no certificate of its own."""
+
+    ca_path: str | None = None
+    ca_pem: str | None = None
+    chain_path: str | None = None
+    key_path: str | None = None
+    chain_pem: str | None = None
+    key_pem: str | None = None
+    key_password: str | None = None
+    check_name: bool = True
+    versions: tuple[str, ...] = ()
+    ciphers: str | None = None
+
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def client_context(trust: Trust) -> ssl.SSLContext:
+    """The settings of TLS for a client. Raises OSError (an SSLError is one) or ValueError with what
+    cannot be read or used."""
+    context = ssl.create_default_context()
+    if trust.ca_path is not None or trust.ca_pem is not None:
+        # Only these: who names whom to trust does not mean everybody else besides.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(trust.ca_path, cadata=trust.ca_pem)
+    context.check_hostname = trust.check_name
+    if trust.versions:
+        wanted = [_VERSIONS[each] for each in trust.versions]
+        context.minimum_version, context.maximum_version = min(wanted), max(wanted)
+    if trust.ciphers is not None:
+        context.set_ciphers(trust.ciphers)
+    _load_own(context, trust)
+    return context
+
+
+def _load_own(context: ssl.SSLContext, trust: Trust) -> None:
+    if trust.chain_path is not None:
+        context.load_cert_chain(trust.chain_path, trust.key_path, lambda: trust.key_password or "")
+    elif trust.chain_pem is not None:
+        # OpenSSL reads its own certificate from files only; this one is nobody else's to read.
+        with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+            path = Path(folder) / "own.pem"
+            path.touch(0o600)
+            path.write_text(f"{trust.key_pem or ''}\n{trust.chain_pem}")
+            context.load_cert_chain(path, None, lambda: trust.key_password or "")
+
+
+def is_pem(path: str) -> bool:
+    """Whether a file has certificates or keys as text. Raises OSError if it cannot be read."""
+    with Path(path).open("rb") as file:
+        return b"-----BEGIN " in file.read(1024 * 1024)
