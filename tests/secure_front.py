@@ -17,6 +17,9 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import trustme
 
 from headwater.errors import ErrorCode
 from headwater.protocol import Message, decode
@@ -31,6 +34,33 @@ from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sas
 
 _SIZE = struct.Struct(">i")
 _SALT, _ITERATIONS = b"some salt", 4096
+
+
+class Certificates:
+    """An authority, a server's certificate and a client's, as files."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.server = authority.issue_cert("localhost")
+        client = authority.issue_cert("client@example.org")
+        self.ca = str(folder / "ca.pem")
+        self.client = str(folder / "client.pem")
+        self.key = str(folder / "key.pem")
+        self.chain = str(folder / "chain.pem")
+        authority.cert_pem.write_to_path(self.ca)
+        client.private_key_and_cert_chain_pem.write_to_path(self.client)
+        client.private_key_pem.write_to_path(self.key)
+        for pem in client.cert_chain_pems:
+            pem.write_to_path(self.chain, append=True)
+        self.authority = authority
+
+    def context(self, *, wants_client: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.configure_cert(context)
+        if wants_client:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.authority.configure_trust(context)
+        return context
 
 
 class Refused(Exception):

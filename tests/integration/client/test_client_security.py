@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from headwater import Admin, Consumer, Producer, blocking
 from headwater.client.errors import AuthenticationFailed, ConfigError
 from headwater.testing import EmbeddedBroker
-from tests.secure_front import SecureFront
+from tests.secure_front import Certificates, SecureFront
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "security.py"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -26,33 +25,6 @@ USERS = {"alice": "wonder,land=1", "token-of-alice": "any"}
 ALICE = {"sasl_username": "alice", "sasl_password": "wonder,land=1"}
 
 Open = Callable[..., SecureFront]
-
-
-class Certificates:
-    """An authority, a server's certificate and a client's, as files."""
-
-    def __init__(self, folder: Path) -> None:
-        authority = trustme.CA()
-        self.server = authority.issue_cert("localhost")
-        client = authority.issue_cert("client@example.org")
-        self.ca = str(folder / "ca.pem")
-        self.client = str(folder / "client.pem")
-        self.key = str(folder / "key.pem")
-        self.chain = str(folder / "chain.pem")
-        authority.cert_pem.write_to_path(self.ca)
-        client.private_key_and_cert_chain_pem.write_to_path(self.client)
-        client.private_key_pem.write_to_path(self.key)
-        for pem in client.cert_chain_pems:
-            pem.write_to_path(self.chain, append=True)
-        self.authority = authority
-
-    def context(self, *, wants_client: bool = False) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.configure_cert(context)
-        if wants_client:
-            context.verify_mode = ssl.CERT_REQUIRED
-            self.authority.configure_trust(context)
-        return context
 
 
 @pytest.fixture(scope="module")
