@@ -449,3 +449,17 @@ async def test_a_client_is_started_once(bootstrap: str) -> None:
     await producer.close()
     with pytest.raises(ClientClosed, match="make a new one"):
         await producer.start()
+
+
+@story
+async def test_whoever_waits_for_room_is_told_that_the_producer_was_closed(
+    bootstrap: str, topic: str
+) -> None:
+    producer = Producer(bootstrap, buffer_memory=3000)
+    await producer.start()
+    sends = [asyncio.create_task(producer.send(topic, bytes(1000))) for _ in range(20)]
+    await asyncio.sleep(0)  # each has begun, and most wait in line
+    assert producer.metrics()["waiting-threads"] > 10
+    await producer.close()
+    ends = await asyncio.gather(*sends, return_exceptions=True)
+    assert {type(end) for end in ends} == {RecordMetadata, ClientClosed}

@@ -577,3 +577,23 @@ async def test_a_broker_that_restarts_in_the_middle_loses_and_repeats_nothing() 
         with Wire(broker.bootstrap) as wire:
             assert [int(value or b"") for value in wire.values("t")] == list(range(sent))
             assert len(wire.values("u")) == 4
+
+
+@story
+async def test_who_closes_a_second_time_waits_for_the_first_and_may_hurry_it() -> None:
+    async with FakeBroker() as broker:
+        partition = Partition(broker)
+        partition.script.append(None)
+        producer = Producer(broker.bootstrap)
+        await producer.start()
+        sending = asyncio.create_task(producer.send("t", b"x"))
+        await broker.until(lambda: broker.count(ApiKey.PRODUCE) == 1)
+        first = asyncio.create_task(producer.close())
+        second = asyncio.create_task(producer.close())
+        third = asyncio.create_task(producer.close(timeout_ms=600_000))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(second), 0.05)
+        await producer.close(timeout_ms=30)
+        await asyncio.gather(first, second, third)
+        with pytest.raises(ClientClosed, match="timeout_ms=30 is over"):
+            await sending

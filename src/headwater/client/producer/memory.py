@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from headwater.client.errors import ClientClosed
+
 
 class _Place:
     """Somebody's place in the line."""
@@ -22,6 +24,7 @@ class Room:
 
     def __init__(self) -> None:
         self._line: deque[_Place] = deque()
+        self._closed: str | None = None  # why there will never be room again
 
     def __len__(self) -> int:
         return len(self._line)
@@ -34,6 +37,8 @@ class Room:
         try:
             while True:
                 await place.look
+                if self._closed is not None:
+                    raise ClientClosed(self._closed)
                 place.look = asyncio.get_running_loop().create_future()
                 if attempt():
                     return
@@ -46,8 +51,10 @@ class Room:
         if self._line and not self._line[0].look.done():
             self._line[0].look.set_result(None)
 
-    def fail(self, error: BaseException) -> None:
-        """There will be none any more."""
+    def close(self, reason: str) -> None:
+        """There will be none any more, not for one who was told to look a moment ago either: what
+        it took, nobody would send."""
+        self._closed = reason
         for place in self._line:
             if not place.look.done():
-                place.look.set_exception(error)
+                place.look.set_result(None)

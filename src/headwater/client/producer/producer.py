@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,6 +81,9 @@ class Producer:
         self._serializing = None if serializing.is_plain else serializing
         self._room = Room()
         self._closing = False
+        self._closed = asyncio.Event()
+        self._closing_time: asyncio.Timeout | None = None
+        self._closing_ms: int | None = None  # what was given for that
         self._intake: Intake
         self._sender: Sender
         self._topics: Topics
@@ -144,28 +149,45 @@ class Producer:
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
-        with ClientClosed. Raises what `flush` would; in any case the producer is closed."""
-        if self._closing or self._cluster.is_closed or not hasattr(self, "_sender"):
+        with ClientClosed. Raises what `flush` would; in any case the producer is closed. Who
+        closes it a second time waits for the first one, and may hurry it by a timeout."""
+        if self._cluster.is_closed or not hasattr(self, "_sender"):
             return  # it is closed, or was never started
         self._cluster.check()
+        if self._closing:
+            await self._close_again(timeout_ms)
+            return
         self._closing = True
         vars(self).pop("submit", None)
+        self._closing_ms = timeout_ms
         unsent = "the producer was closed"
         try:
-            await self._flush(timeout_ms)
-        except RequestTimedOut:
-            unsent = f"the producer was closed and timeout_ms={timeout_ms} is over"
+            async with asyncio.timeout_at(self._deadline(timeout_ms)) as self._closing_time:
+                await self._settled()
+        except TimeoutError:
+            unsent = f"the producer was closed and timeout_ms={self._closing_ms} is over"
         finally:
             await self._stop(f"{unsent}; a record that was sent may have been written")
         self._outcomes.settling.raise_unheard()
 
+    async def _close_again(self, timeout_ms: int | None) -> None:
+        deadline, limit = self._deadline(timeout_ms), self._closing_time
+        if deadline is not None and limit is not None and deadline < (limit.when() or inf):
+            with contextlib.suppress(RuntimeError):  # all is settled already
+                limit.reschedule(deadline)
+                self._closing_ms = timeout_ms
+        await self._closed.wait()
+
     async def _stop(self, reason: str) -> None:
         error = ClientClosed(reason)
         self._closing = True
-        await self._topics.stop(error)
-        await self._sender.stop(error)
-        self._room.fail(error)
-        await self._cluster.close()
+        self._room.close(reason)
+        try:
+            await self._topics.stop(error)
+            await self._sender.stop(error)
+            await self._cluster.close()
+        finally:
+            self._closed.set()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -342,23 +364,28 @@ class Producer:
         """Sends all that is queued and waits until it is settled. Raises the first error of records
         that nobody awaited, once."""
         self._check()
-        await self._flush(timeout_ms)
-        self._outcomes.settling.raise_unheard()
-
-    async def _flush(self, timeout_ms: int | None) -> None:
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await self._topics.settled()
-                self._sender.close_open()
-                settled = self._outcomes.settling.settled()
-                self._sender.advance()
-                await settled
+            async with asyncio.timeout_at(self._deadline(timeout_ms)):
+                await self._settled()
         except TimeoutError:
             left = len(self._outcomes.settling)
             what = "1 batch was" if left == 1 else f"{left} batches were"
             raise RequestTimedOut(
                 f"{what} not acknowledged within timeout_ms={timeout_ms}"
             ) from None
+        self._outcomes.settling.raise_unheard()
+
+    async def _settled(self) -> None:
+        """Sends all that is queued, and waits until nothing of it is open any more."""
+        await self._topics.settled()
+        self._sender.close_open()
+        settled = self._outcomes.settling.settled()
+        self._sender.advance()
+        await settled
+
+    def _deadline(self, timeout_ms: int | None) -> float | None:
+        """The moment, by the loop's clock, when so much time is over; None for never."""
+        return None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
 
     # The rest
 
