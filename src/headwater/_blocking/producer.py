@@ -12,6 +12,7 @@ from headwater._blocking.handing import Handing
 from headwater._blocking.loop import LoopThread
 from headwater.client.errors import ClientError, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
+from headwater.client.producer import ProducerRecord
 from headwater.client.producer.transactions import not_there_yet
 
 if TYPE_CHECKING:
@@ -118,18 +119,20 @@ class Producer(BlockingClient):
         producer's thread, or else raised by `flush`. While the buffer is full this waits, at most
         max_block_ms."""
         self._started().check()
-        topic, value, key, headers, timestamp, partition, on_delivery = self.asynchronous.prepared(
-            topic, value, key, headers, timestamp, partition, on_delivery
-        )
-        self._handing.submit(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            on_delivery=on_delivery,
-        )
+        asynchronous = self.asynchronous
+        with asynchronous.refusals_told():
+            topic, value, key, headers, timestamp, partition, on_delivery = asynchronous.prepared(
+                ProducerRecord(topic, value, key, headers, timestamp, partition), on_delivery
+            )
+            self._handing.submit(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                on_delivery=on_delivery,
+            )
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """See `headwater.Producer.flush`."""

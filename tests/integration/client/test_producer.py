@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from headwater.client.errors import (
     ClientError,
     ConfigError,
     Forked,
+    InvalidRecord,
     InvalidTopic,
     RecordTooLarge,
     SerializationFailed,
@@ -180,6 +182,33 @@ async def test_a_partitioner_decides(bootstrap: str, wire: Wire) -> None:
         assert (await producer.send(name, b"v", key="k")).partition == 3
 
 
+@pytest.mark.parametrize("chosen", ["1", -1, 1, 2**40, None, 0.0])
+@story
+async def test_a_partitioner_that_gives_rubbish_is_told_what_it_gave(
+    bootstrap: str, topic: str, chosen: Any
+) -> None:
+    async with Producer(bootstrap, partitioner=lambda *_: chosen) as producer:
+        for _ in range(2):  # before the topic is known, and after that
+            with pytest.raises(InvalidRecord, match=rf"gave {re.escape(repr(chosen))} .* 0 to 0"):
+                await producer.send(topic, b"x")
+        with pytest.raises(InvalidRecord, match="expected one of its partitions"):
+            producer.submit(topic, b"x")
+        assert producer.queued_bytes == 0
+
+
+@story
+async def test_a_partitioner_that_fails_is_the_reason_that_is_raised(
+    bootstrap: str, topic: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise KeyError("nobody knows")
+
+    async with Producer(bootstrap, partitioner=fail) as producer:
+        for _ in range(2):
+            with pytest.raises(InvalidRecord, match=r"partitioner failed .*nobody knows"):
+                await producer.send(topic, b"x")
+
+
 @story
 async def test_serializers_make_the_bytes(bootstrap: str, topic: str, wire: Wire) -> None:
     async with Producer(
@@ -243,6 +272,45 @@ async def test_interceptors_see_every_record(bootstrap: str, topic: str, wire: W
     assert [record.value for record in stored(wire, topic)] == [b"one!", b"two!", b"three"]
     assert [end[0].offset for end in watch.ends if end[0]] == [0, 1, 2]
     assert watch.ends[0] == (metadata, None)
+
+
+@story
+async def test_interceptors_see_records_that_are_refused_and_those_whose_sender_has_gone(
+    bootstrap: str, topic: str
+) -> None:
+    watch = Watch()
+    async with Producer(bootstrap, interceptors=[watch]) as producer:
+        with pytest.raises(RecordTooLarge):
+            await producer.send(topic, "x" * 2_000_000)
+        with pytest.raises(RecordTooLarge):
+            producer.submit(topic, "x" * 2_000_000)
+        with pytest.raises(TypeError):
+            producer.submit(3, "x")  # type: ignore[arg-type]
+        going = asyncio.create_task(producer.send(topic, "one"))
+        await asyncio.sleep(0)
+        going.cancel()
+        await producer.flush()
+    assert [type(error) for _, error in watch.ends[:3]] == [
+        RecordTooLarge,
+        RecordTooLarge,
+        InvalidRecord,
+    ]
+    assert [end[0].offset for end in watch.ends[3:] if end[0]] == [0]
+
+
+@story
+async def test_an_interceptor_that_gives_no_record_changes_nothing(
+    bootstrap: str, topic: str, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Nothing:
+        def on_send(self, record: ProducerRecord) -> None:
+            pass
+
+    async with Producer(bootstrap, interceptors=[Nothing()]) as producer:
+        await producer.send(topic, "one")
+        producer.submit(topic, "two")
+    assert [record.value for record in stored(wire, topic)] == [b"one", b"two"]
+    assert "on_send gave None" in caplog.text
 
 
 @story

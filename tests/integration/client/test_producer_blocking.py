@@ -173,6 +173,27 @@ def test_a_partitioner_that_fails_is_said_by_flush(bootstrap: str, topic: str, w
             producer.flush()
 
 
+def test_a_partitioner_that_fails_while_the_buffer_is_full_costs_only_its_record(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    wire.create_topic(topic)
+    told: list[ClientError | None] = []
+
+    def choose(topic: str, key: object, value: Any, partitions: int) -> int:
+        if value[0] % 10 == 0:
+            raise KeyError("nobody knows")
+        return 0
+
+    with Producer(bootstrap, partitioner=choose, buffer_memory=3000) as producer:
+        producer.partitions_for(topic)
+        for number in range(100):
+            value = bytes([number]) * 1000
+            producer.submit(topic, value, on_delivery=lambda _, error: told.append(error))
+        producer.flush()
+        assert len(told) == 100
+        assert sum(isinstance(each, InvalidRecord) for each in told) == 10
+
+
 def _told_while_stuck(end: Callable[[Producer], None]) -> list[ClientError | None]:
     """What becomes of ten records if the broker answers nothing and `end` ends the producer."""
     told: list[ClientError | None] = []

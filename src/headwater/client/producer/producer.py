@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,7 @@ from headwater.client.producer.rows import Rows
 from headwater.client.producer.sender import Sender
 from headwater.client.producer.sequences import Identity
 from headwater.client.producer.serializing import Serializing
-from headwater.client.producer.settling import Delivered
+from headwater.client.producer.settling import Delivered, tell
 from headwater.client.producer.taking import Taking
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
@@ -121,7 +122,7 @@ class Producer:
             buffer_bytes=config.buffer_memory,
             record_bytes_max=config.max_request_size,
             ignore_keys=config.partitioner_ignore_keys,
-            choose=None if config.partitioner is None else self._choose,
+            choose=None if config.partitioner is None else taking.choose,
             # The core reads the machine's clock itself; any other is asked for each record.
             wall_ms=None if isinstance(clock, SystemClock) else clock.wall_ms,
         )
@@ -173,7 +174,7 @@ class Producer:
     async def _close_again(self, timeout_ms: int | None) -> None:
         deadline, limit = self._deadline(timeout_ms), self._closing_time
         if deadline is not None and limit is not None and deadline < (limit.when() or inf):
-            with contextlib.suppress(RuntimeError):  # all is settled already
+            with suppress(RuntimeError):  # all is settled already
                 limit.reschedule(deadline)
                 self._closing_ms = timeout_ms
         await self._closed.wait()
@@ -220,12 +221,10 @@ class Producer:
         """Sends a record and awaits its acknowledgement. If the buffer is full it waits in line
         for room, at most max_block_ms."""
         self._check()
-        serializing = self._serializing
-        if serializing is not None:
-            record = ProducerRecord(topic, value, key, headers, timestamp, partition)
-            record = serializing.prepare(record)
-            topic, value, key = record.topic, record.value, record.key
-            headers, timestamp, partition = record.headers, record.timestamp, record.partition
+        if self._serializing is not None:
+            return await self._send_prepared(
+                ProducerRecord(topic, value, key, headers, timestamp, partition)
+            )
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
         placed = _NO_ROOM
         if not self._room:
@@ -234,15 +233,17 @@ class Producer:
             placed = await self._in_line(topic, value, key, headers, timestamp, partition, future)
         if placed >= 0:
             self._sender.added(topic, placed)
-        if serializing is None or not serializing.is_watched:
-            return await future
-        try:
-            metadata = await future
-        except ClientError as error:
-            serializing.acknowledged(None, error)
-            raise
-        serializing.acknowledged(metadata, None)
-        return metadata
+        return await future
+
+    async def _send_prepared(self, given: ProducerRecord) -> RecordMetadata:
+        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        with self.refusals_told():
+            # Whoever awaits may be cancelled; the record goes on, and interceptors see its end.
+            record = self.prepared(given, partial(tell, future))
+            placed = await self._in_line(*record)
+        if placed >= 0:
+            self._sender.added(record[0], placed)
+        return await future
 
     async def _in_line(self, *record: Any) -> int:
         """Waits for room, first come first served, and takes the record in."""
@@ -273,38 +274,32 @@ class Producer:
         raised by `flush`. If the buffer is full, this sends on the spot until there is room, at
         most max_block_ms; then BufferFull."""
         self._check()
-        topic, value, key, headers, timestamp, partition, on_delivery = self.prepared(
-            topic, value, key, headers, timestamp, partition, on_delivery
-        )
-        self._intake.submit(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            on_delivery=on_delivery,
-        )
+        with self.refusals_told():
+            topic, value, key, headers, timestamp, partition, on_delivery = self.prepared(
+                ProducerRecord(topic, value, key, headers, timestamp, partition), on_delivery
+            )
+            self._intake.submit(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                on_delivery=on_delivery,
+            )
 
-    def prepared(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        timestamp: int | None,
-        partition: int | None,
-        on_delivery: Delivered | None,
-    ) -> Prepared:
+    def refusals_told(self) -> AbstractContextManager[None]:
+        """Around taking a record in: what is raised there is also told to the interceptors."""
+        serializing = self._serializing
+        return nullcontext() if serializing is None else serializing.refusals_told()
+
+    def prepared(self, record: ProducerRecord, on_delivery: Delivered | None) -> Prepared:
         """The record as the interceptors and serializers make it. Any thread may do this."""
         serializing = self._serializing
-        if serializing is None:
-            return topic, value, key, headers, timestamp, partition, on_delivery
-        record = serializing.prepare(
-            ProducerRecord(topic, value, key, headers, timestamp, partition)
-        )
-        if serializing.is_watched:
-            on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
+        if serializing is not None:
+            record = serializing.prepare(record)
+            if serializing.is_watched:
+                on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
         return (
             record.topic,
             record.value,
@@ -420,10 +415,3 @@ class Producer:
         if self._closing:
             raise ClientClosed("the producer was closed; make a new one")
         self._cluster.check()
-
-    def _choose(self, topic: str, key: Any, value: Any) -> int:
-        """Asks the user's partitioner."""
-        assert self._config.partitioner is not None
-        partitions = self._intake.partitions(topic)
-        chosen: int = self._config.partitioner(topic, key, value, partitions)
-        return chosen

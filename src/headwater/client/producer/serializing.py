@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from headwater.client.errors import ClientError, SerializationFailed
+from headwater.client.errors import ClientError, InvalidRecord, SerializationFailed
 from headwater.client.producer.records import ProducerRecord, RecordMetadata
 
 _log = logging.getLogger("headwater.client")
@@ -54,15 +56,35 @@ class Serializing:
         """The record as it is to be sent. Raises SerializationFailed."""
         for intercept in self._on_send:
             try:
-                record = intercept(record)
+                changed = intercept(record)
             except Exception:
                 _log.exception("an interceptor's on_send failed")
+                continue
+            if isinstance(changed, ProducerRecord):
+                record = changed
+            else:
+                _log.error("an interceptor's on_send gave %r and no ProducerRecord", changed)
         key, value = record.key, record.value
         if self._key is not None:
             key = _apply(self._key, key, "key", record.topic)
         if self._value is not None:
             value = _apply(self._value, value, "value", record.topic)
         return replace(record, key=key, value=value)
+
+    @contextmanager
+    def refusals_told(self) -> Iterator[None]:
+        """What keeps a record from being taken in is its end, too: the interceptors see it."""
+        try:
+            yield
+        except ClientError as error:
+            self.acknowledged(None, error)
+            raise
+        except (TypeError, ValueError, OverflowError) as error:  # no topic, time or partition
+            self.acknowledged(None, InvalidRecord(f"{type(error).__name__}: {error}"))
+            raise
+        except CancelledError:
+            self.acknowledged(None, ClientError("send was cancelled while it waited for room"))
+            raise
 
     def watched(
         self, then: Callable[[RecordMetadata | None, ClientError | None], None] | None

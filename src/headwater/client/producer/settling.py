@@ -114,8 +114,8 @@ class Settling:
 
     def rejected(self, waiter: Waiter | None, error: BaseException) -> None:
         """A record was not even taken in, and whoever gave it has gone on."""
-        if not isinstance(error, ClientError):  # from a partitioner of the user
-            error = InvalidRecord(f"no partition was chosen: {type(error).__name__}: {error}")
+        if not isinstance(error, ClientError):  # such as a buffer that was closed meanwhile
+            error = InvalidRecord(f"the record was not taken in: {type(error).__name__}: {error}")
         if waiter is not None:
             tell(waiter, None, error)
         else:

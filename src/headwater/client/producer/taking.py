@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from operator import index
+from typing import NoReturn, SupportsIndex
 
 from headwater._core import Outgoing
 from headwater.client.cluster import Cluster
@@ -10,6 +11,7 @@ from headwater.client.config import ProducerConfig
 from headwater.client.errors import (
     BufferFull,
     FatalError,
+    InvalidRecord,
     RecordTooLarge,
     SerializationFailed,
     UnknownTopic,
@@ -49,6 +51,23 @@ class Taking:
 
     def closed(self, outgoing: Outgoing) -> None:
         self.sender.closed(outgoing)
+
+    def choose(self, topic: str, key: object, value: object) -> int:
+        """Asks the user's partitioner."""
+        assert self._config.partitioner is not None
+        partitions = self.topics.partitions(topic)
+        try:
+            chosen = self._config.partitioner(topic, key, value, partitions)
+        except Exception as cause:  # whatever a user's function raises: the record has no place
+            raise InvalidRecord(
+                f"the partitioner failed on a record for topic {topic}: {cause!r}"
+            ) from cause
+        if not isinstance(chosen, SupportsIndex) or not 0 <= index(chosen) < partitions:
+            raise InvalidRecord(
+                f"the partitioner gave {chosen!r} for a record of topic {topic}: expected one of "
+                f"its partitions, 0 to {partitions - 1}"
+            )
+        return index(chosen)
 
     def switch(self, topic: str) -> int:
         """The next partition for records without a key."""
