@@ -134,11 +134,7 @@ class Cluster:
         """Where a public call enters: this client may be used here and now."""
         if self._closed:
             raise ClientClosed("the client was closed; make a new one")
-        if process_id() != self._process:
-            raise Forked(
-                f"the client was made in process {self._process} and this is its fork "
-                f"{process_id()}; make a client in each process, after the fork"
-            )
+        self.check_process()
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -152,6 +148,15 @@ class Cluster:
             raise WrongLoop(
                 "the client was started on another event loop; make one client for each loop, or "
                 "use headwater.blocking"
+            )
+
+    def check_process(self) -> None:
+        """A fork shares the connections with its parent: what it sent there would be taken for the
+        parent's."""
+        if process_id() != self._process:
+            raise Forked(
+                f"the client was made in process {self._process} and this is its fork "
+                f"{process_id()}; make a client in each process, after the fork"
             )
 
     # Connections

@@ -17,7 +17,7 @@ from headwater.io.network import (
     SocketOptions,
     Stream,
 )
-from headwater.io.process import process_id
+from headwater.io.process import process_id, watch_forks
 from headwater.io.workers import Workers
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "SyncFailed",
     "Workers",
     "process_id",
+    "watch_forks",
 ]

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -404,11 +405,11 @@ def test_another_loop_is_refused(bootstrap: str, topic: str, wire: Wire) -> None
         one.run(producer.close())
 
 
-def in_a_fork(producer: Producer, topic: str) -> int:
+def in_a_fork(submit: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            producer.submit(topic, b"y")
+            submit()
         except Forked:
             os._exit(7)
         os._exit(1)
@@ -419,8 +420,26 @@ def in_a_fork(producer: Producer, topic: str) -> int:
 async def test_a_fork_is_refused(bootstrap: str, topic: str) -> None:
     async with Producer(bootstrap) as producer:
         await producer.send(topic, b"x")
-        assert in_a_fork(producer, topic) == 7
+        assert in_a_fork(lambda: producer.submit(topic, b"y")) == 7
         assert (await producer.send(topic, b"z")).offset == 1
+
+
+@story
+async def test_a_fork_adds_nothing_to_a_batch_of_its_parent(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    async with Producer(bootstrap, batch_size=1000) as producer:
+        await producer.send(topic, b"first")
+        producer.submit(topic, b"x")
+        kept = producer.submit
+
+        def fill() -> None:
+            for _ in range(20):
+                kept(topic, bytes(100))
+
+        assert in_a_fork(lambda: producer.submit(topic, b"y")) == 7
+        assert in_a_fork(fill) == 7
+    assert [record.value for record in stored(wire, topic)] == [b"first", b"x"]
 
 
 @story

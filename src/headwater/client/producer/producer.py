@@ -32,7 +32,7 @@ from headwater.client.producer.taking import Taking
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
 from headwater.client.producer.waiting import Waiting
-from headwater.io import Host
+from headwater.io import Host, watch_forks
 from headwater.io.clock import SystemClock
 from headwater.model import TopicPartition
 
@@ -147,6 +147,11 @@ class Producer:
         if self._serializing is None:
             # No call of ours stands between a plain record and the core.
             vars(self)["submit"] = intake.submit
+            watch_forks(self)
+
+    def on_fork(self) -> None:
+        """In a child process: from now on each `submit` is refused, the first one, too."""
+        vars(self).pop("submit", None)
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails

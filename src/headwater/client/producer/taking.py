@@ -50,6 +50,7 @@ class Taking:
         self.sender.opened(topic, partition)
 
     def closed(self, outgoing: Outgoing) -> None:
+        self._cluster.check_process()
         self.sender.closed(outgoing)
 
     def choose(self, topic: str, key: object, value: object) -> int:
@@ -89,6 +90,7 @@ class Taking:
 
     def full(self, size: int) -> None:
         """`submit` found no room. It holds the loop, so what the loop would do is done here."""
+        self._cluster.check_process()
         with self.sender.outcomes.waited_for_room():
             self._make_room(size)
 
