@@ -9,7 +9,6 @@ large, and who finds the queue full waits until half of it is gone.
 from __future__ import annotations
 
 import asyncio
-import logging
 from threading import Condition
 
 from headwater._blocking.loop import LoopThread
@@ -17,8 +16,6 @@ from headwater._core import Handover
 from headwater.client.errors import BufferFull, ClientClosed
 from headwater.client.producer import Producer
 from headwater.client.producer.producer import Prepared
-
-_log = logging.getLogger("headwater.client")
 
 # What is in the queue is not in the producer's buffer yet, and bounded by itself.
 _QUEUE_BYTES_MAX = 4 * 1024 * 1024
@@ -112,12 +109,8 @@ class Handing:
 
     # At the end
 
-    def say_unsent(self) -> None:
+    def say_unclosed(self) -> None:
         """The program ends, or has dropped the producer, and nobody has closed it."""
-        left = self._handover.waiting_bytes + self._producer.queued_bytes
-        if left and not self._thread.is_closed and self._thread.is_ours:
-            _log.warning(
-                "a producer was not closed, and %d bytes of records that it was given are not "
-                "acknowledged: use it in a `with` block, or call flush() or close()",
-                left,
-            )
+        if not self._thread.is_closed and self._thread.is_ours:
+            waiting_bytes = self._handover.waiting_bytes
+            self._producer.say_unclosed("with", waiting_bytes=waiting_bytes)

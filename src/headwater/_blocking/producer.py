@@ -86,7 +86,7 @@ class Producer(BlockingClient):
             return Handing(self.asynchronous, thread)
 
         self._handing = thread.call(begin)
-        self._farewell = finalize(self, self._handing.say_unsent)
+        self._farewell = finalize(self, self._handing.say_unclosed)
         if self.asynchronous.is_plain:
             # No call of ours stands between a plain record and the core.
             vars(self)["submit"] = self._handing.submit

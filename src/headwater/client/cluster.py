@@ -130,6 +130,12 @@ class Cluster:
     def is_closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_open_here(self) -> bool:
+        """Whether it is started and not closed, and this is no fork of the process that did it."""
+        is_started = self._loop is not None
+        return is_started and not self._closed and process_id() == self._process
+
     def check(self) -> None:
         """Where a public call enters: this client may be used here and now."""
         if self._closed:

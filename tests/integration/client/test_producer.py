@@ -9,6 +9,8 @@ import asyncio
 import json
 import os
 import re
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -550,3 +552,39 @@ async def test_whoever_waits_for_room_is_told_that_the_producer_was_closed(
     await producer.close()
     ends = await asyncio.gather(*sends, return_exceptions=True)
     assert {type(end) for end in ends} == {RecordMetadata, ClientClosed}
+
+
+@story
+async def test_a_producer_that_is_dropped_unclosed_says_what_may_be_lost(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(bootstrap)
+    await producer.start()
+    with pytest.warns(ResourceWarning, match="not closed: use it in `async with`"):
+        del producer
+    assert "not closed" not in caplog.text  # only connections are left behind
+
+    producer = Producer(bootstrap, linger_ms=60_000)
+    await producer.start()
+    producer.submit(topic, bytes(1000))
+    with pytest.warns(ResourceWarning, match=r"not closed, and \d{4} bytes"):
+        del producer
+    assert "not acknowledged" in caplog.text
+
+
+@story
+async def test_a_producer_that_was_closed_or_never_started_says_nothing(
+    bootstrap: str, topic: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        producer = Producer(bootstrap, partitioner=lambda *_: 0)
+        await producer.start()
+        await producer.send(topic, b"x")
+        await producer.close()
+        watch = weakref.ref(producer)
+        del producer
+        assert watch() is None  # no cycle keeps it
+        Producer(bootstrap)
+        with pytest.raises(ConfigError):
+            Producer(bootstrap, acks="some")  # type: ignore[arg-type]

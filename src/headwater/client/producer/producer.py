@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.client.settings import ProducerSettings
+
+_log = logging.getLogger("headwater.client")
 
 _NO_ROOM = -2  # what `Intake.add` answers then
 _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
@@ -194,6 +198,26 @@ class Producer:
             await self._cluster.close()
         finally:
             self._closed.set()
+
+    def __del__(self) -> None:
+        if "_closing" in vars(self) and self._cluster.is_open_here:
+            self.say_unclosed("async with")
+
+    def say_unclosed(self, block: str, *, waiting_bytes: int = 0) -> None:
+        """Nobody holds the producer any more, and nobody has closed it. `block` is how one does
+        that; so many bytes have not even come in. Says it once."""
+        if self._closing or "_intake" not in vars(self):
+            return
+        self._closing = True
+        left = waiting_bytes + self.queued_bytes
+        lost = f", and {left} bytes of records that it was given are not acknowledged"
+        said = (
+            f"a producer was not closed{lost if left else ''}: use it in `{block}`, or call "
+            "close() at the end"
+        )
+        warnings.warn(said, ResourceWarning, source=self, stacklevel=2)
+        if left:  # hardly anybody has warnings of this kind shown
+            _log.warning(said)
 
     async def __aenter__(self) -> Self:
         await self.start()
