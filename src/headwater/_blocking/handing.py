@@ -9,7 +9,7 @@ large, and who finds the queue full waits until half of it is gone.
 from __future__ import annotations
 
 import asyncio
-from threading import Condition
+from threading import TIMEOUT_MAX, Condition
 
 from headwater._blocking.loop import LoopThread
 from headwater._core import Handover
@@ -90,7 +90,8 @@ class Handing:
     def full(self) -> None:
         timeout_ms = self._producer.config.max_block_ms
         with self._moved:
-            if not self._moved.wait_for(self._has_room, timeout_ms / 1000):
+            # Kafka's way to wait for ever is more than a lock can be told.
+            if not self._moved.wait_for(self._has_room, min(timeout_ms / 1000, TIMEOUT_MAX)):
                 raise BufferFull(f"the buffer stayed full for max_block_ms={timeout_ms}")
 
     def apart(self, record: Prepared) -> None:

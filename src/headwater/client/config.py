@@ -57,8 +57,8 @@ class ClientConfig:
     reconnect_backoff_max_ms: int = _key(1_000, read.integer(0))
     socket_connection_setup_timeout_ms: int = _key(10_000, read.integer(1))
     socket_connection_setup_timeout_max_ms: int = _key(30_000, read.integer(1))
-    connections_max_idle_ms: int = _key(540_000, read.integer(-1))
-    metadata_max_age_ms: int = _key(300_000, read.integer(1))
+    connections_max_idle_ms: int = _key(540_000, read.integer(-1, read.LONG_MAX))
+    metadata_max_age_ms: int = _key(300_000, read.integer(1, read.LONG_MAX))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
     metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0))
     # TLS. Kafka's own names, with files in PEM; those of librdkafka; or a context of Python's.
@@ -123,6 +123,10 @@ class ClientConfig:
                     ", ".join(useless),
                     self.security_protocol,
                 )
+        if self.client_dns_lookup != "use_all_dns_ips":
+            _log.warning(
+                "client.dns.lookup=%s has no effect in this client", self.client_dns_lookup
+            )
         return self
 
 
@@ -130,7 +134,7 @@ class ClientConfig:
 class AdminConfig(ClientConfig):
     KIND: ClassVar[str] = "admin"
 
-    connections_max_idle_ms: int = _key(300_000, read.integer(-1))
+    connections_max_idle_ms: int = _key(300_000, read.integer(-1, read.LONG_MAX))
     default_api_timeout_ms: int = _key(60_000, read.integer(0))
     retries: int = _key(read.INT_MAX, read.integer(0))
 
@@ -152,7 +156,7 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = _key(1_048_576, read.integer(0))
     delivery_timeout_ms: int = _key(120_000, read.integer(0))
     compression_type: str = _key("none", read.one_of("none", "gzip", "snappy", "lz4", "zstd"))
-    compression_gzip_level: int = _key(-1, read.integer(-1, 9))
+    compression_gzip_level: int = _key(-1, read.gzip_level)
     compression_lz4_level: int = _key(9, read.integer(1, 17))
     compression_zstd_level: int = _key(3, read.integer(-131_072, 22))
     partitioner_ignore_keys: bool = _key(False, read.boolean)
@@ -162,8 +166,8 @@ class ProducerConfig(ClientConfig):
     transactional_id: str | None = _key(None, read.filled_text)
     transaction_timeout_ms: int = _key(60_000, read.integer(0))
     # Ours: plain functions and objects where Kafka has the names of classes.
-    key_serializer: Function | None = _key(None, read.function)
-    value_serializer: Function | None = _key(None, read.function)
+    key_serializer: Function | None = _key(None, read.serializer)
+    value_serializer: Function | None = _key(None, read.serializer)
     partitioner: Function | None = _key(None, read.function)
     interceptors: tuple[Any, ...] = _key((), read.objects)
 

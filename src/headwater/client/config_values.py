@@ -19,6 +19,11 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 PORT_DEFAULT = 9092
 
+_PLAIN_SERIALIZERS = (
+    "org.apache.kafka.common.serialization.ByteArraySerializer",
+    "org.apache.kafka.common.serialization.StringSerializer",
+)
+
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?"
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
@@ -44,6 +49,13 @@ def integer(low: int = 0, high: int = INT_MAX) -> Reader:
         return number
 
     return read
+
+
+def gzip_level(name: str, value: Any) -> int:
+    level: int = integer(-1, 9)(name, value)
+    if level == 0:
+        refuse(name, value, "a whole number from 1 to 9, or -1 for gzip's own choice")
+    return level
 
 
 def boolean(name: str, value: Any) -> bool:
@@ -139,6 +151,15 @@ def function(name: str, value: Any) -> Callable[..., Any] | None:
     refuse(name, value, "a function, or None")
 
 
+def serializer(name: str, value: Any) -> Callable[..., Any] | None:
+    """A function. Of Kafka's own classes those are known by name which do what is done anyway."""
+    if value is None or callable(value):
+        return value  # type: ignore[no-any-return]
+    if value in _PLAIN_SERIALIZERS:
+        return None
+    refuse(name, value, "a function that makes bytes of it; bytes and text need none")
+
+
 def objects(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         refuse(name, value, "a list of objects")
@@ -146,6 +167,8 @@ def objects(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def acks(name: str, value: Any) -> int:
+    if isinstance(value, str):
+        value = value.strip()
     if value in ("all", "-1") or (value == -1 and not isinstance(value, bool)):
         return -1
     if not isinstance(value, bool) and value in (0, 1, "0", "1"):

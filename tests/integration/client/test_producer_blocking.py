@@ -92,6 +92,14 @@ def test_more_than_the_buffer_holds_can_be_submitted(
     assert [int(value or b"") for value in wire.values(topic)] == list(range(5000))
 
 
+def test_submit_may_wait_for_room_for_ever(bootstrap: str, topic: str, wire: Wire) -> None:
+    wire.create_topic(topic)
+    with Producer(bootstrap, max_block_ms=2**63 - 1, buffer_memory=20_000) as producer:
+        for _ in range(5000):  # more than the queue before the buffer holds
+            producer.submit(topic, bytes(1000))
+    assert len(wire.values(topic)) == 5000
+
+
 def test_what_is_wrong_with_a_record_is_said_at_once(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         with pytest.raises(RecordTooLarge):

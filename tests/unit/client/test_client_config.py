@@ -100,6 +100,9 @@ def test_the_same_key_twice_is_an_error() -> None:
         {"compression_type": "brotli"},
         {"enable_idempotence": "maybe"},
         {"key_serializer": "StringSerializer"},
+        {"value_serializer": "org.apache.kafka.common.serialization.LongSerializer"},
+        {"compression_gzip_level": 0},
+        {"compression_gzip_level": 10},
         {"transactional_id": " "},
         {"interceptors": "mine"},
         {"client_id": 5},
@@ -111,6 +114,33 @@ def test_a_value_of_the_wrong_kind_is_refused_with_what_is_expected(given: dict[
     assert name in text
     assert repr(value) in text
     assert "expected" in text
+
+
+def test_settings_of_a_java_producer_are_taken_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = ProducerConfig.build(
+        BOOTSTRAP,
+        config={
+            "acks": " all ",
+            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+            "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+            "max.block.ms": "9223372036854775807",
+            "connections.max.idle.ms": "9223372036854775807",
+            "metadata.max.age.ms": "9223372036854775807",
+            "compression.gzip.level": "-1",
+        },
+    )
+    assert config.acks == -1
+    assert config.key_serializer is None
+    assert config.value_serializer is None
+    assert not caplog.records
+
+
+def test_a_lookup_of_names_that_is_not_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    lookup = "resolve_canonical_bootstrap_servers_only"
+    ProducerConfig.build(BOOTSTRAP, config={"client.dns.lookup": lookup})
+    assert f"client.dns.lookup={lookup} has no effect" in caplog.text
 
 
 def test_a_config_error_is_a_client_error_and_a_value_error() -> None:
