@@ -322,7 +322,7 @@ class Sender:
                     break
                 self._send(connection, chosen, now)
                 # Those that did not fit come first in the next one.
-                served = [lane for lane, _ in chosen]
+                served = dict(chosen)
                 lanes = [lane for lane in lanes if lane not in served]
                 lanes += [lane for lane in served if lane.queue]
 
