@@ -29,7 +29,7 @@ from headwater.client.producer import Producer
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.init_producer_id import InitProducerIdResponse
-from headwater.protocol.messages.metadata import MetadataResponseTopic
+from headwater.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
 from headwater.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -597,3 +597,25 @@ async def test_who_closes_a_second_time_waits_for_the_first_and_may_hurry_it() -
         await asyncio.gather(first, second, third)
         with pytest.raises(ClientClosed, match="timeout_ms=30 is over"):
             await sending
+
+
+@story
+async def test_a_topic_that_is_idle_is_not_asked_for_until_it_is_used_again() -> None:
+    def names() -> list[list[str | None]]:
+        """What each question for metadata was about."""
+        asked = [each for each in broker.asked if isinstance(each, MetadataRequest)]
+        return [[topic.name for topic in each.topics or ()] for each in asked]
+
+    async with FakeBroker() as broker:
+        partition = Partition(broker)
+        async with Producer(broker.bootstrap, metadata_max_age_ms=20, **QUICK) as producer:
+            await producer.send("t", b"one")
+            for _ in range(2):  # as a timer does every metadata_max_idle_ms
+                producer._topics.let_go()
+            before = len(names())
+            await broker.until(lambda: len(names()) == before + 3)
+            assert names()[-1] == []
+            await producer.send("t", b"two")
+            await broker.until(lambda: names()[-1] == ["t"])
+        assert partition.values == [b"one", b"two"]
+        assert [each.base_sequence for each in partition.batches] == [0, 1]

@@ -261,6 +261,16 @@ class Lanes:
                 deadline = lane.queue[0].not_before
         return deadline
 
+    def activity(self) -> dict[str, int | None]:
+        """How many batches each topic has had; None while one is open or not settled."""
+        counts: dict[str, int | None] = {}
+        for lane in self._lanes.values():
+            topic = lane.tp.topic
+            before = counts.get(topic, 0)
+            is_busy = not lane.is_idle or lane.opened_at is not None
+            counts[topic] = None if is_busy or before is None else before + lane.numbers
+        return counts
+
     def unsettled(self) -> Iterator[tuple[Lane, Batch]]:
         for lane in self._lanes.values():
             for batch in (*lane.wire, *lane.queue):

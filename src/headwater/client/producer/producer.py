@@ -139,7 +139,7 @@ class Producer:
         )
         self._outcomes = Outcomes(config, cluster, intake, lanes, self._room)
         self._sender = Sender(config, cluster, intake, lanes, self._outcomes)
-        self._topics = Topics(config, cluster, intake, self._outcomes.settling, self._room)
+        self._topics = Topics(config, cluster, intake, lanes, self._outcomes.settling, self._room)
         self._waiting = Waiting(config, self._sender, self._room)
         self._rows = Rows(intake, self._topics, self._room, self._waiting)
         taking.connect(self._sender, self._topics)

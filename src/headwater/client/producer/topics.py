@@ -10,6 +10,8 @@ from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import ClientError, UnknownTopic
 from headwater.client.metadata import Change, Topic
+from headwater.client.producer.idle import IdleTopics
+from headwater.client.producer.lanes import Lanes
 from headwater.client.producer.memory import Room
 from headwater.client.producer.settling import Settling
 from headwater.protocol.apis import ApiKey
@@ -26,17 +28,40 @@ class Topics:
         config: ProducerConfig,
         cluster: Cluster,
         intake: Intake,
+        lanes: Lanes,
         settling: Settling,
         room: Room,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._intake = intake
+        self._lanes = lanes
         self._settling = settling
         self._room = room
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._posted: Connection | None = None
         self._end = cluster.on_change(self._changed)
+        self._idle = IdleTopics()
+        self._loop = asyncio.get_running_loop()
+        self._look_later()
+
+    def _look_later(self) -> None:
+        seconds = self._config.metadata_max_idle_ms / 1000
+        self._next_look = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self.let_go()
+        self._look_later()
+
+    def let_go(self) -> None:
+        """Forgets the topics to which nothing was sent since the last time; called by a timer."""
+        for name in self._idle.look(self._lanes.activity()):
+            if name in self._asking:
+                self._idle.follow(name)
+                continue
+            self._cluster.unfollow(name)
+            self._cluster.metadata.forget(name)
+            self._intake.forget(name)
 
     async def get(self, name: str) -> Topic:
         """What is known of a topic, asked for if need be, within max_block_ms."""
@@ -47,6 +72,7 @@ class Topics:
             limit = self._config.max_block_ms
             raise UnknownTopic(f"{error} after max_block_ms={limit}", code=error.code) from None
         self._cluster.follow(name, create=True)
+        self._idle.follow(name)
         return topics[name]
 
     async def learn(self, name: str) -> None:
@@ -139,6 +165,7 @@ class Topics:
 
     async def stop(self, error: ClientError) -> None:
         self._end()
+        self._next_look.cancel()
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
