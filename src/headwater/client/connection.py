@@ -106,6 +106,9 @@ class Connection:
         self._traffic = traffic if traffic is not None else Traffic()
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
+        # Requests without an answer are done when the kernel has them: after so many bytes.
+        self._unwritten: deque[tuple[int, Done]] = deque()
+        self._posted_bytes = 0  # by `post`
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
         self._is_first = True
@@ -149,15 +152,23 @@ class Connection:
 
     # Requests out
 
-    def post(self, request: Message, version: int, done: Done | None, *, timeout_ms: int) -> None:
-        """Sends now. `done` gets the answer or an error, once; None if no answer will come.
+    def post(
+        self,
+        request: Message,
+        version: int,
+        done: Done,
+        *,
+        timeout_ms: int,
+        is_answered: bool = True,
+    ) -> None:
+        """Sends now. `done` gets the answer or an error, once; if the broker does not answer such
+        a request, it gets neither when the kernel has taken all of it.
 
         Never raises for what the network does. It may call `done` before it returns, if the
         connection is closed already or the request does not fit its version.
         """
         if not self.is_open:
-            if done is not None:
-                done(None, self._failure or self._disconnected("the connection is closed"))
+            done(None, self._failure or self._disconnected("the connection is closed"))
             return
         key = type(request).API
         assert key is not None, f"{type(request).__name__} is no request"
@@ -167,21 +178,33 @@ class Connection:
         try:
             parts: list[Any] = encode_parts(request, version, prefix)
         except EncodeError as error:
-            if done is None:
-                raise
             done(None, UnsupportedVersion(f"{self._who()} is too old for this: {error}"))
             return
         size = sum(map(len, parts)) - _SIZE.size if len(parts) > 1 else len(parts[0]) - _SIZE.size
         _SIZE.pack_into(parts[0], 0, size)
         self._traffic.requests += 1
         self._traffic.bytes_out += size + _SIZE.size
-        if done is not None:
+        self._posted_bytes += size + _SIZE.size
+        if is_answered:
             deadline = self._now() + timeout_ms / 1000
             self._pending.append(_Pending(api, version, correlation_id, deadline, done))
             self._watch(deadline)
         else:
             self.active_at = self._now()  # no answer will say that somebody lives
+            self._unwritten.append((self._posted_bytes, done))
         self._stream.send(parts)
+        if not is_answered:
+            # Behind what tells of a stream that has ended in `send`: its queue is empty, too.
+            self._loop.call_soon(self._note_written)
+
+    def _note_written(self) -> bool:
+        """Tells those whose requests the kernel has; whether there were any."""
+        unwritten, written = self._unwritten, self._posted_bytes - self._stream.queued_bytes()
+        told = False
+        while self.is_open and unwritten and unwritten[0][0] <= written:
+            unwritten.popleft()[1](None, None)
+            told = True
+        return told
 
     def post_prepared(
         self, prepared: Prepared, records: memoryview, done: Done, *, timeout_ms: int
@@ -270,7 +293,9 @@ class Connection:
     def pump(self, seconds: float) -> bool:
         """Does what the loop would do for this connection, waiting at most so long for something
         to happen; whether it did. For who cannot await: answers reach their callbacks in it."""
-        did = self._stream.turn(seconds)
+        is_written = bool(self._unwritten) and not self._stream.queued_bytes()
+        did = self._stream.turn(0.0 if is_written else seconds)
+        did |= self._note_written()
         if not did:
             self._expire()
         return did
@@ -404,7 +429,9 @@ class Connection:
 
     # Ending
 
-    def drained(self) -> None: ...
+    def drained(self) -> None:
+        if self._unwritten:
+            self._loop.call_soon(self._note_written)
 
     def ended(self) -> None:
         if self._has_served:
@@ -448,9 +475,12 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pending, self._pending = self._pending, deque()
+        waiting = [each.done for each in self._pending]
+        waiting += [done for _, done in self._unwritten]
+        self._pending.clear()
+        self._unwritten.clear()
         if self.on_closed is not None:
             self.on_closed(self)
-        for each in pending:
+        for done in waiting:
             # Each waiter raises its own: a shared exception would gather all their tracebacks.
-            each.done(None, type(error)(str(error)))
+            done(None, type(error)(str(error)))

@@ -309,13 +309,13 @@ async def test_a_controller_is_no_broker() -> None:
 # Peers that begin well
 
 
-async def posted(broker: FakeBroker, count: int = 3, **options: int) -> tuple[Connection, Ends]:
+async def posted(
+    broker: FakeBroker, count: int = 3, *, timeout_ms: int = 20_000
+) -> tuple[Connection, Ends]:
     connection = await open_to(broker.address)
     ends = Ends()
     for number in range(count):
-        connection.post(
-            MetadataRequest(topics=[]), 12, ends.of(number), **({"timeout_ms": 20_000} | options)
-        )
+        connection.post(MetadataRequest(topics=[]), 12, ends.of(number), timeout_ms=timeout_ms)
     return connection, ends
 
 
@@ -343,7 +343,9 @@ async def test_a_closed_connection_ends_a_request_at_once() -> None:
         connection.close()
         connection.post(MetadataRequest(topics=[]), 12, ends.of(0), timeout_ms=20_000)
         assert ends.errors == [Disconnected]
-        connection.post(MetadataRequest(topics=[]), 12, None, timeout_ms=20_000)
+        request = MetadataRequest(topics=[])
+        connection.post(request, 12, ends.of(1), timeout_ms=20_000, is_answered=False)
+        assert ends.errors == [Disconnected] * 2
 
 
 @pytest.mark.parametrize(
@@ -438,8 +440,10 @@ async def test_no_answer_is_awaited_where_none_comes() -> None:
         broker.answers[ApiKey.FETCH] = lambda _: None
         connection = await open_to(broker.address)
         request = FetchRequest(max_wait_ms=0, min_bytes=0)
-        connection.post(request, 12, None, timeout_ms=1)
+        ends = Ends()
+        connection.post(request, 12, ends.of(0), timeout_ms=1, is_answered=False)
         assert connection.in_flight == 0
         await broker.until(lambda: broker.count(ApiKey.FETCH) == 1)
         assert connection.is_open
+        assert ends.seen == [(0, None, None)]
         connection.close()

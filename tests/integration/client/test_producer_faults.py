@@ -619,3 +619,27 @@ async def test_a_topic_that_is_idle_is_not_asked_for_until_it_is_used_again() ->
             await broker.until(lambda: names()[-1] == ["t"])
         assert partition.values == [b"one", b"two"]
         assert [each.base_sequence for each in partition.batches] == [0, 1]
+
+
+@story
+async def test_without_acknowledgements_closing_waits_until_the_kernel_has_all() -> None:
+    async with FakeBroker() as broker:
+        Partition(broker)
+        may_read = asyncio.Event()
+        received = 0
+
+        async def read_later(request: ProduceRequest) -> None:
+            nonlocal received
+            await may_read.wait()
+            ((data,),) = (topic.partition_data for topic in request.topic_data)
+            received += _core.validate(data.records or b"").count
+
+        broker.answers[ApiKey.PRODUCE] = read_later
+        async with Producer(broker.bootstrap, acks=0) as producer:
+            for _ in range(200):  # far more than the buffers of two sockets
+                producer.submit("t", bytes(100_000))
+            with pytest.raises(RequestTimedOut):
+                await producer.flush(timeout_ms=50)
+            assert producer.queued_bytes > 0
+            may_read.set()
+        await broker.until(lambda: received == 200)

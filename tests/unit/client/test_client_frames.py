@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.client.connection import Connection
-from headwater.client.errors import ClientError
+from headwater.client.errors import ClientError, Disconnected
 from headwater.io import Address
 from headwater.protocol.frame import encode_response
 from headwater.protocol.messages.metadata import (
@@ -45,14 +45,17 @@ class HeldStream:
         self.held: deque[bytes] = deque()
         self.receiver: Connection
         self.is_gone = False
+        self.is_stuck = False  # the kernel takes nothing
+        self.queued = 0
 
     def send(self, parts: Sequence[Any]) -> None:
         self.sent.append(b"".join(parts))
+        self.queued += len(self.sent[-1]) if self.is_stuck else 0
 
     def expect(self) -> None: ...
 
     def queued_bytes(self) -> int:
-        return 0
+        return self.queued
 
     def pause(self) -> None: ...
 
@@ -182,3 +185,44 @@ async def test_numbers_of_requests_begin_again_before_they_end() -> None:
         pass
     assert seen == [2**31 - 1, 0]
     connection.close()
+
+
+@story
+async def test_a_request_without_an_answer_is_done_when_the_kernel_has_it() -> None:
+    stream = HeldStream()
+    connection = connection_over(stream, Clock())
+    ends: list[tuple[int, ClientError | None]] = []
+
+    def post(number: int) -> None:
+        connection.post(
+            MetadataRequest(topics=[]),
+            VERSION,
+            lambda _, error: ends.append((number, error)),
+            timeout_ms=1000,
+            is_answered=False,
+        )
+
+    post(1)
+    assert ends == []  # its user is not called from within
+    await asyncio.sleep(0)
+    assert ends == [(1, None)]
+
+    stream.is_stuck = True
+    post(2)
+    post(3)
+    await asyncio.sleep(0)
+    assert ends == [(1, None)]
+    stream.queued = len(stream.sent[-1])  # one of the two is gone
+    assert connection.pump(0)
+    assert ends == [(1, None), (2, None)]
+    stream.queued = 0
+    connection.drained()
+    await asyncio.sleep(0)
+    assert ends == [(1, None), (2, None), (3, None)]
+
+    post(4)
+    connection.close()
+    assert isinstance(ends[-1][1], Disconnected)
+    stream.queued = 0
+    await asyncio.sleep(0)
+    assert [number for number, _ in ends] == [1, 2, 3, 4]

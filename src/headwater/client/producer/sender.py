@@ -388,11 +388,8 @@ class Sender:
         except UnsupportedVersion as error:
             done(None, error)
             return
-        if self._config.acks:
-            connection.post(request, version, done, timeout_ms=timeout_ms)
-        else:
-            connection.post(request, version, None, timeout_ms=timeout_ms)
-            done(None, None)
+        is_answered = self._config.acks != 0
+        connection.post(request, version, done, timeout_ms=timeout_ms, is_answered=is_answered)
 
     def _open(self, node_id: int) -> None:
         if node_id in self._opening or self._cluster.is_closed:
