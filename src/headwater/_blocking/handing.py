@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import asyncio
 from threading import TIMEOUT_MAX, Condition
+from typing import Any, NamedTuple
 
 from headwater._blocking.loop import LoopThread
-from headwater._core import Handover
+from headwater._core import Handover, Intake
 from headwater.client.errors import BufferFull, ClientClosed
 from headwater.client.producer import Producer
 from headwater.client.producer.producer import Prepared
 
 # What is in the queue is not in the producer's buffer yet, and bounded by itself.
 _QUEUE_BYTES_MAX = 4 * 1024 * 1024
+_RECORD_BYTES_MIN = 100  # what the smallest record counts for there
 # Up to here a record fits whatever the settings are, unless they are below this themselves.
 _SMALL_BYTES = 16 * 1024
+
+
+class _Place(NamedTuple):
+    """Somebody waits until so much is taken."""
+
+    bytes: int
+    records: int
+    taken: asyncio.Future[None]
 
 
 class Handing:
@@ -31,39 +41,75 @@ class Handing:
         self._producer = producer
         self._thread = thread
         self._moved = Condition()
-        self._turn = asyncio.Lock()
-        self._carriers: set[asyncio.Task[None]] = set()
+        self._carrier: asyncio.Task[None] | None = None
+        self._taken_bytes = 0  # since the beginning, at least
+        self._taken_records = 0
+        self._line: list[_Place] = []
         self._handover = Handover(self, bytes_max=_QUEUE_BYTES_MAX, small_bytes=small_bytes)
         self.submit = self._handover.submit
 
     # In the loop's thread
 
     async def carry(self, timeout_ms: int | None = None) -> bool:
-        """Takes over all that is in the queue; whether that was done in time. If not, or if who
-        waits is cancelled, it goes on all the same: a record that is in somebody's hands then must
-        not get lost."""
-        carrier = self._start_carrier()
+        """Waits until all that is in the queue now is taken over, and not for what comes all the
+        time; whether that was done in time. If not, or if who waits is cancelled, it goes on all
+        the same: a record that is in somebody's hands then must not get lost."""
+        ahead = self._handover.waiting_bytes
+        place = _Place(
+            self._taken_bytes + ahead,
+            self._taken_records + ahead // _RECORD_BYTES_MIN + 1,  # one may wait for room
+            asyncio.get_running_loop().create_future(),
+        )
+        self._line.append(place)
+        self._start_carrier()
         timeout = None if timeout_ms is None else timeout_ms / 1000
-        done, _ = await asyncio.wait((carrier,), timeout=timeout)
+        done, _ = await asyncio.wait((place.taken,), timeout=timeout)
         for each in done:
-            if not each.cancelled():
-                each.result()
+            each.result()
         return bool(done)
 
-    def _start_carrier(self) -> asyncio.Task[None]:
-        carrier = asyncio.get_running_loop().create_task(self._take_over())
-        self._carriers.add(carrier)
-        carrier.add_done_callback(self._carriers.discard)
-        return carrier
+    def _start_carrier(self) -> None:
+        if self._carrier is None or self._carrier.done():
+            carrier = self._producer.take_over(self, self._note_move)
+            self._carrier = asyncio.get_running_loop().create_task(carrier)
+            self._carrier.add_done_callback(self._note_end)
 
-    async def _take_over(self) -> None:
-        async with self._turn:  # one at a time
-            await self._producer.take_over(self._handover, self._note_move)
+    def pass_on(self, intake: Intake, records_max: int, /) -> tuple[int, list[Any]]:
+        """See `Handover`."""
+        before = self._handover.waiting_bytes
+        taken, failed = self._handover.pass_on(intake, records_max)
+        self._note_taken(taken, before)
+        return taken, failed
+
+    def pop(self) -> Prepared | None:
+        """See `Handover`."""
+        before = self._handover.waiting_bytes
+        record = self._handover.pop()
+        self._note_taken(int(record is not None), before)
+        return record
+
+    def _note_taken(self, records: int, before: int) -> None:
+        # What has come meanwhile hides some of the bytes, so there may be more of them; and of
+        # records there are at most so many. Whichever says first that it is done is right.
+        self._taken_bytes += max(0, before - self._handover.waiting_bytes)
+        self._taken_records += records
 
     def _note_move(self) -> None:
+        """What was taken is in the producer's buffer now, or refused."""
+        for place in self._line[:]:
+            if place.bytes <= self._taken_bytes or place.records <= self._taken_records:
+                self._line.remove(place)
+                _tell(place.taken, None)
         if self._has_room():
             with self._moved:
                 self._moved.notify_all()
+
+    def _note_end(self, carrier: asyncio.Task[None]) -> None:
+        """The queue is empty, or the producer takes nothing any more."""
+        line, self._line = self._line, []
+        error = carrier.exception() if line and not carrier.cancelled() else None
+        for place in line:
+            _tell(place.taken, error)
 
     def _has_room(self) -> bool:
         return self._handover.waiting_bytes <= _QUEUE_BYTES_MAX // 2
@@ -73,12 +119,11 @@ class Handing:
         self._handover.close()
         if await self.carry(timeout_ms):
             return
-        carriers = list(self._carriers)
-        for carrier in carriers:
-            carrier.cancel()
-        await asyncio.wait(carriers)
+        if self._carrier is not None:
+            self._carrier.cancel()
+            await asyncio.wait((self._carrier,))
         self._producer.reject(
-            self._handover,
+            self,
             ClientClosed(f"the producer was closed and timeout_ms={timeout_ms} is over; not sent"),
         )
 
@@ -115,3 +160,12 @@ class Handing:
         if not self._thread.is_closed and self._thread.is_ours:
             waiting_bytes = self._handover.waiting_bytes
             self._producer.say_unclosed("with", waiting_bytes=waiting_bytes)
+
+
+def _tell(taken: asyncio.Future[None], error: BaseException | None) -> None:
+    if taken.done():  # whoever waited has gone
+        return
+    if error is None:
+        taken.set_result(None)
+    else:
+        taken.set_exception(error)

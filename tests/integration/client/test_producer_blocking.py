@@ -100,6 +100,46 @@ def test_submit_may_wait_for_room_for_ever(bootstrap: str, topic: str, wire: Wir
     assert len(wire.values(topic)) == 5000
 
 
+def test_a_thread_does_not_wait_for_records_that_come_behind_its_own(
+    bootstrap: str, topic: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire.create_topic(topic)
+    wanted, given = threading.Semaphore(0), threading.Semaphore(0)
+    is_fed = threading.Event()
+
+    def choose(*_: object) -> int:
+        """While a record is taken over another one is given, so the queue is never empty."""
+        if is_fed.is_set():
+            wanted.release()
+            given.acquire()
+        return 0
+
+    monkeypatch.setattr("headwater.client.producer.producer._PIECE_RECORDS", 10)
+    with Producer(bootstrap, partitioner=choose) as producer:
+
+        def feed() -> None:
+            while wanted.acquire() and is_fed.is_set():
+                producer.submit(topic, b"more")
+                given.release()
+            given.release()
+
+        feeding = threading.Thread(target=feed)
+        sending = threading.Thread(target=producer.send, args=(topic, b"mine"))
+        producer.send(topic, b"first")
+        is_fed.set()
+        feeding.start()
+        producer.submit(topic, b"second")
+        sending.start()
+        sending.join(timeout=10)
+        was_sent = not sending.is_alive()
+        is_fed.clear()
+        wanted.release()
+        feeding.join()
+        sending.join()
+        assert was_sent
+    assert b"mine" in wire.values(topic)
+
+
 def test_what_is_wrong_with_a_record_is_said_at_once(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         with pytest.raises(RecordTooLarge):

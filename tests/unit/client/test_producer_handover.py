@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater._blocking import handing
 from headwater._core import Handover, Intake
 
 TOPIC = "t"
@@ -107,6 +108,12 @@ def test_what_is_passed_on_is_in_the_intake() -> None:
     outgoing = intake.take(TOPIC, 1)
     assert outgoing is not None
     assert outgoing.count == 2
+
+
+def test_the_smallest_record_counts_for_what_its_taker_reckons_with() -> None:
+    handover, *_ = make()
+    give(handover, None)
+    assert handover.waiting_bytes == handing._RECORD_BYTES_MIN
 
 
 def test_a_record_that_finds_no_room_stays_the_first() -> None:

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from headwater._core import Handover, Intake
+from headwater._core import Intake
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
@@ -29,7 +29,7 @@ from headwater.client.producer.rows import Rows
 from headwater.client.producer.sender import Sender
 from headwater.client.producer.sequences import Identity
 from headwater.client.producer.serializing import Serializing
-from headwater.client.producer.settling import Delivered, tell
+from headwater.client.producer.settling import Delivered, Waiter, tell
 from headwater.client.producer.taking import Taking
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
@@ -52,6 +52,16 @@ _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do somethi
 
 # topic, value, key, headers, timestamp, partition, on_delivery
 Prepared = tuple[str, Any, Any, Headers | None, int | None, int | None, Delivered | None]
+
+
+class Given(Protocol):
+    """Records that other threads have given; see `Handover`."""
+
+    def pass_on(
+        self, intake: Intake, records_max: int, /
+    ) -> tuple[int, list[tuple[Waiter | None, BaseException]]]: ...
+
+    def pop(self) -> Prepared | None: ...
 
 
 class Producer:
@@ -353,7 +363,7 @@ class Producer:
         if placed >= 0 and placed & 1:
             self._sender.opened(record[0], placed >> 1)
 
-    async def take_over(self, handover: Handover, moved: Callable[[], None]) -> None:
+    async def take_over(self, given: Given, moved: Callable[[], None]) -> None:
         """Takes in what other threads have given, in order, until nothing is left; calls `moved`
         after each piece. What is wrong with a record is said as if it had failed later: the others
         go on."""
@@ -362,11 +372,11 @@ class Producer:
         while True:
             taken = 0
             if not self._room:
-                taken, failed = handover.pass_on(self._intake, _PIECE_RECORDS)
+                taken, failed = given.pass_on(self._intake, _PIECE_RECORDS)
                 for waiter, error in failed:
                     rejected(waiter, error)
             if not taken:
-                record = handover.pop()
+                record = given.pop()
                 if record is None:
                     return
                 try:
@@ -379,9 +389,9 @@ class Producer:
             moved()
             await asyncio.sleep(0)
 
-    def reject(self, handover: Handover, error: ClientError) -> None:
+    def reject(self, given: Given, error: ClientError) -> None:
         """What other threads have given and nobody took in fails."""
-        while (record := handover.pop()) is not None:
+        while (record := given.pop()) is not None:
             self._outcomes.settling.rejected(record[-1], error)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
