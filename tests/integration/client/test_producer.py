@@ -6,6 +6,7 @@ With HEADWATER_TEST_BOOTSTRAP=HOST:PORT the same is shown against Apache Kafka.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -570,6 +571,25 @@ async def test_a_producer_that_is_dropped_unclosed_says_what_may_be_lost(
     with pytest.warns(ResourceWarning, match=r"not closed, and \d{4} bytes"):
         del producer
     assert "not acknowledged" in caplog.text
+
+
+@story
+async def test_what_a_closed_producer_had_is_given_back(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap)
+    await producer.start()
+    await producer.send(topic, b"x")
+    held = [weakref.ref(each) for each in (producer._cluster, producer._sender._lanes)]
+    kept = producer.submit
+    await producer.close()
+    del producer
+    gc.collect()
+    assert [each() for each in held] == [None, None]
+    for more in ({}, {"key": b"k"}, {"partition": 0}, {"partition": 9}):
+        for _ in range(2):
+            with pytest.raises(ClientClosed, match="make a new one"):
+                kept(topic, b"x", **more)
+    with pytest.raises(ClientClosed, match="make a new one"):
+        kept("another", b"x")
 
 
 @story

@@ -104,6 +104,7 @@ class Producer:
         self._topics: Topics
         self._outcomes: Outcomes
         self._rows: Rows
+        self._taking: Taking
         self._waiting: Waiting
 
     @property
@@ -152,7 +153,8 @@ class Producer:
         self._topics = Topics(config, cluster, intake, lanes, self._outcomes.settling, self._room)
         self._waiting = Waiting(config, self._sender, self._room)
         self._rows = Rows(intake, self._topics, self._room, self._waiting)
-        taking.connect(self._sender, self._topics)
+        taking.connect(intake, self._sender, self._topics)
+        self._taking = taking
         try:
             await self._sender.start()
         except BaseException:
@@ -207,6 +209,7 @@ class Producer:
             await self._sender.stop(error)
             await self._cluster.close()
         finally:
+            self._taking.end()
             self._closed.set()
 
     def __del__(self) -> None:

@@ -100,12 +100,6 @@ class Sender:
         self._lanes.opened(self._lanes.lane(topic, partition), now)
         self._look_at(now + self._linger)
 
-    def discard(self, topic: str, partition: int) -> None:
-        """Drops a batch that was just opened."""
-        outgoing = self._intake.take(topic, partition)
-        assert outgoing is not None
-        self._intake.release(outgoing)
-
     def closed(self, outgoing: Outgoing) -> None:
         """A batch is full."""
         self._take(self._lanes.lane(outgoing.topic, outgoing.partition), outgoing, self._now())

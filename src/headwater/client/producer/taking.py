@@ -5,11 +5,12 @@ from __future__ import annotations
 from operator import index
 from typing import NoReturn, SupportsIndex
 
-from headwater._core import Outgoing
+from headwater._core import Intake, Outgoing
 from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import (
     BufferFull,
+    ClientClosed,
     FatalError,
     InvalidRecord,
     RecordTooLarge,
@@ -30,22 +31,39 @@ class Taking:
 
     sender: Sender
     topics: Topics
+    _cluster: Cluster
+    _intake: Intake
 
     def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
         self._config = config
         self._cluster = cluster
+        self._has_ended = False
 
-    def connect(self, sender: Sender, topics: Topics) -> None:
+    def connect(self, intake: Intake, sender: Sender, topics: Topics) -> None:
+        self._intake = intake
         self.sender = sender
         self.topics = topics
+
+    def end(self) -> None:
+        """The producer is closed. Python cannot see into the core, so what the intake and we hold
+        of each other stays for ever: that is to be no more than refusing a kept `submit` needs."""
+        self._has_ended = True
+        del self._cluster, self.sender, self.topics
+
+    def _check_end(self) -> None:
+        if self._has_ended:
+            raise ClientClosed("the producer was closed; make a new one")
 
     def opened(self, topic: str, partition: int) -> None:
         # `submit` is bound straight to the core, so who is on the wrong loop is found out here;
         # the record is then the only one of its batch, and goes with it.
         try:
+            self._check_end()
             self._cluster.check()
         except FatalError:
-            self.sender.discard(topic, partition)
+            outgoing = self._intake.take(topic, partition)
+            assert outgoing is not None
+            self._intake.release(outgoing)
             raise
         self.sender.opened(topic, partition)
 
@@ -55,6 +73,7 @@ class Taking:
 
     def choose(self, topic: str, key: object, value: object) -> int:
         """Asks the user's partitioner."""
+        self._check_end()
         assert self._config.partitioner is not None
         partitions = self.topics.partitions(topic)
         try:
@@ -72,6 +91,7 @@ class Taking:
 
     def switch(self, topic: str) -> int:
         """The next partition for records without a key."""
+        self._check_end()
         partitions = self.topics.partitions(topic)
         return choose_partition(
             self._cluster.host.random,
@@ -82,9 +102,10 @@ class Taking:
 
     def unknown(self, topic: str) -> None:
         try:
+            self._check_end()
             self._cluster.check()
         except FatalError:
-            self.topics.discard(topic)
+            self._intake.abandon(topic)
             raise
         self.topics.unknown(topic)
 
@@ -135,6 +156,7 @@ class Taking:
         raise AssertionError(f"{size} bytes are not too large")
 
     def no_partition(self, topic: str, partition: int, partitions: int) -> NoReturn:
+        self._check_end()
         self._cluster.need_update(topic)
         shown = "a negative one" if partition < 0 else str(partition)
         raise UnknownTopic(

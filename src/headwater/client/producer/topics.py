@@ -86,10 +86,6 @@ class Topics:
         if name not in self._asking:
             self._asking[name] = asyncio.get_running_loop().create_task(self._learn(name))
 
-    def discard(self, name: str) -> None:
-        """Drops what waits for a topic."""
-        self._intake.abandon(name)
-
     async def _learn(self, name: str) -> None:
         try:
             await self.learn(name)
