@@ -226,7 +226,8 @@ class Outcomes:
 
 
 def _counted(batch: Batch) -> str:
-    return "1 record" if batch.count == 1 else f"a batch of {batch.count} records"
+    what = "1 record" if batch.count == 1 else f"a batch of {batch.count} records"
+    return f"{what} ({batch.outgoing.size} bytes)"
 
 
 def _own_reasons(
