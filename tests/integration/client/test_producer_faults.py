@@ -644,3 +644,31 @@ async def test_without_acknowledgements_closing_waits_until_the_kernel_has_all()
             assert producer.queued_bytes > 0
             may_read.set()
         await broker.until(lambda: received == 200)
+
+
+@story
+async def test_a_producer_that_is_still_starting_says_so() -> None:
+    async with FakeBroker() as broker:
+        Partition(broker)
+        metadata = broker.answers[ApiKey.METADATA]
+        may_answer = asyncio.Event()
+
+        async def late(request: Any) -> Any:
+            await may_answer.wait()
+            return metadata(request)
+
+        broker.answers[ApiKey.METADATA] = late
+        producer = Producer(broker.bootstrap)
+        assert producer.queued_bytes == 0
+        starting = asyncio.create_task(producer.start())
+        await broker.until(lambda: broker.count(ApiKey.METADATA) == 1)
+        for call in (producer.send("t", b"x"), producer.flush(), producer.partitions_for("t")):
+            with pytest.raises(ClientClosed, match=r"await start\(\)"):
+                await call
+        for plain in (lambda: producer.submit("t", b"x"), producer.metrics):
+            with pytest.raises(ClientClosed, match=r"await start\(\)"):
+                plain()
+        may_answer.set()
+        await starting
+        await producer.send("t", b"x")
+        await producer.close()

@@ -95,6 +95,7 @@ class Producer:
         )
         self._serializing = None if serializing.is_plain else serializing
         self._room = Room()
+        self._is_open = False  # it takes records
         self._closing = False
         self._closed = asyncio.Event()
         self._closing_time: asyncio.Timeout | None = None
@@ -120,7 +121,7 @@ class Producer:
     @property
     def queued_bytes(self) -> int:
         """What records that are not acknowledged take of the buffer."""
-        return self._intake.used_bytes
+        return self._intake.used_bytes if "_intake" in vars(self) else 0
 
     # Beginning and ending
 
@@ -155,6 +156,7 @@ class Producer:
         self._rows = Rows(intake, self._topics, self._room, self._waiting)
         taking.connect(intake, self._sender, self._topics)
         self._taking = taking
+        self._is_open = True
         try:
             await self._sender.start()
         except BaseException:
@@ -179,7 +181,7 @@ class Producer:
         if self._closing:
             await self._close_again(timeout_ms)
             return
-        self._closing = True
+        self._is_open, self._closing = False, True
         vars(self).pop("submit", None)
         self._closing_ms = timeout_ms
         unsent = "the producer was closed"
@@ -202,7 +204,7 @@ class Producer:
 
     async def _stop(self, reason: str) -> None:
         error = ClientClosed(reason)
-        self._closing = True
+        self._is_open, self._closing = False, True
         self._room.close(reason)
         try:
             await self._topics.stop(error)
@@ -221,7 +223,7 @@ class Producer:
         that; so many bytes have not even come in. Says it once."""
         if self._closing or "_intake" not in vars(self):
             return
-        self._closing = True
+        self._is_open, self._closing = False, True
         left = waiting_bytes + self.queued_bytes
         lost = f", and {left} bytes of records that it was given are not acknowledged"
         said = (
@@ -454,6 +456,10 @@ class Producer:
         not_there_yet()
 
     def _check(self) -> None:
-        if self._closing:
+        if self._is_open:
+            self._cluster.check()
+        elif self._closing:
             raise ClientClosed("the producer was closed; make a new one")
-        self._cluster.check()
+        else:
+            self._cluster.check()  # which says what is wrong if it is not even starting
+            raise ClientClosed("the producer is still starting: await start() first")
