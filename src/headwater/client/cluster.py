@@ -131,10 +131,14 @@ class Cluster:
         return self._closed
 
     @property
+    def is_started(self) -> bool:
+        """Whether somebody has begun to start it."""
+        return self._loop is not None
+
+    @property
     def is_open_here(self) -> bool:
         """Whether it is started and not closed, and this is no fork of the process that did it."""
-        is_started = self._loop is not None
-        return is_started and not self._closed and process_id() == self._process
+        return self.is_started and not self._closed and process_id() == self._process
 
     def check(self) -> None:
         """Where a public call enters: this client may be used here and now."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -646,8 +647,9 @@ async def test_without_acknowledgements_closing_waits_until_the_kernel_has_all()
         await broker.until(lambda: received == 200)
 
 
-@story
-async def test_a_producer_that_is_still_starting_says_so() -> None:
+@asynccontextmanager
+async def starting() -> AsyncIterator[tuple[Producer, asyncio.Task[None], asyncio.Event]]:
+    """A producer whose first question is answered when the event is set."""
     async with FakeBroker() as broker:
         Partition(broker)
         metadata = broker.answers[ApiKey.METADATA]
@@ -659,9 +661,15 @@ async def test_a_producer_that_is_still_starting_says_so() -> None:
 
         broker.answers[ApiKey.METADATA] = late
         producer = Producer(broker.bootstrap)
-        assert producer.queued_bytes == 0
-        starting = asyncio.create_task(producer.start())
+        task = asyncio.create_task(producer.start())
         await broker.until(lambda: broker.count(ApiKey.METADATA) == 1)
+        yield producer, task, may_answer
+
+
+@story
+async def test_a_producer_that_is_still_starting_says_so() -> None:
+    async with starting() as (producer, task, may_answer):
+        assert producer.queued_bytes == 0
         for call in (producer.send("t", b"x"), producer.flush(), producer.partitions_for("t")):
             with pytest.raises(ClientClosed, match=r"await start\(\)"):
                 await call
@@ -669,6 +677,21 @@ async def test_a_producer_that_is_still_starting_says_so() -> None:
             with pytest.raises(ClientClosed, match=r"await start\(\)"):
                 plain()
         may_answer.set()
-        await starting
+        await task
         await producer.send("t", b"x")
+        await producer.close()
+
+
+@story
+async def test_a_producer_that_is_closed_while_it_starts_is_closed() -> None:
+    async with starting() as (producer, task, may_answer):
+        await producer.close(timeout_ms=1)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        may_answer.set()
+        await closing
+        with pytest.raises(ClientClosed, match="while it started"):
+            await task
+        with pytest.raises(ClientClosed, match="make a new one"):
+            await producer.send("t", b"x")
         await producer.close()

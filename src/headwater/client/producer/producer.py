@@ -127,7 +127,7 @@ class Producer:
 
     async def start(self) -> None:
         """Connects. Raises BrokersUnavailable if no broker answers within start_timeout_ms."""
-        await self._cluster.start()
+        await self._first_contact()
         config, cluster = self._config, self._cluster
         self._loop = asyncio.get_running_loop()
         taking = Taking(config, cluster)
@@ -167,6 +167,17 @@ class Producer:
             vars(self)["submit"] = intake.submit
             watch_forks(self)
 
+    async def _first_contact(self) -> None:
+        try:
+            await self._cluster.start()
+            if self._closing:
+                await self._cluster.close()
+                raise ClientClosed("the producer was closed while it started")
+        except BaseException:
+            if self._cluster.is_closed:  # else somebody starts it a second time
+                self._closed.set()
+            raise
+
     def on_fork(self) -> None:
         """In a child process: from now on each `submit` is refused, the first one, too."""
         vars(self).pop("submit", None)
@@ -175,9 +186,15 @@ class Producer:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
         with ClientClosed. Raises what `flush` would; in any case the producer is closed. Who
         closes it a second time waits for the first one, and may hurry it by a timeout."""
-        if self._cluster.is_closed or not hasattr(self, "_sender"):
-            return  # it is closed, or was never started
+        if self._cluster.is_closed or not self._cluster.is_started:
+            return
         self._cluster.check()
+        if not hasattr(self, "_sender"):
+            self._closing = True  # it is starting, and ends when it has
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(_deadline(timeout_ms)):
+                    await self._closed.wait()
+            return
         if self._closing:
             await self._close_again(timeout_ms)
             return
@@ -186,7 +203,7 @@ class Producer:
         self._closing_ms = timeout_ms
         unsent = "the producer was closed"
         try:
-            async with asyncio.timeout_at(self._deadline(timeout_ms)) as self._closing_time:
+            async with asyncio.timeout_at(_deadline(timeout_ms)) as self._closing_time:
                 await self._settled()
         except TimeoutError:
             unsent = f"the producer was closed and timeout_ms={self._closing_ms} is over"
@@ -195,7 +212,7 @@ class Producer:
         self._outcomes.settling.raise_unheard()
 
     async def _close_again(self, timeout_ms: int | None) -> None:
-        deadline, limit = self._deadline(timeout_ms), self._closing_time
+        deadline, limit = _deadline(timeout_ms), self._closing_time
         if deadline is not None and limit is not None and deadline < (limit.when() or inf):
             with suppress(RuntimeError):  # all is settled already
                 limit.reschedule(deadline)
@@ -404,7 +421,7 @@ class Producer:
         that nobody awaited, once."""
         self._check()
         try:
-            async with asyncio.timeout_at(self._deadline(timeout_ms)):
+            async with asyncio.timeout_at(_deadline(timeout_ms)):
                 await self._settled()
         except TimeoutError:
             left = len(self._outcomes.settling)
@@ -421,10 +438,6 @@ class Producer:
         settled = self._outcomes.settling.settled()
         self._sender.advance()
         await settled
-
-    def _deadline(self, timeout_ms: int | None) -> float | None:
-        """The moment, by the loop's clock, when so much time is over; None for never."""
-        return None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
 
     # The rest
 
@@ -463,3 +476,8 @@ class Producer:
         else:
             self._cluster.check()  # which says what is wrong if it is not even starting
             raise ClientClosed("the producer is still starting: await start() first")
+
+
+def _deadline(timeout_ms: int | None) -> float | None:
+    """The moment, by the loop's clock, when so much time is over; None for never."""
+    return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
