@@ -87,7 +87,10 @@ class Consumer(BlockingClient):
     def __iter__(self) -> Iterator[ConsumedRecord]:
         consumer = self.asynchronous
         while (slice_ := self.run(lambda: consumer.next_slice(_SLICE_RECORDS))) is not None:
-            yield from slice_.iterator
+            for record in slice_.iterator:
+                yield record
+                if slice_.is_late:
+                    break
 
     def subscribe(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 
 import pytest
 
@@ -70,6 +71,24 @@ def test_a_listener_may_call_the_consumer(topic: str) -> None:
             found = reader.committed((topic, 0))[TopicPartition(topic, 0)]
             assert found is not None
             assert found.offset == 9
+
+
+def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
+    shared_broker: EmbeddedBroker, made_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Consumer(
+        shared_broker.bootstrap,
+        group=made_topic,
+        topics=[made_topic],
+        auto_offset_reset="earliest",
+        max_poll_interval_ms=400,
+    ) as consumer:
+        for record in consumer:
+            time.sleep(0.1)  # what it does with the record takes so long
+            if record.offset == 8:
+                break
+        consumer.commit()
+    assert "poll was not called" not in caplog.text
 
 
 def test_it_leaves_no_thread_behind(shared_broker: EmbeddedBroker, made_topic: str) -> None:

@@ -14,7 +14,7 @@ from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
 from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
 from tests.fake_broker import story
-from tests.members import QUICK_BROKER
+from tests.members import QUICK_BROKER, QUICK_CLASSIC
 from tests.wire import Wire, batch
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -181,6 +181,40 @@ async def test_partitions_are_committed_before_they_are_given_back(
     assert sorted(seen) == [(partition, n) for partition in range(2) for n in range(10)]
     assert ("assigned", 2) in events
     assert events[-1][0] == "revoked"
+
+
+@BOTH
+@story
+async def test_a_loop_that_takes_long_over_its_records_gives_partitions_back_in_time(
+    broker: EmbeddedBroker, made_topic: str, protocol: str
+) -> None:
+    quick = QUICK_CLASSIC if protocol == "classic" else {}
+    first = member(broker, made_topic, protocol, **quick)
+    async with first, member(broker, made_topic, protocol, **quick) as second:
+        records = aiter(first)
+        await anext(records)
+        second_has_some = asyncio.create_task(taken(second, 1))
+        seen = 1
+        while not second_has_some.done():
+            await asyncio.sleep(0.1)  # what it does with the record takes so long
+            await anext(records)
+            seen += 1
+        # The first slice has all ten records of a partition.
+        assert seen < 10
+
+
+@story
+async def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
+    broker: EmbeddedBroker, made_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = QUICK_CLASSIC | {"max_poll_interval_ms": 400}
+    async with member(broker, made_topic, **settings) as consumer:
+        async for record in consumer:
+            await asyncio.sleep(0.1)
+            if record.offset == 8:
+                break
+        assert len(consumer.assignment()) == 2
+    assert "poll was not called" not in caplog.text
 
 
 @BOTH

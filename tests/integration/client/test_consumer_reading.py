@@ -152,6 +152,23 @@ async def test_a_table_ends_at_its_bound_and_has_all_partitions(
 
 
 @story
+async def test_a_record_that_was_not_waited_for_long_enough_comes_later(
+    shared_broker: EmbeddedBroker, wire: Wire, topic: str
+) -> None:
+    fill(wire, topic, 3)
+    async with Consumer(shared_broker.bootstrap, topics=[topic], **EARLIEST) as consumer:
+        records = aiter(consumer)
+        assert [(await anext(records)).offset for _ in range(3)] == [0, 1, 2]
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(records), 0.05)
+        wire.produce(topic, batch([b"late"]))
+        assert (await anext(records)).value == b"late"
+    with pytest.raises(StopAsyncIteration):
+        await anext(records)
+
+
+@story
 async def test_a_poll_hands_out_at_most_what_it_may_and_none_after_its_time(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:

@@ -18,6 +18,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
 from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.committer import Committed, Committer, GivenOffsets
+from headwater.client.consumer.loops import Records
 from headwater.client.consumer.metrics import distances
 from headwater.client.consumer.offsets import OffsetAndTimestamp
 from headwater.client.consumer.partition import (
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headwater.client")
 
 _CLOSE_TIMEOUT_MS = 30_000
-# A slice is how much a loop gets before the event loop has its turn again: as many records as the
-# user's code gets through in a few milliseconds.
-_SLICE_RECORDS_MIN = 16
-_SLICE_RECORDS_MAX = 512
-_SLICE_SECONDS = 0.005
 _JOIN_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -214,18 +210,9 @@ class Consumer:
 
     # Records
 
-    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         self._polled()
-        size = _SLICE_RECORDS_MIN
-        while (slice_ := await self.next_slice(size)) is not None:
-            began = self._cluster.now()
-            for record in slice_.iterator:
-                yield record
-            elapsed = self._cluster.now() - began
-            if elapsed < _SLICE_SECONDS:
-                size = min(size * 2, _SLICE_RECORDS_MAX)
-            elif elapsed > 2 * _SLICE_SECONDS:
-                size = max(size // 2, 1)
+        return Records(self.next_slice, self._cluster.now)
 
     async def poll(
         self, timeout_ms: int = 1000, records_max: int | None = None
@@ -252,7 +239,7 @@ class Consumer:
     async def next_slice(self, records_max: int) -> Slice | None:
         """For loops: the next records of one partition; None when the consumer is closed."""
         try:
-            return await self._taken(lambda reading: reading.handing.slice(records_max), None)
+            return await self._taken(lambda reading: reading.next_slice(records_max), None)
         except ClientClosed:
             if self._closing and self._reading is not None:
                 return None
@@ -354,8 +341,8 @@ class Consumer:
         """Hands out nothing of these partitions (of all, if none is named) until `resume`."""
         reading = self._checked()
         for state in self._chosen(partitions):
-            reading.handing.stop(state)
             state.is_paused = True
+            reading.handing.stop(state)
         reading.changed()
 
     def resume(self, *partitions: tuple[str, int]) -> None:

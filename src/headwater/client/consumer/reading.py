@@ -19,6 +19,7 @@ from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import OffsetLookup
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.positions import Positions
+from headwater.client.consumer.slices import Slice
 from headwater.client.consumer.subscription import Subscriptions
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.consumer.ungrouped import AllPartitions
@@ -34,6 +35,8 @@ _ERRORS_MAX = 16
 _GLANCE_SECONDS = 0.05
 # How often one that waits looks whether there is something that nobody tells it of.
 _TICK_SECONDS = 0.5
+# How long a loop runs over a slice before it must come back, with the next record that it asks for.
+_LATE_SECONDS = 0.05
 
 
 class Reading:
@@ -99,6 +102,7 @@ class Reading:
         self._missing: set[TopicPartition] = set()  # partitions that were
         self._waiters: list[asyncio.Future[None]] = []
         self._look: asyncio.TimerHandle | None = None
+        self._lateness: asyncio.TimerHandle | None = None
         self._is_driving = False
         self._stop_listening = cluster.on_change(self._on_change)
         if config.enable_auto_commit and self.committer is not None:
@@ -158,6 +162,20 @@ class Reading:
             state = self.subscriptions.partitions.get(tp)
             if state is not None and not state.is_paused:
                 raise problem.with_traceback(None)
+
+    def next_slice(self, records_max: int) -> Slice | None:
+        """What a loop runs over next. One that takes long over its records comes back for the rest
+        all the same: the group must hear that the user is alive, and may want partitions back."""
+        if self._lateness is not None:
+            self._lateness.cancel()
+            self._lateness = None
+        slice_ = self.handing.slice(records_max)
+        if slice_ is not None:
+            slice_.is_late = False
+            seconds = min(_LATE_SECONDS, self.config.max_poll_interval_ms / 3000)
+            loop = asyncio.get_running_loop()
+            self._lateness = loop.call_later(seconds, slice_.mark_late)
+        return slice_
 
     async def wait(self, deadline: float | None) -> None:
         """Until something happened, or the deadline, or a moment has passed."""
@@ -345,7 +363,8 @@ class Reading:
             if self.membership is not None:
                 await self.membership.abandon()
             self._stop_listening()
-            if self._look is not None:
-                self._look.cancel()
+            for timer in (self._look, self._lateness):
+                if timer is not None:
+                    timer.cancel()
             await self.tasks.cancel()
             self.wake()

@@ -21,6 +21,7 @@ class Slice:
         "_length",
         "_settled",
         "_start",
+        "is_late",
         "iterator",
         "piece",
         "records",
@@ -40,6 +41,7 @@ class Slice:
         self.piece = piece
         self.records = records
         self.iterator: Iterator[ConsumedRecord] = iter(records)
+        self.is_late = False  # whoever loops over it should ask for the rest again
         self._length = len(records)
         self._start = start
         self._settled = 0  # so many had been taken when the user asked for more
@@ -64,6 +66,9 @@ class Slice:
         it has asked for more."""
         taken = self._length - self.left
         return self._done if taken == self._settled else self.records[taken - 1].offset
+
+    def mark_late(self) -> None:
+        self.is_late = True
 
     def settle(self) -> None:
         """The user asks for more: it is done with all it has got."""
