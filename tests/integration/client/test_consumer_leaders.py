@@ -317,6 +317,59 @@ async def test_a_log_that_was_cut_under_the_consumer_is_noticed(policy: str) -> 
 
 
 @story
+async def test_a_rest_that_is_given_back_while_a_leader_is_checked_is_read_again() -> None:
+    async with Leader() as broker:
+        for number in range(5):
+            broker.write(b"%d" % number)
+        async with Consumer(broker.bootstrap, metadata_max_age_ms=20, **QUICK) as consumer:
+            consumer.assign([TP])
+            records = aiter(consumer)
+            assert (await anext(records)).offset == 0
+            may_answer = asyncio.Event()
+
+            async def late(request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+                await may_answer.wait()
+                return broker.epoch_end(request)
+
+            broker.answers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = late
+            broker.write(b"5", epoch=1)
+            broker.topics = [one_topic("t", epoch=1)]
+            await broker.until(lambda: broker.count(ApiKey.OFFSET_FOR_LEADER_EPOCH) > 0)
+            consumer.pause(TP)
+            may_answer.set()
+            consumer.resume(TP)
+            assert await values(consumer, 5) == [b"%d" % number for number in range(1, 6)]
+
+
+@story
+async def test_what_was_fetched_before_the_log_was_cut_is_handed_out() -> None:
+    async with Leader() as broker:
+        for number in range(3):
+            broker.write(b"%d" % number)
+        async with Consumer(
+            broker.bootstrap, **QUICK | {"auto_offset_reset": "latest"}
+        ) as consumer:
+            consumer.assign([TP])
+            consumer.seek(TP, 0)
+            gone = PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+            refused = []
+
+            def refuse(offset: int) -> PartitionData | None:
+                if offset != 3:
+                    return None
+                refused.append(offset)
+                return gone
+
+            broker.refuse = refuse
+            await broker.until(lambda: bool(refused))
+            for number in range(3, 6):
+                broker.write(b"%d" % number)
+            assert await values(consumer, 3) == [b"0", b"1", b"2"]
+            await broker.until(lambda: broker.count(ApiKey.LIST_OFFSETS) > 0)
+            assert await consumer.position(TP) == 6
+
+
+@story
 async def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
     async with Leader() as broker:
         broker.topics = [one_topic("t", epoch=7)]

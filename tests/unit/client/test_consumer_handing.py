@@ -136,6 +136,19 @@ def test_a_pause_inside_a_loop_ends_the_slice_and_loses_nothing() -> None:
     assert (state.fetch_offset, state.position) == (2, 2)
 
 
+def test_what_has_to_be_fetched_again_is_fetched_at_once() -> None:
+    setup = Setup()
+    state = setup.partition(0, 4)
+    handing = setup.handing
+    current = handing.slice(9)
+    assert current is not None
+    next(current.iterator)
+    before = setup.drained
+    assert handing.take_arrow(9) == []
+    assert state.fetch_offset == 1
+    assert setup.drained > before
+
+
 def test_a_pause_in_the_middle_of_a_piece_keeps_the_rest_of_it() -> None:
     setup = Setup()
     state = setup.partition(0, 9)
@@ -222,6 +235,17 @@ def test_a_position_passes_what_is_not_for_users() -> None:
     )
     assert offsets(setup.handing.take(9)) == [(0, 0)]
     assert state.position == 2
+
+
+def test_what_is_not_for_users_is_done_when_more_is_asked_for() -> None:
+    setup = Setup()
+    state = setup.partition(0)
+    marker = [(b"\0\0\0\1", b"\0" * 6, (), 1)]
+    options: Any = {"producer_id": 1, "transactional": True, "control": True}
+    setup.fetched(state, _core.encode(marker, **options))
+    assert setup.handing.take(9) == []
+    setup.handing.settle()
+    assert setup.handing.done(state) == 1
 
 
 def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:

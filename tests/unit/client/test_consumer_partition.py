@@ -125,6 +125,26 @@ def test_what_is_gone_already_is_fetched_again() -> None:
     assert state.changes != before
 
 
+@pytest.mark.parametrize("phase", [Phase.COMMITTED, Phase.RESET, Phase.VALIDATING])
+def test_a_question_that_became_void_is_asked_again(phase: Phase) -> None:
+    state = at(0)
+    state.phase = phase
+    state.is_busy = True
+    state.evict()
+    assert not state.is_busy
+
+
+def test_what_was_fetched_is_handed_out_before_an_offset_out_of_range_matters() -> None:
+    state = at(0)
+    state.add(piece(state, Ledger()))
+    state.is_spent = True
+    assert not state.is_fetchable(0.0, 1 << 20)
+    state.drop_piece()
+    assert state.is_fetchable(0.0, 1 << 20)
+    state.seek(0)
+    assert not state.is_spent
+
+
 # New leaders (KIP-320)
 
 

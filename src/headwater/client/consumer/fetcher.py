@@ -334,6 +334,7 @@ class Fetcher:
 
     def _on_data(self, state: PartitionState, data: PartitionData, frame: Frame) -> None:
         state.failures = 0
+        state.is_spent = False
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         if data.log_start_offset >= 0:
@@ -375,7 +376,10 @@ class Fetcher:
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(state)
+            # What was fetched before that offset is handed out first; then it is asked for again.
+            state.is_spent = True
+            if not state.pieces:
+                self._out_of_range(state)
         elif code in _NEEDS_METADATA:
             self._back_off(state, state.tp.topic)
         else:

@@ -91,6 +91,7 @@ class Handing:
         state.give_back(current.piece, position)
         state.done = done
         self._unsettled.append(state)
+        self._drained()  # what was given back may have to be fetched again
 
     def forget(self, state: PartitionState) -> None:
         """The partition is gone, or read from elsewhere: nothing of it is handed out."""
@@ -115,7 +116,7 @@ class Handing:
                 raise
             if records:
                 taken = taken + records if taken else records
-                self._unsettled.append(state)
+            self._unsettled.append(state)  # also where nothing was for the user: it is passed
         return taken
 
     def _rest(self, records_max: int) -> list[ConsumedRecord]:

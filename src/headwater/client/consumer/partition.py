@@ -44,6 +44,7 @@ class PartitionState:
     is_paused: bool = False
     is_queued: bool = False  # stands in line to be handed out
     is_stuck: bool = False  # what the broker has there is corrupt: fetching it again is no use
+    is_spent: bool = False  # the log has nothing where the next fetch would read
     is_busy: bool = False  # a request about its position is under way
     retry_at: float = 0.0  # after a failure: not before
     failures: int = 0
@@ -63,6 +64,7 @@ class PartitionState:
             self.phase is Phase.READING
             and not self.is_paused
             and not self.is_stuck
+            and not (self.is_spent and self.pieces)
             and self.retry_at <= now
             and self.piece_bytes < bytes_max
         )
@@ -95,7 +97,7 @@ class PartitionState:
 
     def _jumped(self) -> None:
         self.changes += 1
-        self.is_stuck = False
+        self.is_stuck = self.is_spent = False
         self.is_busy = False
         self.retry_at = 0.0
         self.failures = 0
@@ -153,7 +155,7 @@ class PartitionState:
 
     def give_back(self, piece: Piece, offset: int) -> None:
         """Records from here on were decoded out of this piece and not handed out."""
-        if offset == self.position or self.phase is not Phase.READING:
+        if offset == self.position or self.phase not in (Phase.READING, Phase.VALIDATING):
             return
         self.position = offset
         if self.pieces and self.pieces[0] is piece:
@@ -162,8 +164,10 @@ class PartitionState:
             self.evict()
 
     def evict(self) -> None:
-        """Gives the memory of fetched bytes back; they are fetched again when they are wanted."""
+        """Gives the memory of fetched bytes back; they are fetched again when they are wanted. What
+        is being asked about the partition is void, and asked again."""
         self.drop_pieces()
         self.fetch_offset = self.position
-        self.is_stuck = False
+        self.is_stuck = self.is_spent = False
+        self.is_busy = False
         self.changes += 1
