@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater._blocking.client import BlockingClient, there, waiting
-from headwater.client.consumer import ConsumedRecord
+from headwater.client.consumer import ConsumedRecord, given
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.client.consumer.listener import tell
 
@@ -31,7 +31,7 @@ class _Listener:
     """Calls a user's listener in a thread where it may call the consumer."""
 
     def __init__(self, listener: object) -> None:
-        self._listener = listener
+        self._listener = given.listener(listener)
 
     async def on_assigned(self, partitions: list[TopicPartition]) -> None:
         await self._tell("on_assigned", partitions)

@@ -277,6 +277,8 @@ def _gather(
     """All that was given, by Kafka's names, each as the user spelled it; what was given twice is
     an error."""
     wanted: dict[str, tuple[str, Any]] = {}
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"config={config!r}: expected a dict with Kafka's names")
     for name, value in config.items():
         if not isinstance(name, str):
             raise ConfigError(f"config has the key {name!r}: expected one of Kafka's names")

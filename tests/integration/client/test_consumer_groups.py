@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from headwater import ClientError, CommitFailed, Consumer, TopicPartition
+from headwater import Admin, ClientError, CommitFailed, Consumer, TopicPartition
 from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
 from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
@@ -288,10 +289,35 @@ async def test_an_unsubscribed_consumer_is_out_of_the_group_and_may_come_back(
         await taken(consumer, 3)
         await consumer.unsubscribe()
         assert consumer.assignment() == set()
-        assert await consumer.poll(20) == []
+        with pytest.raises(ClientError, match="nothing to read"):
+            await consumer.poll(20)
         assert max(await committed(broker, made_topic)) == 3
         consumer.subscribe([made_topic])
         assert len(await taken(consumer, 17)) == 17
+
+
+@BOTH
+@story
+async def test_partitions_of_a_deleted_topic_are_given_back_at_once(
+    broker: EmbeddedBroker, made_topic: str, protocol: str
+) -> None:
+    other = f"{made_topic}-other"
+    with Wire(broker.bootstrap) as wire:
+        wire.create_topic(other, 1)
+    settings: dict[str, Any] = {"group_protocol": protocol, "metadata_max_age_ms": 100}
+    pattern = re.compile(f"{made_topic}.*")
+    async with Consumer(
+        broker.bootstrap,
+        group=made_topic,
+        pattern=pattern,
+        auto_offset_reset="earliest",
+        **settings,
+    ) as consumer:
+        await taken(consumer, 20)
+        async with Admin(broker.bootstrap) as admin:
+            await admin.delete_topics([made_topic])
+        while consumer.assignment() != {(other, 0)}:
+            await consumer.poll(20)
 
 
 @BOTH

@@ -440,6 +440,32 @@ async def test_two_tasks_cannot_poll_at_once(
 
 
 @story
+async def test_who_asked_for_nothing_is_told_instead_of_waiting(
+    shared_broker: EmbeddedBroker, topic: str
+) -> None:
+    async with Consumer(shared_broker.bootstrap) as consumer:
+        for ask in (consumer.poll, consumer.poll_arrow, aiter(consumer).__anext__):
+            with pytest.raises(ClientError, match="nothing to read"):
+                await ask()
+        consumer.assign([(topic, 0)])
+        assert await consumer.poll(0) == []
+        consumer.assign([])
+        with pytest.raises(ClientError, match="nothing to read"):
+            await consumer.poll()
+
+
+@story
+async def test_a_pattern_without_a_group_is_matched_here_whatever_the_protocol(
+    shared_broker: EmbeddedBroker, wire: Wire, topic: str
+) -> None:
+    fill(wire, topic, 3)
+    async with Consumer(
+        shared_broker.bootstrap, pattern=f"{topic}.*", group_protocol="consumer", **EARLIEST
+    ) as consumer:
+        assert len(await polled(consumer, 3)) == 3
+
+
+@story
 async def test_what_is_not_assigned_cannot_be_sought(shared_broker: EmbeddedBroker) -> None:
     async with Consumer(shared_broker.bootstrap) as consumer:
         with pytest.raises(ClientError, match="t-0 is not assigned"):

@@ -16,6 +16,7 @@ from headwater.client.errors import (
     CommitFailed,
     RebalanceInProgress,
     RetriableError,
+    UnknownTopic,
     error_for,
 )
 from headwater.errors import ErrorCode
@@ -90,12 +91,17 @@ class Commits:
         # an older offset must never arrive after a newer one.
         self._turn = asyncio.Lock()
 
-    async def commit(self, offsets: Callable[[], Offsets], *, deadline: float) -> Offsets:
-        """Stores what `offsets` says when the turn has come; gives what was stored."""
+    async def commit(
+        self, offsets: Callable[[], Offsets], *, deadline: float, topics_may_come: bool = True
+    ) -> Offsets:
+        """Stores what `offsets` says when the turn has come; gives what was stored. A topic that is
+        not there is waited for, unless it is one that was read and has been deleted since."""
         async with self._turn:
             wanted = offsets()
             if wanted:
-                await self._retrying(lambda: self._commit_once(wanted, deadline), deadline)
+                await self._retrying(
+                    lambda: self._commit_once(wanted, deadline), deadline, topics_may_come
+                )
             return wanted
 
     async def fetch(
@@ -115,7 +121,9 @@ class Commits:
         await self._retrying(once, deadline)
         return {tp: answer.get(tp) for tp in wanted}
 
-    async def _retrying(self, once: Callable[[], Any], deadline: float) -> None:
+    async def _retrying(
+        self, once: Callable[[], Any], deadline: float, topics_may_come: bool = True
+    ) -> None:
         """Tries until it works; `once` gives the error that may go away by itself."""
         failures = 0
         while True:
@@ -126,6 +134,8 @@ class Commits:
                 self._cluster.coordinator_lost(self._group.key, self._group.kind)
             if problem is None:
                 return
+            if isinstance(problem, UnknownTopic) and not topics_may_come:
+                raise problem
             failures += 1
             wait = self._backoff.seconds(failures, self._cluster.host.random)
             if self._cluster.now() + wait >= deadline:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
+from headwater.client.consumer import given
 from headwater.client.consumer.commits import Commits, OffsetAndMetadata, Offsets
+from headwater.client.consumer.given import GivenOffsets
 from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.metrics import GroupMetrics
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.tasks import Tasks
-from headwater.client.errors import ClientError, CommitFailed, RetriableError
+from headwater.client.errors import ClientError, RetriableError, UnknownTopic
 from headwater.model import TopicPartition
 
 _log = logging.getLogger("headwater.client")
 
-GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 Committed = Callable[[dict[TopicPartition, OffsetAndMetadata], ClientError | None], object]
 
 _CALLBACKS_MAX = 10_000
@@ -69,18 +70,19 @@ class Committer:
     # On demand
 
     async def commit(self, offsets: GivenOffsets | None, deadline: float) -> None:
-        wanted = self.positions() if offsets is None else given(offsets)
+        wanted = self.positions() if offsets is None else given.offsets(offsets)
         await self._send(lambda: wanted, deadline)
 
     def commit_soon(self, offsets: GivenOffsets | None, callback: Committed | None) -> None:
         """In the background; what is asked for while a commit is under way goes with the next."""
+        wanted = self.positions() if offsets is None else given.offsets(offsets)
         if callback is not None:
             if len(self._callbacks) >= _CALLBACKS_MAX:
                 raise ClientError(
                     f"{_CALLBACKS_MAX} commits wait for an answer; await commit() instead"
                 )
             self._callbacks.append(callback)
-        self._pending |= self.positions() if offsets is None else given(offsets)
+        self._pending |= wanted
         if not self._sending:
             self._sending = True
             self._tasks.spawn(self._send_pending())
@@ -115,10 +117,14 @@ class Committer:
             except Exception:
                 _log.exception("the callback %r of a commit failed", callback)
 
-    async def _send(self, offsets: Callable[[], Offsets], deadline: float) -> Offsets:
+    async def _send(
+        self, offsets: Callable[[], Offsets], deadline: float, *, topics_may_come: bool = True
+    ) -> Offsets:
         began = self._cluster.now()
         try:
-            stored = await self._commits.commit(offsets, deadline=deadline)
+            stored = await self._commits.commit(
+                offsets, deadline=deadline, topics_may_come=topics_may_come
+            )
         except ClientError:
             self._metrics.commit_failures += 1
             raise
@@ -157,13 +163,11 @@ class Committer:
             return self._done([self._partitions[tp] for tp in tps if tp in self._partitions])
 
         try:
-            await self._send(offsets, deadline)
-        except CommitFailed as error:
-            _log.warning("auto commit: %s", error)
-        except RetriableError as error:
-            _log.warning("auto commit, which is tried again: %s", error)
+            # Partitions of a topic that was deleted are given back as well: nobody may wait for it.
+            await self._send(offsets, deadline, topics_may_come=False)
         except ClientError as error:
-            _log.warning("auto commit: %s", error)
+            again = isinstance(error, RetriableError) and not isinstance(error, UnknownTopic)
+            _log.warning("auto commit%s: %s", ", which is tried again" if again else "", error)
 
     async def run(self, is_rebalancing: Callable[[], bool]) -> None:
         """Commits every auto_commit_interval_ms."""
@@ -174,14 +178,3 @@ class Committer:
                 await self.commit_done(
                     None, self._cluster.deadline(self._config.default_api_timeout_ms)
                 )
-
-
-def given(offsets: GivenOffsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a user gave, in one form."""
-    wanted = {}
-    for tp, each in offsets.items():
-        offset = OffsetAndMetadata(each) if isinstance(each, int) else OffsetAndMetadata(*each)
-        if offset.offset < 0:
-            raise ClientError(f"commit of offset {offset.offset} for {TopicPartition(*tp)}")
-        wanted[TopicPartition(*tp)] = offset
-    return wanted

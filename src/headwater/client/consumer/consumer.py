@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from headwater._core import ConsumedRecord
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
+from headwater.client.consumer import given
 from headwater.client.consumer.commits import OffsetAndMetadata
-from headwater.client.consumer.committer import Committed, Committer, GivenOffsets
+from headwater.client.consumer.committer import Committed, Committer
+from headwater.client.consumer.given import GivenOffsets
 from headwater.client.consumer.loops import Records
 from headwater.client.consumer.metrics import distances
 from headwater.client.consumer.offsets import OffsetAndTimestamp
@@ -68,12 +70,12 @@ class Consumer:
         host: Host | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        given: dict[str, Any] = dict(settings)
+        wanted: dict[str, Any] = dict(settings)
         if group is not None:
-            if "group_id" in given:
-                raise ConfigError(f"group={group!r} and group_id={given['group_id']!r}: give one")
-            given["group_id"] = group
-        self.config = ConsumerConfig.build(bootstrap, config=config, **given)
+            if "group_id" in wanted:
+                raise ConfigError(f"group={group!r} and group_id={wanted['group_id']!r}: give one")
+            wanted["group_id"] = group
+        self.config = ConsumerConfig.build(bootstrap, config=config, **wanted)
         if "partition.assignment.strategy" in self.config.given:
             from headwater.client.consumer.membership.assignors import assignors_of
 
@@ -81,7 +83,7 @@ class Consumer:
         self._host = host if host is not None else Host.system()
         self._cluster = Cluster(self.config, self._host)
         self._subscriptions = Subscriptions()
-        self._listener = listener
+        self._listener = given.listener(listener)
         self._reading: Reading | None = None
         self._is_polling = False
         self._closing = False
@@ -102,6 +104,7 @@ class Consumer:
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Commits what the user got (with auto commit), leaves the group and disconnects, all
         within the time given. A loop over the consumer ends."""
+        given.milliseconds(timeout_ms)
         if self._reading is not None and not self._closing:
             self._reading.handing.settle()
         await self._close(timeout_ms)
@@ -161,22 +164,19 @@ class Consumer:
         """Reads these topics instead of those before. A pattern is matched with whole names;
         with group_protocol="consumer", one given as text is matched by the brokers (RE2)."""
         reading = self._checked()
+        given.listener(listener)
         self._want(topics, pattern)
         if listener is not None:
             reading.listener = listener
         reading.subscribed()
 
     def _want(self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None) -> None:
-        if isinstance(topics, str):
-            raise ClientError(f"topics={topics!r}: expected a list of names")
-        if isinstance(pattern, str) and self.config.group_protocol == "consumer":
-            self._subscriptions.subscribe(topics=topics or (), regex=pattern)
-            return
-        try:
-            compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
-        except re.error as error:
-            raise ClientError(f"pattern {pattern!r}: {error}") from None
-        self._subscriptions.subscribe(topics=topics or (), pattern=compiled)
+        names = given.topics(topics)
+        by_broker = self.config.group_protocol == "consumer" and self.config.group_id is not None
+        if isinstance(pattern, str) and by_broker:
+            self._subscriptions.subscribe(topics=names, regex=pattern)
+        else:
+            self._subscriptions.subscribe(topics=names, pattern=given.pattern(pattern))
 
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
@@ -192,7 +192,7 @@ class Consumer:
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads exactly these partitions, without the group's protocol."""
         reading = self._checked()
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = given.partitions(partitions)
         if self._subscriptions.is_subscribed:
             self._subscriptions.assign(wanted)  # says why not
         reading.let_go([tp for tp in self._subscriptions.partitions if tp not in wanted])
@@ -219,9 +219,8 @@ class Consumer:
     ) -> list[ConsumedRecord]:
         """Records, as soon as there are some; none after the time given."""
         most = self.config.max_poll_records if records_max is None else records_max
-        if most < 1:
-            raise ClientError(f"records_max={most}: expected at least 1")
-        deadline = self._cluster.deadline(timeout_ms)
+        given.whole("records_max=", most, least=1)
+        deadline = self._cluster.deadline(given.milliseconds(timeout_ms))
         return await self._taken(lambda reading: reading.handing.take(most), deadline) or []
 
     async def poll_arrow(self, rows_max: int = 100_000, timeout_ms: int = 1000) -> pa.Table:
@@ -230,9 +229,8 @@ class Consumer:
         and interceptors do not see them."""
         from headwater.client.consumer.tables import table  # only who wants tables has pyarrow
 
-        if rows_max < 1:
-            raise ClientError(f"rows_max={rows_max}: expected at least 1")
-        deadline = self._cluster.deadline(timeout_ms)
+        given.whole("rows_max=", rows_max, least=1)
+        deadline = self._cluster.deadline(given.milliseconds(timeout_ms))
         taken = await self._taken(lambda reading: reading.handing.take_arrow(rows_max), deadline)
         return table(taken or [])
 
@@ -249,6 +247,10 @@ class Consumer:
         """What `take` gives, waiting for it until the deadline; the user is done with all that
         it got before."""
         reading = self._polled()
+        if not (self._subscriptions.is_subscribed or self._subscriptions.by_user):
+            raise ClientError(
+                "the consumer has nothing to read; call subscribe() or assign() first"
+            )
         if self._is_polling:
             raise ClientError("the consumer is polled by two tasks at once; give each its own")
         self._is_polling = True
@@ -280,9 +282,8 @@ class Consumer:
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """The next record of the partition is the one at this offset."""
         reading = self._checked()
-        state = self._subscriptions.state(TopicPartition(*partition))
-        if offset < 0:
-            raise ClientError(f"seek to offset {offset} of {state.tp}: expected 0 or more")
+        state = self._subscriptions.state(given.partition(partition))
+        offset = given.whole(f"seek in {state.tp} to offset ", offset)
         reading.handing.forget(state)
         reading.positions.solved(state)
         state.seek(offset)
@@ -298,9 +299,8 @@ class Consumer:
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """To the first record that is not older than this; to the end if there is none."""
-        if timestamp_ms < 0:
-            raise ClientError(f"seek to time {timestamp_ms}: expected milliseconds since 1970")
-        await self._seek_to(partitions, timestamp_ms)
+        time_ms = given.whole("seek to the time in milliseconds ", timestamp_ms)
+        await self._seek_to(partitions, time_ms)
 
     async def _seek_to(self, partitions: tuple[tuple[str, int], ...], timestamp: int) -> None:
         reading = self._checked()
@@ -319,12 +319,12 @@ class Consumer:
     def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[PartitionState]:
         if not partitions:
             return list(self._subscriptions.partitions.values())
-        return [self._subscriptions.state(TopicPartition(*each)) for each in partitions]
+        return [self._subscriptions.state(given.partition(each)) for each in partitions]
 
     async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
         """The offset behind the last record that the user got."""
         reading = self._checked()
-        state = self._subscriptions.state(TopicPartition(*partition))
+        state = self._subscriptions.state(given.partition(partition))
         deadline = self._deadline(timeout_ms)
         while not state.has_position:
             problem = reading.positions.problems.get(state.tp)
@@ -358,7 +358,7 @@ class Consumer:
     def lag(self, partition: tuple[str, int]) -> int | None:
         """How many offsets the user is behind the end, by the last fetch; None before it."""
         reading = self._checked()
-        state = self._subscriptions.state(TopicPartition(*partition))
+        state = self._subscriptions.state(given.partition(partition))
         committed_only = self.config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed_only else state.high_watermark
         if end < 0 or not state.has_position:
@@ -387,7 +387,7 @@ class Consumer:
         reading = self._checked()
         if reading.commits is None:
             raise ClientError("the consumer has no group, so nothing is committed")
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [given.partition(each) for each in partitions]
         return await reading.commits.fetch(
             wanted or list(self._subscriptions.partitions), deadline=self._deadline(timeout_ms)
         )
@@ -400,7 +400,7 @@ class Consumer:
 
     def _deadline(self, timeout_ms: int | None) -> float:
         most = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._cluster.deadline(most)
+        return self._cluster.deadline(given.milliseconds(most))
 
     # Offsets of logs
 
@@ -421,7 +421,7 @@ class Consumer:
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
         reading = self._checked()
-        targets = {TopicPartition(*each): timestamp for each in partitions}
+        targets = {given.partition(each): timestamp for each in partitions}
         found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
         return {tp: each.offset for tp, each in found.items()}
 
@@ -430,7 +430,10 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in ms; None where there is none."""
         reading = self._checked()
-        targets = {TopicPartition(*tp): time for tp, time in times.items()}
+        targets = {
+            given.partition(tp): given.whole(f"the time in milliseconds for {tp} ", time)
+            for tp, time in times.items()
+        }
         found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
@@ -439,6 +442,7 @@ class Consumer:
     ) -> list[TopicPartition]:
         """The partitions of a topic; UnknownTopic if there is none after the time given."""
         self._checked()
+        given.topic(topic)
         found = await self._cluster.topics([topic], deadline=self._deadline(timeout_ms))
         return [TopicPartition(topic, each.index) for each in found[topic].partitions]
 

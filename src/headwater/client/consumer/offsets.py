@@ -179,6 +179,13 @@ class OffsetLookup:
             return NotLeader(f"{what}: the leader is new and not ready yet", code=ErrorCode(code))
         return error_for(code, what)
 
+    def _missing(self, tp: TopicPartition) -> ClientError:
+        topic = self._cluster.metadata.topics.get(tp.topic)
+        if topic is None:
+            return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic}")
+        last = len(topic.partitions) - 1
+        return UnknownTopic(f"{tp} does not exist: the topic has partitions 0 to {last}")
+
     async def _all_leaders(
         self,
         wanted: Iterable[TopicPartition],
@@ -193,11 +200,7 @@ class OffsetLookup:
                 continue
             self._cluster.need_update(tp.topic)
             known = self._cluster.metadata.partition(tp) is not None
-            answers[tp] = (
-                NotLeader(f"{tp} has no leader now")
-                if known
-                else UnknownTopic(f"{tp} is not there")
-            )
+            answers[tp] = NotLeader(f"{tp} has no leader now") if known else self._missing(tp)
 
         async def one(node_id: int, group: list[TopicPartition]) -> Answers[T]:
             try:

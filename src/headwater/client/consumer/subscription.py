@@ -36,7 +36,8 @@ class Subscriptions:
             raise ClientError("partitions are assigned by hand; call unsubscribe() first")
         wanted = frozenset(topics)
         if sum((bool(wanted), pattern is not None, regex is not None)) != 1:
-            raise ClientError("subscribe needs topics or a pattern, and not both")
+            asked = f"topics={sorted(wanted)}, pattern={regex if pattern is None else pattern!r}"
+            raise ClientError(f"{asked}: give names of topics, or a pattern, and not both")
         self.topics, self.pattern, self.regex = wanted, pattern, regex
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
