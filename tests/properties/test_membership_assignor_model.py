@@ -74,6 +74,10 @@ def every_partition_once(topics: Topics, members: dict[str, GroupMember], answer
     }
 
 
+def without_racks(topics: Topics) -> Topics:
+    return {name: (frozenset[str](),) * len(each) for name, each in topics.items()}
+
+
 def shuffled(members: dict[str, GroupMember]) -> dict[str, GroupMember]:
     return dict(reversed(members.items()))
 
@@ -107,7 +111,7 @@ def test_range_without_racks_gives_runs_that_lie_in_order(
     group: tuple[Topics, dict[str, GroupMember]],
 ) -> None:
     topics, members = group
-    bare: Topics = {name: (frozenset[str](),) * len(each) for name, each in topics.items()}
+    bare = without_racks(topics)
     answer = RangeAssignor().assign(bare, members)
     # The slow twin: who wants it, in order, and cuts at n*i/k as a sum of floors and extras.
     for topic, partitions in bare.items():
@@ -127,6 +131,7 @@ def test_sticky_is_even_and_keeps_as_much_as_any_even_assignment_could(
     group: tuple[Topics, dict[str, GroupMember]],
 ) -> None:
     topics, members = group
+    topics = without_racks(topics)
     answer = STICKY.assign(topics, members)
     sizes = [len(mine) for mine in answer.values()]
     assert max(sizes) - min(sizes) <= 1
@@ -144,6 +149,57 @@ def _most_that_can_be_kept(topics: Topics, members: dict[str, GroupMember]) -> i
         sum(min(count, share + (each in more)) for each, count in owned.items())
         for more in combinations(members, extra)
     )
+
+
+@given(groups())
+def test_sticky_brings_partitions_near_and_leaves_loads_as_even(
+    group: tuple[Topics, dict[str, GroupMember]],
+) -> None:
+    topics, members = group
+    answer = STICKY.assign(topics, members)
+    bare = STICKY.assign(without_racks(topics), members)
+    assert sorted(map(len, answer.values())) == sorted(map(len, bare.values()))
+    assert _near(topics, members, answer) >= _near(topics, members, bare)
+    if _racks_tell_partitions_apart(topics, members):
+        assert not _exchanges_that_would_help(topics, members, answer)
+
+
+def _racks_tell_partitions_apart(topics: Topics, members: dict[str, GroupMember]) -> bool:
+    racks = [each for partitions in topics.values() for each in partitions]
+    everywhere = frozenset[str]().union(*racks)
+    in_use = any(member.rack in everywhere for member in members.values())
+    return in_use and any(each != everywhere for each in racks)
+
+
+def _near(topics: Topics, members: dict[str, GroupMember], answer: Answer) -> int:
+    return sum(
+        members[each].rack in topics[tp.topic][tp.partition]
+        for each, mine in answer.items()
+        for tp in mine
+    )
+
+
+def _exchanges_that_would_help(
+    topics: Topics, members: dict[str, GroupMember], answer: Answer
+) -> list[tuple[TopicPartition, TopicPartition]]:
+    """Pairs that two members would both take from each other, and more be near then."""
+    before = _near(topics, members, answer)
+    found = []
+    for one, other in combinations(members, 2):
+        for mine in answer[one]:
+            for theirs in answer[other]:
+                if (
+                    mine.topic not in members[other].topics
+                    or theirs.topic not in members[one].topics
+                ):
+                    continue
+                swapped = dict(answer) | {
+                    one: [theirs if tp == mine else tp for tp in answer[one]],
+                    other: [mine if tp == theirs else tp for tp in answer[other]],
+                }
+                if _near(topics, members, swapped) > before:
+                    found.append((mine, theirs))
+    return found
 
 
 @given(groups())
@@ -203,6 +259,8 @@ def test_cooperative_members_never_get_back_what_they_were_told_to_give_up(
     group: tuple[Topics, dict[str, GroupMember]],
 ) -> None:
     topics, members = group
+    # With racks, what is free in the second round may be nearest to who gave it up.
+    topics = without_racks(topics)
     first = COOPERATIVE.assign(topics, members)
     second = COOPERATIVE.assign(topics, _after(members, first, 9))
     for each, member in members.items():

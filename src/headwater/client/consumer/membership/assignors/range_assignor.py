@@ -16,6 +16,7 @@ from headwater.client.consumer.membership.assignors.model import (
     Topics,
     in_order,
 )
+from headwater.client.consumer.membership.assignors.racks import racks_matter
 from headwater.model import TopicPartition
 
 
@@ -69,7 +70,7 @@ class _Cut:
         self._rack_of = {reader: members[reader].rack for reader in readers}
         self._free = dict.fromkeys(range(len(racks)))
         self._share, self._extra = divmod(len(racks), len(readers))
-        self.racks_matter = _racks_matter(racks, filter(None, self._rack_of.values()))
+        self.racks_matter = racks_matter(racks, filter(None, self._rack_of.values()))
 
     def room(self, reader: str) -> int:
         """How many more this reader may get: the ceiling only as often as there are extras."""
@@ -91,12 +92,6 @@ class _Cut:
             numbers = [number for number in self._free if suits(reader, number)]
             if some := numbers[: self.room(reader)]:
                 self.give(reader, some)
-
-
-def _racks_matter(racks: tuple[frozenset[str], ...], reader_racks: Iterable[str]) -> bool:
-    """Whether some partition is in some reader's rack, and another is not in all racks."""
-    everywhere = frozenset[str]().union(*racks)
-    return not everywhere.isdisjoint(reader_racks) and any(each != everywhere for each in racks)
 
 
 def _co_partitioned(cuts: list[_Cut]) -> list[list[_Cut]]:

@@ -1,10 +1,10 @@
 """`sticky` and `cooperative-sticky`: loads that are even, and partitions that stay where they are.
 
-Both divide as the broker's `uniform` assignor does; what is theirs is who is believed to own what.
-Members of `sticky` give everything back before they join, so they tell in their user data what
-they had. Members of `cooperative-sticky` keep what they own while they join; so a partition that
-moves is first left out, until its owner has given it back, and goes to its new owner in the round
-after.
+Both divide as the broker's `uniform` assignor does, and then look at racks (`racks.py`); what is
+theirs is who is believed to own what. Members of `sticky` give everything back before they join, so
+they tell in their user data what they had. Members of `cooperative-sticky` keep what they own while
+they join; so a partition that moves is first left out, until its owner has given it back, and goes
+to its new owner in the round after.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
 )
+from headwater.client.consumer.membership.assignors.racks import brought_near
 from headwater.groups.consumer.assignment import Assignment, Subscriber
 from headwater.groups.consumer.uniform_assignor import assign_uniformly
 from headwater.model import NO_EPOCH, TopicPartition
@@ -125,14 +126,16 @@ def _divide(
             homogeneous=len(set(wanted.values())) == 1,
         )
     )
-    return {
+    even = {
         each: [
             TopicPartition(topic.decode(), number)
-            for topic, numbers in sorted(answer[each].items())
-            for number in sorted(numbers)
+            for topic, numbers in answer[each].items()
+            for number in numbers
         ]
         for each in members
     }
+    near = brought_near(topics, members, even, owners)
+    return {each: sorted(near[each]) for each in members}
 
 
 def _owners(claims: Mapping[str, LastAssignment], topics: Topics) -> dict[TopicPartition, str]:
