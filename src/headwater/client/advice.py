@@ -101,8 +101,9 @@ ADVICE: dict[ErrorCode, str] = {
     ErrorCode.PRODUCER_FENCED: "a newer producer has the same transactional_id",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has the same transactional_id",
     ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then begin another",
-    ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has the same group_instance_id",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id",
+    ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has this group_instance_id; give each its own",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id; "
+    "close it, or wait for its session to end, or give each its own",
     ErrorCode.TOPIC_ALREADY_EXISTS: "it is there already",
     ErrorCode.GROUP_ID_NOT_FOUND: "no such group, or not of this kind; list_groups has them all",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transaction; list_transactions has them all",

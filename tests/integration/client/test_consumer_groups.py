@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from headwater import Admin, ClientError, CommitFailed, Consumer, TopicPartition
+from headwater import (
+    Admin,
+    ClientError,
+    CommitFailed,
+    Consumer,
+    FencedInstance,
+    TopicPartition,
+)
 from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
 from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
@@ -294,6 +301,63 @@ async def test_an_unsubscribed_consumer_is_out_of_the_group_and_may_come_back(
         assert max(await committed(broker, made_topic)) == 3
         consumer.subscribe([made_topic])
         assert len(await taken(consumer, 17)) == 17
+
+
+@BOTH
+@story
+async def test_who_unsubscribes_is_out_whatever_the_listener_says(
+    broker: EmbeddedBroker, made_topic: str, protocol: str
+) -> None:
+    class Listener:
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            raise ValueError(f"not {len(partitions)} of them")
+
+    async with member(broker, made_topic, protocol, listener=Listener()) as consumer:
+        await taken(consumer, 3)
+        with pytest.raises(ValueError, match="not 2 of them"):
+            await consumer.unsubscribe()
+        assert (consumer.assignment(), consumer.subscription()) == (set(), set())
+        assert max(await committed(broker, made_topic)) == 3
+
+
+@story
+async def test_a_consumer_that_is_fenced_is_told_so_by_its_commits(
+    broker: EmbeddedBroker, made_topic: str
+) -> None:
+    settings: dict[str, Any] = QUICK_CLASSIC | {"group_instance_id": "one"}
+    async with member(broker, made_topic, **settings) as first:
+        await taken(first, 1)
+        async with member(broker, made_topic, **settings) as second:
+            await taken(second, 1)
+
+            async def poll_until_refused() -> None:
+                while True:
+                    await first.poll(20)
+
+            with pytest.raises(FencedInstance, match="'one'"):
+                await poll_until_refused()
+            with pytest.raises(FencedInstance, match=r"'one'.*give each its own"):
+                await first.commit()
+
+
+@story
+async def test_a_listener_hears_of_a_close_whose_commit_fails(topic: str) -> None:
+    heard: list[TopicPartition] = []
+
+    class Listener:
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            heard.extend(partitions)
+
+    with EmbeddedBroker(QUICK_BROKER) as broker:
+        with Wire(broker.bootstrap) as wire:
+            wire.create_topic(topic)
+            wire.produce(topic, batch([b"x"]))
+        consumer = member(broker, topic, listener=Listener())
+        await consumer.start()
+        await taken(consumer, 1)
+        await asyncio.to_thread(broker.stop)
+    await consumer.close(timeout_ms=500)
+    assert heard == [(topic, 0)]
 
 
 @BOTH

@@ -182,12 +182,14 @@ class Consumer:
         """Reads nothing any more, and leaves the group."""
         reading = self._checked()
         reading.handing.settle()
-        if reading.membership is not None:
-            deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
-            await reading.membership.leave(deadline, reason="the consumer unsubscribed")
+        try:
+            if reading.membership is not None:
+                deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
+                await reading.membership.leave(deadline, reason="the consumer unsubscribed")
+        finally:  # whatever a listener says to it
             reading.membership = None
-        reading.drop(list(self._subscriptions.partitions))
-        self._subscriptions.unsubscribe()
+            reading.drop(list(self._subscriptions.partitions))
+            self._subscriptions.unsubscribe()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads exactly these partitions, without the group's protocol."""

@@ -37,6 +37,8 @@ _GLANCE_SECONDS = 0.05
 _TICK_SECONDS = 0.5
 # How long a loop runs over a slice before it must come back, with the next record that it asks for.
 _LATE_SECONDS = 0.05
+# So much of a close may go into the last commit; the listener and the group must hear of it, too.
+_COMMIT_SHARE = 0.7
 
 
 class Reading:
@@ -104,6 +106,7 @@ class Reading:
         self._look: asyncio.TimerHandle | None = None
         self._lateness: asyncio.TimerHandle | None = None
         self._is_driving = False
+        self._ends_at: float | None = None
         self._stop_listening = cluster.on_change(self._on_change)
         if config.enable_auto_commit and self.committer is not None:
             self.tasks.spawn(self.committer.run(self._is_rebalancing))
@@ -336,11 +339,16 @@ class Reading:
                 self.handing.stop(state)
         try:
             if self.committer is not None and self.config.enable_auto_commit:
-                deadline = self.cluster.deadline(self.config.default_api_timeout_ms)
-                await self.committer.commit_done(partitions, deadline)
+                await self.committer.commit_done(partitions, self._commit_deadline())
             await tell(self.listener, "on_revoked", partitions)
         finally:
             self.drop(partitions)
+
+    def _commit_deadline(self) -> float:
+        if self._ends_at is None:
+            return self.cluster.deadline(self.config.default_api_timeout_ms)
+        now = self.cluster.now()
+        return now + _COMMIT_SHARE * max(0.0, self._ends_at - now)
 
     async def lost(self, partitions: list[TopicPartition]) -> None:
         try:
@@ -352,6 +360,7 @@ class Reading:
 
     async def end(self, deadline: float) -> None:
         """Leaves the group and ends what runs in the background."""
+        self._ends_at = deadline
         try:
             by_user = self.subscriptions.by_user
             if by_user and self.committer is not None and self.config.enable_auto_commit:

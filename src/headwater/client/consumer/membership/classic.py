@@ -364,6 +364,8 @@ class ClassicMember:
 
     @property
     def identity(self) -> CommitIdentity:
+        if self.fenced and self.failure is not None:
+            raise self.failure.with_traceback(None)
         if self.phase in (Phase.JOINING, Phase.SYNCING):
             raise RebalanceInProgress(
                 f"group {self.settings.group_id!r} is being rebalanced; poll, then commit again"

@@ -319,6 +319,8 @@ class ConsumerMember:
 
     @property
     def identity(self) -> CommitIdentity:
+        if self.fenced and self.failure is not None:
+            raise self.failure.with_traceback(None)
         if self.phase is not Phase.MEMBER or self._lost:
             raise CommitFailed(
                 f"this consumer is no member of group {self.settings.group_id!r} now: its "

@@ -76,7 +76,8 @@ class Membership(Protocol):
 
     @property
     def identity(self) -> CommitIdentity:
-        """For OffsetCommit, read afresh for each attempt; CommitFailed when not a member."""
+        """For OffsetCommit, read afresh for each attempt; CommitFailed when not a member, and
+        FencedInstance when it can be none again."""
 
     @property
     def rebalancing(self) -> bool:
