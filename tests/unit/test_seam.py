@@ -58,6 +58,7 @@ OS_ALLOWED = {"fspath", "PathLike", "path", "sep"}
 
 # (file, what): why this one is right.
 ALLOWED: dict[tuple[str, str], str] = {
+    ("client/deserializers.py", "import uuid"): "the type of what is read, and none is made up",
     ("spark/files.py", "open()"): "files of another process's node, in a worker of Spark's",
     ("spark/errors.py", "os.environ"): "whether Spark shows traces, in a worker of Spark's",
     ("spark/packing.py", "os.cpu_count"): "how many tasks are worth while, on Spark's driver",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from headwater.client import config_values as read
 from headwater.client.config_unused import UNUSED
+from headwater.client.deserializers import deserializer
 from headwater.client.errors import ConfigError
 from headwater.io import Address
 
@@ -51,16 +52,16 @@ class ClientConfig:
         "PLAINTEXT", read.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     )
     request_timeout_ms: int = _key(30_000, read.integer(1))
-    retry_backoff_ms: int = _key(100, read.integer(0))
-    retry_backoff_max_ms: int = _key(1_000, read.integer(0))
-    reconnect_backoff_ms: int = _key(50, read.integer(0))
-    reconnect_backoff_max_ms: int = _key(1_000, read.integer(0))
-    socket_connection_setup_timeout_ms: int = _key(10_000, read.integer(1))
-    socket_connection_setup_timeout_max_ms: int = _key(30_000, read.integer(1))
+    retry_backoff_ms: int = _key(100, read.integer(0, read.LONG_MAX))
+    retry_backoff_max_ms: int = _key(1_000, read.integer(0, read.LONG_MAX))
+    reconnect_backoff_ms: int = _key(50, read.integer(0, read.LONG_MAX))
+    reconnect_backoff_max_ms: int = _key(1_000, read.integer(0, read.LONG_MAX))
+    socket_connection_setup_timeout_ms: int = _key(10_000, read.integer(1, read.LONG_MAX))
+    socket_connection_setup_timeout_max_ms: int = _key(30_000, read.integer(1, read.LONG_MAX))
     connections_max_idle_ms: int = _key(540_000, read.integer(-1, read.LONG_MAX))
     metadata_max_age_ms: int = _key(300_000, read.integer(1, read.LONG_MAX))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
-    metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0))
+    metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0, read.LONG_MAX))
     # TLS. Kafka's own names, with files in PEM; those of librdkafka; or a context of Python's.
     ssl_truststore_location: str | None = _key(None, read.filled_text)
     ssl_truststore_type: str = _key("PEM", read.store_type)
@@ -238,8 +239,8 @@ class ConsumerConfig(ClientConfig):
     allow_auto_create_topics: bool = _key(True, read.boolean)
     exclude_internal_topics: bool = _key(True, read.boolean)
     default_api_timeout_ms: int = _key(60_000, read.integer(0))
-    key_deserializer: Function | None = _key(None, read.function)
-    value_deserializer: Function | None = _key(None, read.function)
+    key_deserializer: Function | None = _key(None, deserializer)
+    value_deserializer: Function | None = _key(None, deserializer)
     interceptors: tuple[Any, ...] = _key((), read.objects)
 
     def checked(self) -> Self:

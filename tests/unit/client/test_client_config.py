@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any, get_type_hints
+from uuid import UUID
 
 import pytest
 
@@ -243,3 +244,38 @@ def test_an_address_of_the_web_is_refused() -> None:
 def test_an_unknown_assignor_is_refused_where_it_is_given() -> None:
     with pytest.raises(ConfigError, match="'nope' is not known; use range"):
         Consumer("h:1", group="g", partition_assignment_strategy=["nope"])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "value"),
+    [
+        ("ByteArrayDeserializer", b"\xff", b"\xff"),
+        ("StringDeserializer", "é".encode(), "é"),
+        ("ShortDeserializer", b"\xff\xfe", -2),
+        ("IntegerDeserializer", b"\0\0\1\0", 256),
+        ("LongDeserializer", b"\0" * 7 + b"\2", 2),
+        ("FloatDeserializer", b"\x3f\x80\0\0", 1.0),
+        ("DoubleDeserializer", b"\x3f\xf0" + b"\0" * 6, 1.0),
+        ("BooleanDeserializer", b"\1", True),
+        (
+            "UUIDDeserializer",
+            b"123e4567-e89b-12d3-a456-426614174000",
+            UUID("123e4567-e89b-12d3-a456-426614174000"),
+        ),
+    ],
+)
+def test_the_deserializers_of_the_java_client_are_known(name: str, data: bytes, value: Any) -> None:
+    given = {"value.deserializer": f"org.apache.kafka.common.serialization.{name}"}
+    made = ConsumerConfig.build(BOOTSTRAP, config=given).value_deserializer
+    assert (data if made is None else made(data)) == value
+
+
+def test_a_deserializer_that_nobody_knows_is_refused() -> None:
+    told = refused(ConsumerConfig, config={"key.deserializer": "com.example.OrderDeserializer"})
+    assert "key.deserializer='com.example.OrderDeserializer'" in told
+    assert "StringDeserializer" in told
+
+
+def test_times_that_are_long_in_kafka_may_be_long_here() -> None:
+    config = ConsumerConfig.build(BOOTSTRAP, config={"metadata.max.age.ms": 2**63 - 1})
+    assert config.metadata_max_age_ms == 2**63 - 1
