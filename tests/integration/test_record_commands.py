@@ -94,7 +94,7 @@ def test_a_line_that_is_no_record_is_named(shell: Shell, topic: str) -> None:
     stdin = '{"value": "good"}\nnonsense\n{"value": "later"}\n'
     said = shell.refusal("produce", topic, "--format", "json", stdin=stdin, code=1)
     assert "standard input, line 2: it is no JSON" in said
-    assert "1 record before it" in said
+    assert "sent before it: 1 record;" in said
     assert shell.out("consume", topic, *ALL) == "good\n"
     shell.out("produce", topic, "--format", "json", "--skip-bad", stdin=stdin)
     assert shell.out("consume", topic, *ALL) == "good\ngood\nlater\n"
@@ -118,6 +118,10 @@ def test_reading_begins_and_ends_where_it_is_told(shell: Shell, topic: str) -> N
     assert shell.out("consume", topic, "--from", "beginning", "--max", "2") == "0\n1\n"
     when = "1970-01-01T00:00:08+00:00"
     assert shell.out("consume", topic, "--from", when, "--until-end") == "8\n9\n"
+    assert shell.out("consume", topic, "--from", "@8", "--until-end") == "8\n9\n"
+    assert shell.out("consume", topic, "--from", "-3", "--until-end") == "7\n8\n9\n"
+    assert shell.out("consume", topic, "--from", "-30", "--max", "1") == "0\n"
+    assert shell.out("consume", topic, "--from", "1h", "--until-end") == ""
     assert shell.out("consume", topic, "--timeout", "0.1") == ""
     assert shell.out("consume", f"{topic}:0", *ALL, "--max", "1") == "0\n"
 
@@ -129,6 +133,43 @@ def test_a_group_goes_on_where_it_stopped(shell: Shell, topic: str) -> None:
     assert shell.out("consume", topic, *group, "--max", "1") == "3\n"
     assert "--timeout" in shell.refusal("consume", topic, *group, "--until-end", code=2)
     assert "group reset" in shell.refusal("consume", topic, "--group", "g", "--from", "5", code=2)
+
+
+def test_a_member_waits_for_its_partitions_before_it_counts_the_silence(
+    shell: Shell, topic: str
+) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    words = ("--group", f"{topic}-late", "--from", "beginning", "--timeout", "1")
+    assert shell.out("consume", topic, *words) == "1\n2\n"
+
+
+def test_a_mistyped_topic_is_said_and_not_made(shell: Shell, topic: str) -> None:
+    missing = f"{topic}-mistyped"
+    for words in ((), ("--group", "g")):
+        said = shell.refusal("consume", missing, *words, "--timeout", "5", code=1)
+        assert missing in said
+        assert "headwater topic list" in said
+    assert missing not in shell.out("topic", "list")
+
+
+def test_a_partition_that_is_not_there_is_said(shell: Shell, topic: str) -> None:
+    shell.out("topic", "create", topic, "--partitions", "2")
+    for numbers in ("7", "0,7"):
+        said = shell.refusal("consume", f"{topic}:{numbers}", *ALL, code=1)
+        assert f"there is no partition {topic}:7\n  {topic} has partitions 0 to 1" in said
+
+
+def test_standard_input_may_be_closed(shell: Shell, topic: str) -> None:
+    command = f'"{HEADWATER}" produce {topic} <&-'
+    done = subprocess.run(
+        command, shell=True, env=shell.environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("headwater produce: standard input is closed\n")
+
+
+def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> None:
+    assert shell.out("pipeline", "list") == "no pipelines\n"
 
 
 def test_what_cannot_be_is_said_in_one_line(shell: Shell, topic: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headwater import __version__
 from headwater.cli.main import COMMANDS, main, parser_for
+from headwater.cli.parser import HIDDEN
 
 # What these print is not a result: a node's one line, a program for a shell, a show for people.
 NO_RESULT = ("start", "completion", "demo")
@@ -64,7 +65,8 @@ def test_help_loads_no_part_of_a_node() -> None:
         "except SystemExit: pass\n"
         "heavy = {'asyncio', 'socket', 'ssl', 'logging', 'typing', 'dataclasses', 'inspect'}\n"
         "ours = {m for m in sys.modules if m.startswith('headwater')}\n"
-        "ours -= {'headwater', 'headwater.cli', 'headwater.cli.main', 'headwater.cli.errors'}\n"
+        "ours -= {'headwater', 'headwater.cli', 'headwater.cli.main', 'headwater.cli.errors',"
+        " 'headwater.cli.parser'}\n"
         "sys.exit(f'{heavy & set(sys.modules)} {ours}' if heavy & set(sys.modules) or ours else 0)"
     )
     done = subprocess.run(
@@ -140,8 +142,50 @@ def test_an_unknown_option_is_answered_by_the_action_that_was_asked(
 ) -> None:
     assert run("topic", "list", "--no-such") == 2
     said = capsys.readouterr().err
-    assert said.startswith("usage: headwater topic list")
-    assert "unrecognized arguments: --no-such" in said
+    assert said == (
+        "headwater topic list: there is no option --no-such\n"
+        "  `headwater topic list --help` shows what there is\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("topics", "headwater: there is no command topics; did you mean topic?"),
+        ("topic lsit", "headwater topic: there is no action lsit; did you mean list?"),
+        ("topic frob", "headwater topic: there is no action frob; there are create, list, "),
+        ("topic list --outptu json", "topic list: there is no option --outptu; did you mean --out"),
+        ("topic list --output=jsno", "--output: jsno: expected text or json; did you mean json?"),
+        ("topic list orders", "headwater topic list: orders: it is not clear what this is for"),
+        ("topic", "headwater topic: expected ACTION"),
+        ("completion tcsh", "there is no action tcsh; there are bash, zsh, fish\n"),
+        ("topic create t --partitions many", "--partitions: many: expected a whole number from 1"),
+        ("topic create t --partitions 0", "--partitions: 0: expected a whole number from 1 on"),
+        ("consume t --timeout nan", "--timeout: nan: expected seconds"),
+        ("consume t --timeout -1", "--timeout: -1: expected seconds"),
+        ("consume t --from sometime", "--from: sometime: expected beginning, end, an offset, a"),
+        ("topic list --bootstrap=", "headwater topic: --bootstrap is empty: expected HOST:PORT"),
+    ],
+)
+def test_what_was_mistyped_is_named_with_what_was_meant(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert len(shown.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_an_action_shows_the_examples_of_that_action(command: str) -> None:
+    for parser in leaves(parser_for([command])):
+        if not parser.prog.startswith(f"headwater {command} ") or parser.prog.endswith(HIDDEN):
+            continue
+        heading, *examples = str(parser.epilog).partition("\n\n")[0].splitlines()
+        assert heading == "examples:"
+        assert examples, parser.prog
+        assert all(parser.prog in each for each in examples), parser.epilog
 
 
 def test_which_cluster_may_be_said_before_the_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
 
@@ -21,12 +22,26 @@ def add_actions(parser: ArgumentParser, actions: Iterable[Action], *, examples: 
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=examples,
+            epilog=_examples_of(f"{parser.prog} {name}", examples),
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         action.set_defaults(parser=action)
         define(action)
+
+
+def _examples_of(words: str, examples: str) -> str:
+    """Of a command's examples those that call one of its actions."""
+    heading, *lines = examples.partition("\n\n")[0].splitlines()
+    own = re.compile(rf"\b{re.escape(words)}\b")
+    kept = [heading]
+    is_own = False
+    for line in lines:
+        if not line.startswith("      "):  # else it goes on with the example before it
+            is_own = own.search(line) is not None
+        if is_own:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
 
 
 def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 CLIENT_ID = "headwater-cli"
 
 # A person waits for it: long enough for a node far away, short for one that is not up.
-_START_TIMEOUT_MS = 3_000
+START_TIMEOUT_MS = 3_000
 _TIMEOUT_MS = 20_000  # for each call; leaders and coordinators may move in it
 
 
@@ -43,7 +43,10 @@ def bootstrap_of(options: Namespace) -> str:
     """The first of these that is given. There is no other place that decides this."""
     from headwater.cli.profile import PROFILE_VARIABLE, Profiles
 
-    if options.bootstrap:
+    if options.bootstrap is not None:
+        # Nothing in it, as of a variable that a script has not set, is no wish for the default.
+        if not options.bootstrap.strip(" ,"):
+            raise CommandError("--bootstrap is empty: expected HOST:PORT", code=USAGE)
         return str(options.bootstrap)
     if getattr(options, "profile", None):
         return Profiles.read().bootstrap(options.profile)
@@ -64,7 +67,7 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
             bootstrap_of(options),
             client_id=CLIENT_ID,
             default_api_timeout_ms=_TIMEOUT_MS,
-            start_timeout_ms=getattr(options, "start_timeout_ms", _START_TIMEOUT_MS),
+            start_timeout_ms=getattr(options, "start_timeout_ms", START_TIMEOUT_MS),
         ) as admin:
             yield admin
 
@@ -102,7 +105,7 @@ def explained(error: ClientError) -> CommandError:
             then = "is a node up there? `headwater start` runs one; --bootstrap names another"
         case NotKafka():
             then = "--bootstrap names the node to ask"
-        case UnknownTopic():
+        case UnknownTopic() if error.code is not None:  # else it is a partition that is not there
             then = "`headwater topic list` shows those there are"
         case GroupNotFound():
             then = "`headwater group list` shows those there are"

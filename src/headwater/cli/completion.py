@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from headwater.cli.actions import add_actions
 from headwater.cli.errors import CommandError
+from headwater.cli.parser import HIDDEN
 
 _EXAMPLES = """\
 examples:
@@ -47,7 +48,7 @@ _START_TIMEOUT_MS = 500  # somebody waits with a finger on the key
 
 def define(parser: ArgumentParser) -> None:
     shells = [(name, f"the script for {name}", _define_shell(name)) for name in _SCRIPTS]
-    add_actions(parser, [*shells, ("words", SUPPRESS, _define_words)], examples=_EXAMPLES)
+    add_actions(parser, [*shells, (HIDDEN, SUPPRESS, _define_words)], examples=_EXAMPLES)
 
 
 def _define_shell(name: str):  # type: ignore[no-untyped-def]
@@ -74,7 +75,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     from headwater.cli.main import parser_for
 
     *before, prefix = words
-    parser = parser_for(before)
+    parser: ArgumentParser = parser_for(before)
     previous = None
     for word in before:
         inner = _subcommands(parser)
@@ -101,7 +102,7 @@ def _values(
         ]
     inner = _subcommands(parser)
     if inner:
-        return [name for name in inner if name != "words"]
+        return [name for name in inner if name != HIDDEN]
     places = [action for action in parser._actions if not action.option_strings]
     return _values_of(places[0], before) if places else []
 

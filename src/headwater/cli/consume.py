@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural, read_partitions
 from headwater.cli.cluster_options import (
     CLIENT_ID,
+    START_TIMEOUT_MS,
     add_cluster_options,
     bootstrap_of,
     explained_errors,
 )
 from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.numbers import from_one, seconds
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import JSON, printer
 from headwater.cli.times import read_time_ms
@@ -26,12 +30,15 @@ if TYPE_CHECKING:
 _POLL_MS = 200
 _TOPIC_TIMEOUT_MS = 2_000  # a person waits to hear that there is no such topic
 _BEGINNING, _END = "beginning", "end"
+_WORDS = {_BEGINNING: _BEGINNING, _END: _END, "earliest": _BEGINNING, "latest": _END}
 
 _EXAMPLES = """\
 examples:
   headwater consume orders                               what comes from now on
   headwater consume orders --from beginning --until-end  all there is, then ends
   headwater consume orders --from 2026-03-01T08:00 --max 10
+  headwater consume orders --from 90m                    of the last hour and a half
+  headwater consume orders --from -5 --until-end         the last five of each partition
   headwater consume orders:0,1 --from 5000               two partitions, from an offset
   headwater consume orders --group billing               as a member of a group; commits
   headwater consume orders --format '%d %p/%o %k = %v'
@@ -51,15 +58,16 @@ def define(parser: ArgumentParser) -> None:
         dest="start",
         type=_start,
         metavar="WHERE",
-        help="beginning, end, an offset, or a time; a group begins there only where it has no "
-        "committed offset (default: end)",
+        help="beginning, end, an offset, -N for N records before the end, a time, or a duration "
+        "for so long ago; a group begins there only where it has no committed offset "
+        "(default: end)",
     )
-    parser.add_argument("--max", type=_positive, metavar="N", help="end after so many records")
+    parser.add_argument("--max", type=from_one, metavar="N", help="end after so many records")
     parser.add_argument(
         "--until-end", action="store_true", help="end at what is the end of the topics now"
     )
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="end when nothing came for so long"
+        "--timeout", type=seconds, metavar="SECONDS", help="end when nothing came for so long"
     )
     parser.add_argument("--format", metavar="FORMAT", help="how a record is shown; see below")
     parser.add_argument(
@@ -76,10 +84,12 @@ def run(options: Namespace) -> int:
     show = printer(JSON if options.output == "json" else options.format)
     topics = [read_partitions(each, "TOPIC") for each in options.topics]
     _check(options, topics)
+    quiet = _Quiet()
     settings: dict[str, Any] = {}
     if options.group is not None:
         settings = {"group": options.group, "topics": [topic for topic, _ in topics]}
         settings["auto_offset_reset"] = "earliest" if options.start == _BEGINNING else "latest"
+        settings["listener"] = quiet
     seen = 0
     with explained_errors():
         from headwater.blocking import Consumer
@@ -87,16 +97,22 @@ def run(options: Namespace) -> int:
         with Consumer(
             bootstrap_of(options),
             client_id=CLIENT_ID,
+            start_timeout_ms=START_TIMEOUT_MS,
             isolation_level="read_uncommitted" if options.uncommitted else "read_committed",
+            allow_auto_create_topics=False,  # a name that is mistyped must not become a topic
             **settings,
         ) as consumer:
+            places = _places(consumer, topics)
             ends: dict[TopicPartition, int] | None = None
             if options.group is None:
-                ends = _assign(consumer, topics, options)
+                consumer.assign(places)
+                ends = consumer.end_offsets(*places) if options.until_end else None
+                _go_to(consumer, places, _END if options.start is None else options.start)
+                quiet.begin()
             if options.max is None and ends is None and sys.stderr.isatty():
                 print("waiting for records; Ctrl-C ends", file=sys.stderr)
             try:
-                seen = _copy(consumer, show, options, ends)
+                seen = _copy(consumer, show, options, ends, quiet)
             except KeyboardInterrupt:
                 return 0  # the usual end of reading what comes
     if sys.stderr.isatty():
@@ -111,7 +127,7 @@ def _check(options: Namespace, topics: list[tuple[str, tuple[int, ...] | None]])
         raise CommandError("--group shares out whole topics, not TOPIC:PARTITION", code=USAGE)
     if options.until_end:
         raise CommandError("--until-end does not go with --group: use --timeout", code=USAGE)
-    if options.start not in (None, _BEGINNING, _END):
+    if isinstance(options.start, _Offset | _Moment):
         raise CommandError(
             "--group goes on from its committed offsets: --from beginning or end",
             then=f"`headwater group reset {options.group}` moves them",
@@ -119,42 +135,89 @@ def _check(options: Namespace, topics: list[tuple[str, tuple[int, ...] | None]])
         )
 
 
-def _assign(
-    consumer: Consumer, topics: list[tuple[str, tuple[int, ...] | None]], options: Namespace
-) -> dict[TopicPartition, int] | None:
-    """Takes the partitions and goes to where reading begins; where it ends, if it does."""
-    from headwater.model import TopicPartition
-
+def _places(
+    consumer: Consumer, topics: list[tuple[str, tuple[int, ...] | None]]
+) -> list[TopicPartition]:
+    """The partitions that were named; one that is not there ends the command."""
     places: list[TopicPartition] = []
     for topic, numbers in topics:
-        if numbers is None:
-            places += consumer.partitions_for(topic, timeout_ms=_TOPIC_TIMEOUT_MS)
-        else:
-            places += [TopicPartition(topic, number) for number in numbers]
-    consumer.assign(places)
-    ends = consumer.end_offsets(*places) if options.until_end else None
-    start: str | int | tuple[int] = _END if options.start is None else options.start
-    if start == _BEGINNING:
-        consumer.seek_to_beginning()
-    elif start == _END:
-        consumer.seek_to_end()
-    elif isinstance(start, int):
-        for place in places:
-            consumer.seek(place, start)
-    elif isinstance(start, tuple):
-        consumer.seek_to_time(start[0])
-    return ends
+        known = consumer.partitions_for(topic, timeout_ms=_TOPIC_TIMEOUT_MS)
+        chosen = [each for each in known if numbers is None or each.partition in numbers]
+        missing = set(numbers or ()) - {each.partition for each in chosen}
+        if missing:
+            raise CommandError(
+                f"there is no partition {topic}:{min(missing)}",
+                then=f"{topic} has partitions 0 to {len(known) - 1}",
+            )
+        places += chosen
+    return list(dict.fromkeys(places))
+
+
+@dataclass(frozen=True, slots=True)
+class _Offset:
+    """This one in each partition; one below zero is counted from the end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The first record that is not older."""
+
+    timestamp_ms: int
+
+
+_Start = str | _Offset | _Moment
+
+
+def _go_to(consumer: Consumer, places: list[TopicPartition], start: _Start) -> None:
+    match start:
+        case _Offset(number) if number < 0:
+            ends = consumer.end_offsets(*places)
+            for place, first in consumer.beginning_offsets(*places).items():
+                consumer.seek(place, max(first, ends[place] + number))
+        case _Offset(number):
+            for place in places:
+                consumer.seek(place, number)
+        case _Moment(timestamp_ms):
+            consumer.seek_to_time(timestamp_ms)
+        case "beginning":
+            consumer.seek_to_beginning()
+        case _:
+            consumer.seek_to_end()
+
+
+class _Quiet:
+    """For how long nothing has come. A member of a group waits for its partitions first, which is
+    the group's time and not counted."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        self._since = time.monotonic()
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.begin()
+
+    def has_lasted(self, seconds: float | None) -> bool:
+        if seconds is None or self._since is None:
+            return False
+        return time.monotonic() - self._since >= seconds
 
 
 def _copy(
-    consumer: Consumer, show: Any, options: Namespace, ends: dict[TopicPartition, int] | None
+    consumer: Consumer,
+    show: Any,
+    options: Namespace,
+    ends: dict[TopicPartition, int] | None,
+    quiet: _Quiet,
 ) -> int:
     """Prints records until what was asked for is there; answers how many."""
     from headwater.model import TopicPartition
 
     out = sys.stdout.buffer
     left = options.max
-    quiet_since = time.monotonic()
     # Between the lines of records a bar would be no help, nor where nobody knows of an end.
     shows = (ends is not None or left is not None) and not sys.stdout.isatty()
     with Progress(left, "records", shows=shows) as progress:
@@ -175,27 +238,22 @@ def _copy(
                 out.flush()
                 progress.add(len(records))
                 left = None if left is None else left - len(records)
-                quiet_since = time.monotonic()
-            elif options.timeout is not None and time.monotonic() - quiet_since >= options.timeout:
+                quiet.begin()
+            elif quiet.has_lasted(options.timeout):
                 break
         return progress.done
 
 
-def _start(text: str) -> str | int | tuple[int]:
+def _start(text: str) -> _Start:
     """A word, an offset, or a moment."""
-    if text in (_BEGINNING, _END):
-        return text
-    if text.isdigit():
-        return int(text)
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.removeprefix("-").isdigit():
+        return _Offset(int(text))
     try:
-        return (read_time_ms(text),)
+        return _Moment(read_time_ms(text))
     except ArgumentTypeError:
         raise ArgumentTypeError(
-            f"{text}: expected beginning, end, an offset, or a time such as 2026-03-01T08:00"
+            f"{text}: expected beginning, end, an offset, a time such as 2026-03-01T08:00, or 90m "
+            "for so long ago"
         ) from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text}: expected 1 or more")
-    return int(text)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.errors import CommandError
+from headwater.cli.numbers import seconds
 
 if TYPE_CHECKING:
     from headwater.cli.demo_shop import Shop
@@ -43,7 +44,7 @@ def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=seconds,
         metavar="S",
         default=30.0,
         help="how long orders are sent (default: 30)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +11,7 @@ from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.group_lag import committed_offsets, offsets_at, topic_partitions
 from headwater.cli.group_view import Group, find_group
+from headwater.cli.numbers import from_zero, whole
 from headwater.cli.output import print_json, print_table
 from headwater.cli.times import read_duration as _duration
 from headwater.cli.times import read_time_ms as _time_ms
@@ -51,31 +52,43 @@ def define(parser: ArgumentParser) -> None:
     where = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the oldest record")
     where.add_argument("--to-latest", action="store_true", help="the end: only what comes next")
-    where.add_argument("--to-offset", type=_offset, metavar="N", help="this offset")
+    where.add_argument(
+        "--to-current", action="store_true", help="where it stands, or the end if it has no offset"
+    )
+    where.add_argument("--to-offset", type=from_zero, metavar="N", help="this offset")
     where.add_argument(
         "--to-time",
+        "--to-datetime",
         type=_time_ms,
-        metavar="ISO",
+        metavar="TIME",
         help="the first record of this time or later: 2026-03-01T08:00, local unless it has a zone",
     )
-    where.add_argument("--shift", type=int, metavar="N", help="so many records on, or back if < 0")
+    where.add_argument(
+        "--shift",
+        "--shift-by",
+        type=whole,
+        metavar="N",
+        help="so many records on, or back if < 0",
+    )
     where.add_argument(
         "--by-duration",
         type=_duration,
-        metavar="ISO",
-        help="the first record that is not older than this: P1D, PT90M",
+        metavar="DURATION",
+        help="the first record that is not older than this: P1D, PT90M, 1h30m",
     )
     where.add_argument(
         "--from-file",
         metavar="FILE",
         help="lines of TOPIC,PARTITION,OFFSET, as kafka-consumer-groups --export writes them",
     )
-    parser.add_argument(
+    does = parser.add_mutually_exclusive_group()
+    does.add_argument(
         "--execute",
         "--yes",
         action="store_true",
         help="do it; without this only what would change is shown",
     )
+    does.add_argument("--dry-run", action="store_true", help="only show it, as without --execute")
     parser.set_defaults(run=run)
 
 
@@ -168,6 +181,8 @@ def _moves(
         new = starts
     elif options.to_latest:
         new = ends
+    elif options.to_current:
+        new = {each: committed.get(each, ends[each]) for each in leaders}
     elif options.to_offset is not None:
         new = dict.fromkeys(leaders, options.to_offset)
     elif options.shift is not None:
@@ -200,12 +215,6 @@ def _asked_time_ms(options: Namespace) -> int:
     return int((time() - options.by_duration.total_seconds()) * 1000)
 
 
-def _offset(text: str) -> int:
-    if not text.isdigit():
-        raise ArgumentTypeError(f"{text}: an offset is a number from 0 on")
-    return int(text)
-
-
 def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:
     """TOPIC,PARTITION,OFFSET a line, or GROUP before them, where other groups are passed over."""
     import csv
@@ -230,6 +239,8 @@ def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise CommandError(f"--from-file {path}: {reason}", code=USAGE) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise CommandError(f"--from-file {path}: it is no text", code=USAGE) from None
     if not wanted:
         raise CommandError(f"--from-file {path}: nothing in it for group {group_id}", code=USAGE)
     return wanted

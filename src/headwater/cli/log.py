@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from headwater.cli.actions import add_actions
 from headwater.cli.errors import FAILED, CommandError
 from headwater.cli.output import add_output_option, print_json
 
@@ -29,32 +30,36 @@ examples:
 
 
 def define(parser: ArgumentParser) -> None:
-    parser.epilog = _EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    for name, summary, run in (
-        ("dump", "show what is in the files", _dump),
-        ("verify", "read everything and say what is not in order", _verify),
-    ):
-        action = actions.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=_EXAMPLES,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        action.add_argument(
-            "paths",
-            metavar="PATH",
-            nargs="+",
-            help="a log directory, a partition's directory, or a file in one",
-        )
-        if name == "dump":
-            action.add_argument(
-                "--records", action="store_true", help="show the records of each batch too"
-            )
-        add_output_option(action)
-        action.set_defaults(run=run, parser=action)
+    add_actions(
+        parser,
+        (
+            ("dump", "show what is in the files", _define_dump),
+            ("verify", "read everything and say what is not in order", _define_verify),
+        ),
+        examples=_EXAMPLES,
+    )
+
+
+def _define_dump(action: ArgumentParser) -> None:
+    _add_paths(action)
+    action.add_argument("--records", action="store_true", help="show the records of each batch too")
+    add_output_option(action)
+    action.set_defaults(run=_dump)
+
+
+def _define_verify(action: ArgumentParser) -> None:
+    _add_paths(action)
+    add_output_option(action)
+    action.set_defaults(run=_verify)
+
+
+def _add_paths(action: ArgumentParser) -> None:
+    action.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="a log directory, a partition's directory, or a file in one",
+    )
 
 
 def _dump(options: Namespace) -> int:

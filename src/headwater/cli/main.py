@@ -7,12 +7,13 @@ only when its name stands on the command line.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
 
 from headwater import __version__
 from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.parser import Parser
 
 # In the order in which a user meets them; the module is named after the command.
 COMMANDS = {
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(given)
         if unknown:
             # The parser that was asked last knows which options there are; the first one does not.
-            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+            options.parser.refuse(unknown)
         if options.command is None:
             parser.print_help()
             return USAGE
@@ -102,8 +103,8 @@ class _Help(RawDescriptionHelpFormatter):
         self._action_max_length = 4 + max(map(len, COMMANDS))
 
 
-def parser_for(given: Sequence[str]) -> ArgumentParser:
-    parser = ArgumentParser(
+def parser_for(given: Sequence[str]) -> Parser:
+    parser = Parser(
         prog="headwater",
         description="An event streaming platform that speaks Apache Kafka's protocol.",
         epilog=_EXAMPLES,

@@ -25,7 +25,9 @@ examples:
   headwater pipeline run totals.py --master spark://host:7077 --checkpoints s3a://bucket/totals
   headwater pipeline list
   headwater pipeline describe totals                       rate, lag, state, the last error
+"""
 
+_FILES = """
 A pipeline file in SQL:
   CREATE STREAM orders (customer STRING, amount DOUBLE) FROM TOPIC orders;
   INSERT INTO TOPIC totals WITH (key = 'customer', mode = 'update')
@@ -48,11 +50,13 @@ def define(parser: ArgumentParser) -> None:
         ("describe", "show all that is known about a pipeline", _define_describe),
     )
     add_actions(parser, actions, examples=_EXAMPLES)
+    parser.epilog = _EXAMPLES + _FILES
 
 
 def _define_run(action: ArgumentParser) -> None:
     from headwater.cli.spark_start import add_spark_options
 
+    action.epilog = f"{action.epilog}{_FILES}"
     action.add_argument("file", metavar="FILE", help="NAME.py or NAME.sql")
     action.add_argument("--name", help="another name for the pipeline, if the file has only one")
     action.add_argument(

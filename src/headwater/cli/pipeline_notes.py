@@ -10,6 +10,7 @@ from headwater.cli.cluster_options import CLIENT_ID, bootstrap_of, explained
 from headwater.spark.pipeline_status import TOPIC, Status, newest
 
 _PATIENCE_MS = 10_000
+_UNKNOWN_MS = 1_000  # a cluster where nobody has run a pipeline yet is asked for so long
 
 
 def read_notes(options: Namespace) -> list[Status]:
@@ -23,6 +24,7 @@ def read_notes(options: Namespace) -> list[Status]:
         with Consumer(
             bootstrap_of(options), client_id=CLIENT_ID, allow_auto_create_topics=False
         ) as consumer:
+            consumer.partitions_for(TOPIC, timeout_ms=_UNKNOWN_MS)  # or there are none
             consumer.assign([partition])
             consumer.seek_to_beginning(partition)
             end = consumer.end_offsets(partition)[partition]

@@ -8,16 +8,18 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from headwater.cli.actions import plural
 from headwater.cli.cluster_options import (
     CLIENT_ID,
+    START_TIMEOUT_MS,
     add_cluster_options,
     bootstrap_of,
     explained_errors,
 )
 from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.numbers import from_zero
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import TypedRecord, headers_given, reader
@@ -54,7 +56,9 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record"
     )
-    parser.add_argument("--partition", type=int, metavar="N", help="default: by key, or in turns")
+    parser.add_argument(
+        "--partition", type=from_zero, metavar="N", help="default: by key, or in turns"
+    )
     parser.add_argument("--tombstone", action="store_true", help="send no value, to delete the key")
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
     parser.add_argument(
@@ -82,6 +86,7 @@ def run(options: Namespace) -> int:
             Producer(
                 bootstrap_of(options),
                 client_id=CLIENT_ID,
+                start_timeout_ms=START_TIMEOUT_MS,
                 acks=options.acks,
                 compression_type=options.compression,
                 max_block_ms=_BLOCK_MS,
@@ -96,7 +101,7 @@ def run(options: Namespace) -> int:
                     producer.flush()
                     raise CommandError(
                         f"{where}: {error}",
-                        then=f"{plural(sent, 'record')} before it were sent; "
+                        then=f"sent before it: {plural(sent, 'record')}; "
                         "--skip-bad leaves such lines out",
                     ) from None
                 skipped += 1
@@ -144,7 +149,7 @@ def _input(options: Namespace, stack: ExitStack) -> tuple[Iterator[tuple[str, by
     sizes = [_size(path) for path in paths]
     known = [size for size in sizes if size is not None]
     total = sum(known) if len(known) == len(sizes) else None
-    if "-" in paths and sys.stdin.isatty():
+    if "-" in paths and _stdin().isatty():
         print("a record for each line; Ctrl-D ends", file=sys.stderr)
         return _lines(paths), Progress(None, "bytes")
     return _lines(paths), stack.enter_context(Progress(total, "bytes"))
@@ -167,9 +172,17 @@ def _lines(paths: list[str]) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}, line {number}", line[:-1] if line.endswith(b"\n") else line
 
 
+def _stdin() -> TextIO:
+    if sys.stdin is None:  # whoever called has closed it
+        raise CommandError(
+            "standard input is closed", then="give the records with --value or --file", code=USAGE
+        )
+    return sys.stdin
+
+
 def _open(path: str) -> IO[bytes]:
     if path == "-":
-        return sys.stdin.buffer
+        return _stdin().buffer
     try:
         return open(path, "rb")
     except OSError as error:

@@ -25,7 +25,10 @@ examples:
   headwater profile use staging                 from now on, until another is used
   headwater topic list --profile production     for this one command
   headwater profile list
+  headwater profile remove staging
+"""
 
+_ORDER = """
 --bootstrap comes before a profile that is used, and so does $HEADWATER_BOOTSTRAP; --profile comes
 before both, and $HEADWATER_PROFILE names the profile for a shell.
 """
@@ -94,6 +97,7 @@ def define(parser: ArgumentParser) -> None:
         ),
         examples=_EXAMPLES,
     )
+    parser.epilog = _EXAMPLES + _ORDER
 
 
 def _define_list(action: ArgumentParser) -> None:
@@ -109,6 +113,7 @@ def _define_add(action: ArgumentParser) -> None:
 
 
 def _define_use(action: ArgumentParser) -> None:
+    action.epilog = f"{action.epilog}{_ORDER}"
     action.add_argument("name", metavar="NAME", nargs="?", help="none: the default address again")
     add_output_option(action)
     action.set_defaults(run=_use)

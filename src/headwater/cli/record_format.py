@@ -25,6 +25,7 @@ _TOKEN = re.compile(r"%(.)|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _PRINTED = "kvhtpoTd"
 _TYPED = "kvh"
+_NO_TIMESTAMP = -1  # of records that are older than timestamps
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -129,9 +130,16 @@ def _json_line(record: _core.ConsumedRecord) -> bytes:
         "timestamp": record.timestamp,
         "key": _as_json(record.key),
         "value": _as_json(record.value),
-        "headers": {name: _as_json(value) for name, value in record.headers},
+        "headers": _headers_as_json(record.headers),
     }
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _headers_as_json(headers: Headers) -> object:
+    """An object; where a name comes twice, which an object cannot say, a list of pairs."""
+    pairs = [(name, _as_json(value)) for name, value in headers]
+    by_name = dict(pairs)
+    return by_name if len(by_name) == len(pairs) else pairs
 
 
 def _as_json(data: bytes | None) -> object:
@@ -204,15 +212,36 @@ def _from_json(line: bytes) -> TypedRecord:
     if "offset" in given:
         # It was printed by `consume`: which partition it was in says nothing of where it goes.
         given.pop("partition", None)
-    headers = given.get("headers") or {}
-    pairs = headers.items() if isinstance(headers, dict) else headers
+        if given.get("timestamp") == _NO_TIMESTAMP:
+            del given["timestamp"]
     return TypedRecord(
         _from_json_value(given.get("value")),
         _from_json_value(given.get("key")),
-        tuple((name, _from_json_value(value)) for name, value in pairs),
-        given.get("partition"),
-        given.get("timestamp"),
+        _from_json_headers(given.get("headers") or {}),
+        _from_json_number(given, "partition", bits=32),
+        _from_json_number(given, "timestamp", bits=64),
     )
+
+
+def _from_json_headers(given: object) -> Headers:
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in pairs
+    ):
+        raise ValueError("its headers are neither an object nor a list of [name, value]")
+    for name, _ in pairs:
+        _utf8(name)
+    return tuple((name, _from_json_value(value)) for name, value in pairs)
+
+
+def _from_json_number(given: dict[str, object], name: str, *, bits: int) -> int | None:
+    number = given.get(name)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << bits - 1:
+        raise ValueError(f"its {name} is {json.dumps(number)}, expected a whole number from 0 on")
+    return number
 
 
 # What `consume --format json` prints can be given back to `produce --format json`.
@@ -223,7 +252,17 @@ def _from_json_value(value: object) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value)
     if isinstance(value, dict) and value.keys() == {"base64"}:
-        return base64.b64decode(value["base64"], validate=True)
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (ValueError, TypeError):
+            raise ValueError(f"{json.dumps(value['base64'])} is no base64") from None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError('it has half a character, such as "\\ud800" alone') from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.actions import add_actions, plural, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.numbers import from_one
 from headwater.cli.output import add_output_option, print_fields, print_json, print_table
 from headwater.cli.topic_view import no_topic, problem_of, require_topics
 
@@ -50,9 +51,9 @@ def define(parser: ArgumentParser) -> None:
 
 def _define_create(action: ArgumentParser) -> None:
     action.add_argument("topics", metavar="TOPIC", nargs="+")
-    action.add_argument("--partitions", type=int, metavar="N", help="default: num.partitions")
+    action.add_argument("--partitions", type=from_one, metavar="N", help="default: num.partitions")
     action.add_argument(
-        "--replication", type=int, metavar="N", help="default: default.replication.factor"
+        "--replication", type=from_one, metavar="N", help="default: default.replication.factor"
     )
     action.add_argument(
         "--replicas",
@@ -88,7 +89,9 @@ def _define_alter(action: ArgumentParser) -> None:
     from headwater.cli.config import add_change_options
 
     action.add_argument("topic", metavar="TOPIC")
-    action.add_argument("--partitions", type=int, metavar="N", help="so many in all, never fewer")
+    action.add_argument(
+        "--partitions", type=from_one, metavar="N", help="so many in all, never fewer"
+    )
     action.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a config"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.actions import plural
 from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.numbers import from_zero
 from headwater.cli.output import print_json, print_table
 from headwater.cli.times import read_time_ms
 from headwater.cli.topic_view import require_topics
@@ -39,7 +40,10 @@ def define(action: ArgumentParser) -> None:
     action.add_argument("--partition", metavar="N,...", type=_numbers, help="only these partitions")
     where = action.add_argument_group("deleting").add_mutually_exclusive_group()
     where.add_argument(
-        "--delete-before", metavar="OFFSET", type=_offset, help="delete records before this offset"
+        "--delete-before",
+        metavar="OFFSET",
+        type=from_zero,
+        help="delete records before this offset",
     )
     where.add_argument(
         "--delete-before-time",
@@ -80,12 +84,6 @@ def _numbers(text: str) -> set[int]:
         return {int(number) for number in text.split(",")}
     except ValueError:
         raise ArgumentTypeError(f"{text}: expected numbers such as 0,1") from None
-
-
-def _offset(text: str) -> int:
-    if not text.isdigit():
-        raise ArgumentTypeError(f"{text}: an offset is a number from 0 on")
-    return int(text)
 
 
 def extents_of(admin: Admin, topic: Topic) -> list[Extent]:

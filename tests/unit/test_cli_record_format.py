@@ -1,0 +1,69 @@
+"""Records as JSON lines: what is printed can be read again, and what is none is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.cli.record_format import JSON, TypedRecord, printer, reader
+
+
+def printed(**fields: Any) -> bytes:
+    given = {"topic": "t", "partition": 7, "offset": 3, "timestamp": 5, "key": None, "value": None}
+    return printer(JSON)(SimpleNamespace(**given | {"headers": ()} | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TypedRecord(b"v", b"k", (("a", b"1"), ("b", None), ("c", b"")), timestamp=5),
+        TypedRecord(b"v", None, (("a", b"1"), ("b", b"2"), ("a", b"3")), timestamp=5),
+        TypedRecord(None, b"\xff\x00", (("a", b"\xfe"),), timestamp=5),
+        TypedRecord(b'{"base64": "aGk="}', b"", timestamp=5),
+        TypedRecord("caf\u00e9\n\u2028\0".encode(), b"null", timestamp=0),
+    ],
+)
+def test_a_printed_record_is_read_as_it_was(record: TypedRecord) -> None:
+    fields = {name: getattr(record, name) for name in ("value", "key", "headers", "timestamp")}
+    line = printed(**fields)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert reader(JSON)(line) == record
+
+
+def test_a_record_without_a_timestamp_gets_one_when_it_is_sent_again() -> None:
+    assert reader(JSON)(printed(timestamp=-1)).timestamp is None
+
+
+def test_a_name_that_comes_once_is_a_field_of_an_object() -> None:
+    assert json.loads(printed(headers=(("a", b"1"),)))["headers"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nonsense", "it is no JSON"),
+        ("[1]", "it is no JSON object"),
+        ('{"valu": 1}', "unknown field 'valu'"),
+        ('{"partition": "one"}', 'its partition is "one", expected a whole number'),
+        ('{"partition": true}', "its partition is true"),
+        ('{"partition": 2147483648}', "its partition is 2147483648"),
+        ('{"timestamp": 1.5}', "its timestamp is 1.5"),
+        ('{"timestamp": -1}', "its timestamp is -1"),
+        ('{"timestamp": 99999999999999999999}', "its timestamp is 99999999999999999999"),
+        ('{"headers": "ab"}', "its headers are neither"),
+        ('{"headers": [1]}', "its headers are neither"),
+        ('{"headers": [[1, 2]]}', "its headers are neither"),
+        ('{"value": {"base64": 5}}', "5 is no base64"),
+        ('{"value": {"base64": "%%%"}}', '"%%%" is no base64'),
+        ('{"value": "\\ud800"}', "half a character"),
+        ('{"headers": {"\\ud800": null}}', "half a character"),
+    ],
+)
+def test_a_line_that_is_no_record_says_why(line: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        reader(JSON)(line.encode())
