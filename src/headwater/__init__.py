@@ -11,6 +11,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # what typing calls so, without loading typing for every command
 if TYPE_CHECKING:
     from headwater.client.admin import (
+        HIGH_WATERMARK,
+        QUOTA_ANY,
+        QUOTA_DEFAULT,
         Acl,
         AclFilter,
         AclPattern,
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
         AclResource,
         Admin,
         Append,
+        CommittedOffset,
         ConfigResource,
         FeatureUpdate,
         NewPartitions,
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
         Subtract,
         UpgradeType,
         broker_config,
+        client_metrics_config,
         group_config,
         or_raise,
         topic_config,
@@ -98,6 +103,9 @@ if TYPE_CHECKING:
     from headwater.model import TopicPartition
 
 __all__ = [
+    "HIGH_WATERMARK",
+    "QUOTA_ANY",
+    "QUOTA_DEFAULT",
     "AbortableError",
     "Acl",
     "AclFilter",
@@ -114,6 +122,7 @@ __all__ = [
     "ClientError",
     "ClusterForbidden",
     "CommitFailed",
+    "CommittedOffset",
     "ConfigError",
     "ConfigResource",
     "ConsumedRecord",
@@ -174,6 +183,7 @@ __all__ = [
     "WrongLoop",
     "__version__",
     "broker_config",
+    "client_metrics_config",
     "group_config",
     "or_raise",
     "topic_config",
@@ -189,6 +199,9 @@ _CONSUMER = (
 _PRODUCER = ("Interceptor", "Producer", "ProducerRecord", "RecordMetadata")
 # What a call of Admin takes; what it gives back is named in headwater.client.admin, too.
 _ADMIN = (
+    "HIGH_WATERMARK",
+    "QUOTA_ANY",
+    "QUOTA_DEFAULT",
     "Acl",
     "AclFilter",
     "AclPattern",
@@ -196,6 +209,7 @@ _ADMIN = (
     "AclResource",
     "Admin",
     "Append",
+    "CommittedOffset",
     "ConfigResource",
     "FeatureUpdate",
     "NewPartitions",
@@ -209,6 +223,7 @@ _ADMIN = (
     "Subtract",
     "UpgradeType",
     "broker_config",
+    "client_metrics_config",
     "group_config",
     "or_raise",
     "topic_config",

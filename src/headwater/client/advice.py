@@ -57,6 +57,14 @@ ADVICE: dict[ErrorCode, str] = {
         "the broker does not have it; leave group_remote_assignor out, or use range or uniform"
     ),
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2 does",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "set delegation.token.secret.key on the brokers and the controllers"
+    ),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "tokens are for those whom the broker knows by SASL or TLS, but not by a token"
+    ),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "it has expired, or there never was such a token",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may do that",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the principal needs an ACL for the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "the principal needs an ACL for the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the principal needs an ACL for the cluster",

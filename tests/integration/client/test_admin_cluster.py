@@ -15,16 +15,18 @@ import pytest
 import headwater
 from headwater.blocking import Admin
 from headwater.client.admin import (
+    QUOTA_ANY,
+    QUOTA_DEFAULT,
     LogDir,
     NewTopic,
     OffsetSpec,
     Operation,
     QuotaEntity,
+    QuotaFilter,
     Replica,
     or_raise,
 )
 from headwater.client.admin.acls import Acl, AclFilter, AclResource
-from headwater.client.admin.quotas import ANY, DEFAULT, QuotaFilter
 from headwater.client.errors import (
     BrokersUnavailable,
     ClientClosed,
@@ -165,14 +167,14 @@ def test_acls_are_made_found_and_deleted(admin: Admin, topic: str) -> None:
 def test_quotas_are_set_found_and_taken_away(admin: Admin, topic: str) -> None:
     if is_refused(admin, ApiKey.DESCRIBE_CLIENT_QUOTAS, admin.describe_quotas):
         return
-    user, everyone = QuotaEntity(user=topic), QuotaEntity(user=DEFAULT)
+    user, everyone = QuotaEntity(user=topic), QuotaEntity(user=QUOTA_DEFAULT)
     done = admin.alter_quotas(
         {user: {"producer_byte_rate": 1e6}, everyone: {"consumer_byte_rate": 2e6}}
     )
     assert done == {user: None, everyone: None}
     until(lambda: user in admin.describe_quotas(QuotaFilter(user=topic)), "the quota")
     assert admin.describe_quotas(QuotaFilter(user=topic)) == {user: {"producer_byte_rate": 1e6}}
-    assert {user, everyone} <= set(admin.describe_quotas(QuotaFilter(user=ANY)))
+    assert {user, everyone} <= set(admin.describe_quotas(QuotaFilter(user=QUOTA_ANY)))
     admin.alter_quotas({user: {"producer_byte_rate": None}, everyone: {"consumer_byte_rate": None}})
     until(lambda: not admin.describe_quotas(QuotaFilter(user=topic)), "no quota")
 
@@ -197,6 +199,7 @@ def test_tokens_are_not_for_those_who_are_nobody(admin: Admin) -> None:
         with pytest.raises(ClientError) as caught:
             call()
         assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert "by SASL or TLS" in str(caught.value)
 
 
 # The client itself

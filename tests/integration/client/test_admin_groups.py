@@ -17,6 +17,11 @@ from headwater.model import TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headwater.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
 from tests.group_shards import subscription
@@ -178,6 +183,7 @@ def test_a_group_that_somebody_is_in_is_not_deleted(admin: Admin, wire: Wire, to
         admin.delete_group(topic)
     refused = admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 0})
     assert isinstance(refused[TopicPartition(topic, 0)], ClientError)
+    assert "the group has members" in str(refused[TopicPartition(topic, 0)])
 
 
 def test_members_are_put_out(admin: Admin, wire: Wire, topic: str) -> None:
@@ -188,6 +194,8 @@ def test_members_are_put_out(admin: Admin, wire: Wire, topic: str) -> None:
     refused = put_out["never-there"]
     assert isinstance(refused, ClientError)
     assert refused.code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert "member never-there" in str(refused)
+    assert "it is not in the group" in str(refused)
     assert admin.describe_group(topic).is_empty
     member_id = join(wire, topic, topic)
     assert admin.remove_members(topic, all_members=True) == {member_id: None}
@@ -199,6 +207,46 @@ def test_groups_have_configs(admin: Admin, topic: str) -> None:
     until(lambda: group_config(topic) in admin.list_config_resources(), "the group in the list")
     config = admin.describe_config(group_config(topic))["consumer.session.timeout.ms"]
     assert (config.value, config.is_own) == ("50000", True)
+
+
+def test_a_group_of_kafka_streams_is_described_in_the_same_words(
+    admin: Admin, wire: Wire, topic: str
+) -> None:
+    router = admin.asynchronous.router
+    deadline = router.deadline(None)
+    if not admin.run(lambda: router.serves(ApiKey.STREAMS_GROUP_DESCRIBE, deadline)):
+        with pytest.raises(GroupNotFound):
+            admin.describe_group(topic)
+        return
+    admin.create_topic(topic)
+    whole = frozenset({TopicPartition(topic, 0)})
+
+    def joined() -> bool:
+        wire.ask(
+            StreamsGroupHeartbeatRequest(
+                group_id=topic,
+                member_id=topic,
+                member_epoch=0,
+                endpoint_information_epoch=0,
+                rebalance_timeout_ms=30_000,
+                topology=Topology(
+                    epoch=1, subtopologies=[Subtopology(subtopology_id="0", source_topics=[topic])]
+                ),
+                active_tasks=[],
+                standby_tasks=[],
+                warmup_tasks=[],
+                process_id="here",
+            )
+        )
+        members = admin.describe_group(topic, operations=True).members
+        return bool(members) and members[0].target == whole
+
+    until(joined, "a place in the group")
+    group = admin.describe_group(topic, operations=True)
+    assert (group.kind, group.protocol_type) == ("streams", "streams")
+    assert "DELETE" in (group.operations or ())
+    assert group.members[0].topics == {topic}
+    assert [each.type for each in admin.list_groups() if each.id == topic] == ["streams"]
 
 
 def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:

@@ -5,6 +5,7 @@ With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafk
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -15,11 +16,13 @@ from headwater.client.admin import (
     HIGH_WATERMARK,
     Append,
     ConfigEntry,
+    ConfigResource,
     ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetFound,
     OffsetSpec,
+    ResourceType,
     Subtract,
     Topic,
     TopicCreated,
@@ -117,6 +120,33 @@ def test_topics_are_described_by_id(admin: Admin, topic: str) -> None:
     about = admin.describe_topics(ids=[made.id])[made.id]
     assert isinstance(about, Topic)
     assert about.name == topic
+
+
+def test_what_one_may_do_is_told_to_those_who_ask(admin: Admin, topic: str) -> None:
+    made = admin.create_topic(topic)
+    assert made.id is not None
+    assert admin.describe_topic(topic).operations is None
+    assert "DELETE" in (admin.describe_topic(topic, operations=True).operations or ())
+    by_id = or_raise(admin.describe_topics(ids=[made.id], operations=True))[made.id]
+    assert "DELETE" in (by_id.operations or ())
+
+
+def test_a_mistyped_name_does_not_wait_with_a_topic_that_was_just_made(
+    admin: Admin, topic: str
+) -> None:
+    """Which the client waits for: it knows that it is there."""
+    admin.create_topic(topic)
+    mistyped = f"{topic}-mistyped"
+    here, nowhere = TopicPartition(topic, 0), TopicPartition(mistyped, 0)
+    began = time.monotonic()
+    told = admin.describe_topics([topic, mistyped])
+    assert isinstance(told[topic], Topic)
+    assert isinstance(told[mistyped], UnknownTopic)
+    configs = admin.describe_configs([topic_config(topic), topic_config(mistyped)])
+    assert isinstance(configs[topic_config(mistyped)], UnknownTopic)
+    offsets = admin.list_offsets({here: OffsetSpec.LATEST, nowhere: OffsetSpec.LATEST})
+    assert isinstance(offsets[nowhere], UnknownTopic)
+    assert time.monotonic() - began < 5.0
 
 
 def test_a_topic_of_many_pages_is_described_whole(
@@ -235,6 +265,11 @@ def test_a_config_that_cannot_be_changes_nothing(admin: Admin, topic: str) -> No
     assert admin.describe_config(topic_config(topic))["segment.ms"].is_default
     admin.alter_config(topic_config(topic), {"segment.ms": 5}, validate_only=True)
     assert admin.describe_config(topic_config(topic))["segment.ms"].is_default
+
+
+def test_a_broker_is_a_number(admin: Admin) -> None:
+    with pytest.raises(ValueError, match="broker one: expected the number of a broker"):
+        admin.describe_config(ConfigResource(ResourceType.BROKER, "one"))
 
 
 def test_brokers_tell_their_configs(admin: Admin) -> None:

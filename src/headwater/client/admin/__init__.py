@@ -47,6 +47,7 @@ from headwater.client.admin.configs import (
     ResourceType,
     Subtract,
     broker_config,
+    client_metrics_config,
     group_config,
     topic_config,
 )
@@ -58,7 +59,7 @@ from headwater.client.admin.offsets import OffsetFound, OffsetSpec
 from headwater.client.admin.operations import Operation
 from headwater.client.admin.producers import ActiveProducer, ProducerFence
 from headwater.client.admin.quorum import Quorum, QuorumReplica
-from headwater.client.admin.quotas import QuotaEntity, QuotaFilter
+from headwater.client.admin.quotas import QUOTA_ANY, QUOTA_DEFAULT, QuotaEntity, QuotaFilter
 from headwater.client.admin.reassignments import Reassignment
 from headwater.client.admin.records import HIGH_WATERMARK
 from headwater.client.admin.results import or_raise
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HIGH_WATERMARK",
+    "QUOTA_ANY",
+    "QUOTA_DEFAULT",
     "Acl",
     "AclFilter",
     "AclPattern",
@@ -134,6 +137,7 @@ __all__ = [
     "TransactionListed",
     "UpgradeType",
     "broker_config",
+    "client_metrics_config",
     "group_config",
     "or_raise",
     "topic_config",

@@ -236,16 +236,26 @@ async def _of_one_group(
         for topic in answer.topics:
             for each in topic.partitions:
                 where = TopicPartition(topic.name, each.partition_index)
-                error = outcome(each.error_code, f"offset of group {group_id} in {where}")
+                what = f"offset of group {group_id} in {where}"
+                error = outcome(each.error_code, what, _why(each.error_code))
                 if error is not None and (is_lost(error) or is_new(where, error)):
                     return {group_id: error}  # all of it goes into the next round
                 results[where] = error
         return {group_id: results}
 
     def is_new(where: TopicPartition, error: ClientError) -> bool:
-        return isinstance(error, UnknownTopic) and admin.router.patience([where.topic]) > 0
+        return isinstance(error, UnknownTopic) and admin.router.patience(where.topic) > 0
 
-    patience = admin.router.patience(topic.name for topic in request.topics)
+    def patience(_: str) -> float:
+        return max((admin.router.patience(topic.name) for topic in request.topics), default=0.0)
+
     return only(
         await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms, patience=patience)
     )
+
+
+def _why(code: int) -> str | None:
+    """What a code means to somebody who is no member of the group."""
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        return "the group has members, which commit themselves: stop them first"
+    return None

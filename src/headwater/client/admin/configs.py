@@ -67,6 +67,11 @@ def group_config(group_id: str) -> ConfigResource:
     return ConfigResource(ResourceType.GROUP, group_id)
 
 
+def client_metrics_config(name: str) -> ConfigResource:
+    """Of a subscription to the metrics of clients (KIP-714)."""
+    return ConfigResource(ResourceType.CLIENT_METRICS, name)
+
+
 class ConfigSource(IntEnum):
     """Where a value comes from; the first of these that has one wins."""
 
@@ -226,11 +231,12 @@ async def describe_configs(
             for each in answer.results
         }
 
-    wanted = list(resources)
-    topics = (each.name for each in wanted if each.type is ResourceType.TOPIC)
-    patience = admin.router.patience(topics)
+    def patience(resource: ConfigResource) -> float:
+        is_topic = resource.type is ResourceType.TOPIC
+        return admin.router.patience(resource.name) if is_topic else 0.0
+
     return await admin.router.by_node(
-        wanted, _node_of, ask, timeout_ms=timeout_ms, patience=patience
+        resources, _node_of, ask, timeout_ms=timeout_ms, patience=patience
     )
 
 
@@ -259,6 +265,8 @@ def _described(result: DescribeConfigsResult) -> dict[str, ConfigEntry] | Client
 def _node_of(resource: ConfigResource) -> int | None:
     """A broker answers for itself; all else is known to everybody."""
     if resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name:
+        if not resource.name.isdigit():
+            raise ValueError(f"{resource}: expected the number of a broker")
         return int(resource.name)
     return None
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         consumer_group_describe,
         describe_groups,
         share_group_describe,
+        streams_group_describe,
     )
 
 Partitions = frozenset[TopicPartition]
@@ -58,7 +59,7 @@ class Group:
     """A group that exists. `coordinator` is the address of the node that leads it."""
 
     id: str
-    kind: str  # classic, consumer or share
+    kind: str  # classic, consumer, share or streams
     state: str
     coordinator: str
     protocol_type: str = _CONSUMER_PROTOCOL
@@ -151,6 +152,51 @@ def share_group(about: share_group_describe.DescribedGroup, coordinator: str) ->
                 is_classic=False,
                 rack=each.rack_id,
                 topics=frozenset(each.subscribed_topic_names),
+            )
+            for each in about.members
+        ),
+        operations=operations(about.authorized_operations),
+    )
+
+
+def streams_group(about: streams_group_describe.DescribedGroup, coordinator: str) -> Group:
+    """Of Kafka Streams. A task reads its partition of every topic that its subtopology begins
+    with."""
+    sources: dict[str, list[str]] = {}
+    if about.topology is not None:
+        for each in about.topology.subtopologies or ():
+            repartitioned = [topic.name for topic in each.repartition_source_topics]
+            sources[each.subtopology_id] = [*each.source_topics, *repartitioned]
+
+    def reads(given: streams_group_describe.Assignment) -> Partitions:
+        return frozenset(
+            TopicPartition(topic, number)
+            for tasks in given.active_tasks
+            for topic in sources.get(tasks.subtopology_id, ())
+            for number in tasks.partitions
+        )
+
+    return Group(
+        id=about.group_id,
+        kind="streams",
+        state=about.group_state,
+        coordinator=coordinator,
+        protocol_type="streams",
+        assignor=about.assignor_name or "",
+        epoch=about.group_epoch,
+        assignment_epoch=about.assignment_epoch,
+        members=tuple(
+            Member(
+                id=each.member_id,
+                client_id=each.client_id,
+                host=each.client_host,
+                instance_id=each.instance_id,
+                assigned=reads(each.assignment),
+                epoch=each.member_epoch,
+                target=reads(each.target_assignment),
+                is_classic=each.is_classic,
+                rack=each.rack_id,
+                topics=frozenset(topic for topics in sources.values() for topic in topics),
             )
             for each in about.members
         ),

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.group_answers import Group, classic_group, consumer_group, share_group
+from headwater.client.admin.group_answers import (
+    Group,
+    classic_group,
+    consumer_group,
+    share_group,
+    streams_group,
+)
 from headwater.client.admin.results import check, only, outcome
 from headwater.client.errors import ClientError, GroupNotFound, error_for
 from headwater.errors import ErrorCode
@@ -17,6 +23,7 @@ from headwater.protocol.messages.describe_groups import DescribeGroupsRequest
 from headwater.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headwater.protocol.messages.list_groups import ListGroupsRequest
 from headwater.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from headwater.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from headwater.protocol.signs import asks_for_signs
 
 if TYPE_CHECKING:
@@ -50,7 +57,8 @@ async def list_groups(
     timeout_ms: int | None = None,
 ) -> list[GroupListed]:
     """Every group, or those in these states (`Stable`, `Empty`) and of these types (`classic`,
-    `consumer`, `share`). In a list of older brokers, which tell neither, no filter finds any."""
+    `consumer`, `share`, `streams`). In a list of older brokers, which tell neither, no filter finds
+    any."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     answers = await admin.router.every_node(ListGroupsRequest(), timeout_ms=timeout_ms)
@@ -73,9 +81,13 @@ async def list_groups(
     return [found[group_id] for group_id in sorted(found)]
 
 
-async def describe_group(admin: Admin, group_id: str, *, timeout_ms: int | None = None) -> Group:
+async def describe_group(
+    admin: Admin, group_id: str, *, operations: bool = False, timeout_ms: int | None = None
+) -> Group:
     """A group with its members and what each of them reads; `GroupNotFound` if there is none."""
-    return only(await describe_groups(admin, [group_id], timeout_ms=timeout_ms))
+    return only(
+        await describe_groups(admin, [group_id], operations=operations, timeout_ms=timeout_ms)
+    )
 
 
 async def describe_groups(
@@ -86,11 +98,12 @@ async def describe_groups(
     timeout_ms: int | None = None,
 ) -> dict[str, Group | ClientError]:
     """Groups of any kind. A name says nothing of the kind, so it is asked for as each in turn, as
-    Kafka's own tools do: with the consumer protocol, the classic one, as a share group."""
+    Kafka's own tools do: with the consumer protocol, the classic one, as a share group, as one of
+    Kafka Streams."""
     deadline = admin.router.deadline(timeout_ms)
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Group | ClientError] = {}
-    for describe in (_describe_consumer, _describe_classic, _describe_share):
+    for describe in (_describe_consumer, _describe_classic, _describe_share, _describe_streams):
         missing = [each for each in wanted if each not in found or _may_be_another(found[each])]
         if missing:
             found |= {
@@ -182,6 +195,29 @@ async def _describe_share(
     return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
 
 
+async def _describe_streams(
+    admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
+) -> Mapping[str, Group | ClientError]:
+    if not await admin.router.serves(ApiKey.STREAMS_GROUP_DESCRIBE, deadline):
+        return {}
+
+    async def ask(
+        node: Connection, keys: Sequence[str], deadline: float
+    ) -> dict[str, Group | ClientError]:
+        request = StreamsGroupDescribeRequest(
+            group_ids=list(keys), include_authorized_operations=operations
+        )
+        answer = await admin.router.ask(node, request, deadline)
+        return {
+            each.group_id: error_for(each.error_code, f"group {each.group_id}", each.error_message)
+            if each.error_code
+            else streams_group(each, str(node.address))
+            for each in answer.groups
+        }
+
+    return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
+
+
 async def delete_group(admin: Admin, group_id: str, *, timeout_ms: int | None = None) -> None:
     """Deletes a group that has no members, with its offsets."""
     only(await delete_groups(admin, [group_id], timeout_ms=timeout_ms))
@@ -249,7 +285,12 @@ async def remove_members(
         for each in answer.members:
             name = each.group_instance_id or each.member_id
             what = f"member {name} of group {group_id}"
-            results[name] = outcome(each.error_code, what)
+            results[name] = outcome(each.error_code, what, _why_it_stays(each.error_code))
         return {group_id: results}
 
     return only(await admin.router.by_coordinator([group_id], ask, deadline=deadline))
+
+
+def _why_it_stays(code: int) -> str | None:
+    """The code means something else to the member itself."""
+    return "it is not in the group" if code == ErrorCode.UNKNOWN_MEMBER_ID else None

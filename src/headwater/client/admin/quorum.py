@@ -92,14 +92,15 @@ async def add_voter(
     directory_id: str,
     listeners: Mapping[str, tuple[str, int]],
     *,
+    cluster_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> None:
     """Lets a controller vote: `listeners` has the host and port of each of its controller
-    listeners by name."""
+    listeners by name. With `cluster_id` another cluster than the one that is meant refuses."""
     deadline = admin.router.deadline(timeout_ms)
     answer = await admin.router.controller(
         AddRaftVoterRequest(
-            cluster_id=None,
+            cluster_id=cluster_id,
             timeout_ms=admin.router.left_ms(deadline),
             voter_id=node_id,
             voter_directory_id=id_from_text(directory_id),
@@ -114,12 +115,17 @@ async def add_voter(
 
 
 async def remove_voter(
-    admin: Admin, node_id: int, directory_id: str, *, timeout_ms: int | None = None
+    admin: Admin,
+    node_id: int,
+    directory_id: str,
+    *,
+    cluster_id: str | None = None,
+    timeout_ms: int | None = None,
 ) -> None:
     """Lets a controller vote no more."""
     answer = await admin.router.controller(
         RemoveRaftVoterRequest(
-            cluster_id=None, voter_id=node_id, voter_directory_id=id_from_text(directory_id)
+            cluster_id=cluster_id, voter_id=node_id, voter_directory_id=id_from_text(directory_id)
         ),
         timeout_ms=timeout_ms,
     )

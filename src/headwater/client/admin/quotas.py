@@ -32,17 +32,20 @@ class _Default:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "DEFAULT"
+        return "QUOTA_DEFAULT"
+
+    def __str__(self) -> str:
+        return "default"
 
 
-DEFAULT = _Default()
+QUOTA_DEFAULT = _Default()
 Name = str | _Default | None
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whom a quota is for: a user, a client id, both together, or an address. `DEFAULT` is whoever
-    has none of their own; None says nothing."""
+    """Whom a quota is for: a user, a client id, both together, or an address. `QUOTA_DEFAULT` is
+    whoever has none of their own; None says nothing."""
 
     user: Name = None
     client_id: Name = None
@@ -59,8 +62,9 @@ class QuotaEntity:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
-    """Which quotas are meant: those whose entity has this name, `DEFAULT`, or, with `ANY`, has any
-    name of that type. `strict` leaves out those that say more than the filter does."""
+    """Which quotas are meant: those whose entity has this name, `QUOTA_DEFAULT`, or, with
+    `QUOTA_ANY`, has any name of that type. `strict` leaves out those that say more than the filter
+    does."""
 
     user: Name = None
     client_id: Name = None
@@ -68,7 +72,7 @@ class QuotaFilter:
     strict: bool = False
 
 
-ANY = "*"
+QUOTA_ANY = "*"
 
 
 async def describe_quotas(
@@ -100,7 +104,7 @@ async def describe_quotas(
 def _component(kind: str, name: str | _Default) -> ComponentData:
     if isinstance(name, _Default):
         return ComponentData(entity_type=kind, match_type=_DEFAULT, match=None)
-    if name == ANY:
+    if name == QUOTA_ANY:
         return ComponentData(entity_type=kind, match_type=_ANY, match=None)
     return ComponentData(entity_type=kind, match_type=_EXACT, match=name)
 
@@ -109,7 +113,7 @@ def _entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     fields = {kind: field for field, kind in _TYPES.items()}
     return QuotaEntity(
         **{
-            fields[kind]: DEFAULT if name is None else name
+            fields[kind]: QUOTA_DEFAULT if name is None else name
             for kind, name in parts
             if kind in fields
         }

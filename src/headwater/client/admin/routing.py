@@ -71,6 +71,10 @@ _NEW_TOPIC_SECONDS = 10.0
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
+def _no_patience(_: object) -> float:
+    return 0.0
+
+
 class Router:
     """All that the families of calls need of the cluster."""
 
@@ -100,10 +104,10 @@ class Router:
         self._made = {name: until for name, until in self._made.items() if until > now}
         self._made |= dict.fromkeys(names, now + _NEW_TOPIC_SECONDS)
 
-    def patience(self, names: Iterable[str]) -> float:
-        """For how many seconds topics that nobody knows may still become known."""
+    def patience(self, name: str) -> float:
+        """For how many seconds a topic that nobody knows may still become known."""
         now = self._cluster.now()
-        return max((self._made.get(name, now) - now for name in names), default=0.0)
+        return self._made.get(name, now) - now
 
     # One question
 
@@ -205,10 +209,10 @@ class Router:
         *,
         timeout_ms: int | None = None,
         deadline: float | None = None,
-        patience: float = 0.0,
+        patience: Callable[[K], float] = _no_patience,
     ) -> dict[K, R | ClientError]:
         """Asks for all keys, then again for those that were not refused for good, until each has
-        its result or the time is over. For `patience` seconds, unknown topics may become known."""
+        its result or the time is over. For `patience` seconds its topic may become known."""
         self._cluster.check()
         if deadline is None:
             deadline = self.deadline(timeout_ms)
@@ -216,7 +220,7 @@ class Router:
         results: dict[K, R | ClientError] = {}
         pending = wanted
         failures = 0
-        known_by = self._cluster.now() + patience
+        known_by = {key: self._cluster.now() + patience(key) for key in wanted}
         while pending:
             # That the time is over says less than what went wrong before.
             try:
@@ -229,8 +233,8 @@ class Router:
                 result = answers.get(key, _no_answer(key))
                 if key not in results or not isinstance(result, RequestTimedOut):
                     results[key] = result
-            may_appear = self._cluster.now() < known_by
-            pending = [key for key in pending if _may_change(results[key], may_appear)]
+            now = self._cluster.now()
+            pending = [key for key in pending if _may_change(results[key], now < known_by[key])]
             failures += 1
             wait = self._backoff.seconds(failures, self._cluster.host.random)
             if pending and self._cluster.now() + wait >= deadline:
@@ -269,9 +273,10 @@ class Router:
             connect = self._cluster.connection
             return results | await self._fan_out(led, connect, ask, deadline)
 
-        wanted = list(partitions)
-        patience = max(_UNKNOWN_TOPIC_SECONDS, self.patience(each.topic for each in wanted))
-        return await self.settle(wanted, ask_round, timeout_ms=timeout_ms, patience=patience)
+        def patience(partition: TopicPartition) -> float:
+            return max(_UNKNOWN_TOPIC_SECONDS, self.patience(partition.topic))
+
+        return await self.settle(partitions, ask_round, timeout_ms=timeout_ms, patience=patience)
 
     async def by_coordinator(
         self,
@@ -281,7 +286,7 @@ class Router:
         transactions: bool = False,
         timeout_ms: int | None = None,
         deadline: float | None = None,
-        patience: float = 0.0,
+        patience: Callable[[str], float] = _no_patience,
     ) -> dict[str, R | ClientError]:
         """Each group's coordinator is asked for it, or that of each transactional id."""
         kind = CoordinatorKind.TRANSACTION if transactions else CoordinatorKind.GROUP
@@ -325,7 +330,7 @@ class Router:
         ask: AskNode[K, R],
         *,
         timeout_ms: int | None = None,
-        patience: float = 0.0,
+        patience: Callable[[K], float] = _no_patience,
     ) -> dict[K, R | ClientError]:
         """The broker that a key belongs to is asked for it; any, if it belongs to none."""
 

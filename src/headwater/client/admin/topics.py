@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.client.admin.configs import ConfigEntry, config_entry, config_text
@@ -274,9 +274,11 @@ async def list_topics(
     return sorted(listed, key=lambda topic: topic.name)
 
 
-async def describe_topic(admin: Admin, name: str, *, timeout_ms: int | None = None) -> Topic:
+async def describe_topic(
+    admin: Admin, name: str, *, operations: bool = False, timeout_ms: int | None = None
+) -> Topic:
     """A topic with its partitions: who leads, who follows, who is in sync."""
-    return only(await describe_topics(admin, [name], timeout_ms=timeout_ms))
+    return only(await describe_topics(admin, [name], operations=operations, timeout_ms=timeout_ms))
 
 
 async def describe_topics(
@@ -293,22 +295,22 @@ async def describe_topics(
     async def by_name(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
         # Only brokers since 3.9 page; they also know of eligible leaders.
         if await admin.router.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS, deadline):
-            return await _describe_by_pages(admin, pending, deadline)
+            return await _describe_by_pages(admin, pending, deadline, operations=operations)
         return await _describe_at_once(admin, pending, deadline, operations=operations)
 
     async def by_id(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
         return await _describe_by_ids(admin, pending, deadline, operations=operations)
 
-    names, ids = list(names), list(ids)
-    patience = admin.router.patience([*names, *ids])
+    patience = admin.router.patience
     found = await admin.router.settle(names, by_name, deadline=deadline, patience=patience)
     return found | await admin.router.settle(ids, by_id, deadline=deadline, patience=patience)
 
 
 async def _describe_by_pages(
-    admin: Admin, names: Sequence[str], deadline: float
+    admin: Admin, names: Sequence[str], deadline: float, *, operations: bool
 ) -> dict[str, Topic | ClientError]:
-    """A page ends within a topic; what follows it comes again under the same name."""
+    """A page ends within a topic; what follows it comes again under the same name. The answer tells
+    what one may do whether or not that was asked for."""
     pieces: dict[str, list[DescribeTopicPartitionsResponseTopic]] = {}
     cursor = None
     while True:
@@ -336,7 +338,8 @@ async def _describe_by_pages(
         elif parts[0].error_code:
             found[name] = error_for(parts[0].error_code, f"topic {name}")
         else:
-            found[name] = _topic(parts[0], [each for part in parts for each in part.partitions])
+            about = _topic(parts[0], [each for part in parts for each in part.partitions])
+            found[name] = about if operations else replace(about, operations=None)
     return found
 
 
