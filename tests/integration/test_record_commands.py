@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headwater.cli.completion import candidates
+from headwater.cli.completion_words import candidates
 from headwater.testing import EmbeddedBroker
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
@@ -198,26 +200,110 @@ def test_profiles_name_clusters(shell: Shell, topic: str, shared_broker: Embedde
     assert shell.run("profile", "remove", "here").returncode == 1
 
 
-def test_a_shell_completes_commands_options_values_and_topics(shell: Shell, topic: str) -> None:
+def test_a_shell_completes_commands_options_values_and_topics(
+    shell: Shell, topic: str, shared_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shell.out("topic", "create", topic)
-    assert candidates(["con"]) == ["config", "consume"]
-    assert candidates(["topic", "de"]) == ["delete", "describe"]
-    assert "--partitions" in candidates(["topic", "create", "--p"])
-    assert candidates(["produce", "t", "--compression", "z"]) == ["zstd"]
-    words = shell.out("completion", "words", "--", "consume", topic[:-2])
-    assert topic in words.splitlines()
-    for name in ("bash", "zsh", "fish"):
-        assert "headwater completion words" in shell.out("completion", name)
+    shell.out("profile", "add", "staging", "h:1")
+    monkeypatch.setenv("HEADWATER_PROFILES", shell.environment["HEADWATER_PROFILES"])
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", "127.0.0.1:1")  # what is typed comes first
+    here = ("--bootstrap", shared_broker.bootstrap)
+    for words, expected in (
+        (["con"], ["config", "consume"]),
+        (["--bootstrap", "h:1", "con"], ["config", "consume"]),
+        (["--bootstrap", ""], []),
+        (["topic", "de"], ["delete", "describe"]),
+        (["topic", "create", "--part"], ["--partitions"]),
+        (["produce", "t", "--compression", "z"], ["zstd"]),
+        (["produce", "t", "--compression=z"], ["--compression=zstd"]),
+        (["produce", "t", "--file", ""], None),
+        (["log", "dump", ""], None),
+        (["produce", "t", "--value", ""], []),
+        (["produce", "t", ""], []),
+        (["profile", "use", ""], ["staging"]),
+        (["topic", "list", "--profile", "st"], ["staging"]),
+        (["topic", "delete", *here, topic], [topic]),
+        (["topic", "delete", *here, "other", topic], [topic]),
+        (["topic", "delete", f"--bootstrap={here[1]}", topic], [topic]),
+        ([*here, "topic", "delete", topic], [topic]),
+        (["group", "reset", "g", *here, "--topic", topic], [topic]),
+        (["config", "get", *here, "topic", topic], [topic]),
+        (["config", "get", *here, "topic", topic, "retention."], RETENTION),
+        (["config", "get", *here, "broker", "a"], ["all"]),
+        (["topic", "delete", topic], []),  # nobody is there to ask
+    ):
+        assert candidates(words) == expected, words
 
 
-def test_bash_takes_the_script(shell: Shell, topic: str) -> None:
+RETENTION = ["retention.bytes", "retention.ms"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("topic desc", ["describe"]),
+        ("topic describe --bootstrap {bootstrap} {topic}", ["{topic}"]),
+        ("topic describe '{topic}", ["{topic}"]),
+        ("topic list --output=", ["json", "text"]),
+        ("topic list --ou", ["--output"]),
+        ("produce t --file ", ["(files)"]),
+    ],
+)
+def test_bash_completes_though_it_takes_words_apart(
+    shell: Shell, topic: str, shared_broker: EmbeddedBroker, typed: str, expected: list[str]
+) -> None:
     shell.out("topic", "create", topic)
+    names = {"topic": topic, "bootstrap": shared_broker.bootstrap}
+    line = f"headwater {typed.format(**names)}"
+    piece = re.split(r"[\s:=]", line)[-1] or line[-1].strip()
     script = (
-        'eval "$(headwater completion bash)"; COMP_WORDS=(headwater topic desc); COMP_CWORD=2; '
-        "_headwater 2>/dev/null; echo ${COMPREPLY[@]}"
+        'eval "$(headwater completion bash)"; compopt() { COMPREPLY=("(files)"); }; '
+        'COMP_WORDS=("$PIECE"); COMP_CWORD=0; COMP_POINT=${#COMP_LINE}; '
+        "_headwater; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    environment = shell.environment | {"PATH": f"{Path(HEADWATER).parent}:{os.environ['PATH']}"}
+    environment = shell.environment | {
+        "PATH": f"{Path(HEADWATER).parent}:{os.environ['PATH']}",
+        "COMP_LINE": line,
+        "PIECE": piece,
+    }
     done = subprocess.run(
         ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.strip() == "describe"
+    assert done.stdout.splitlines() == [each.format(**names) for each in expected], done.stderr
+
+
+# Ctrl-C
+
+
+def test_whoever_ends_sending_hears_how_much_was_sent(shell: Shell, topic: str) -> None:
+    command = [HEADWATER, "produce", topic]
+    with subprocess.Popen(
+        command, env=shell.environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as producing:
+        assert producing.stdin is not None
+        producing.stdin.write("1\n2\n")
+        producing.stdin.flush()
+        shell.out("consume", topic, "--from", "beginning", "--max", "2")
+        producing.send_signal(signal.SIGINT)
+        _, said = producing.communicate(timeout=60)
+    assert (producing.returncode, said) == (130, f"2 records sent to {topic}\n")
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--max", "3"), 130)])
+def test_reading_that_is_broken_off_is_no_success_if_it_had_an_end(
+    shell: Shell, topic: str, words: tuple[str, ...], code: int
+) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    command = [HEADWATER, "consume", topic, "--from", "beginning", *words]
+    with subprocess.Popen(
+        command,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as reading:
+        assert reading.stdout is not None
+        assert [reading.stdout.readline() for _ in range(2)] == ["1\n", "2\n"]
+        reading.send_signal(signal.SIGINT)
+        rest, said = reading.communicate(timeout=60)
+    assert (reading.returncode, rest, said) == (code, "", "")

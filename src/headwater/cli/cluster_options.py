@@ -35,7 +35,7 @@ def add_cluster_options(parser: ArgumentParser) -> None:
         f"else the profile that is used, else {BOOTSTRAP_DEFAULT})",
     )
     parser.add_argument(
-        "--profile", metavar="NAME", help="the cluster of this name; see `headwater profile`"
+        "--profile", metavar="PROFILE", help="the cluster of this name; see `headwater profile`"
     )
 
 

@@ -1,18 +1,17 @@
 """`headwater completion`: what a shell needs to complete commands, options, topics and groups.
 
-The scripts know nothing: they hand the words over, and the answer comes from the same parsers that
-read the command line, and from the cluster where a topic or a group is to be named.
+The scripts know nothing: they hand the words over, and `completion_words` answers. Exit code 0
+comes with the words there are; any other says that a file may be meant, which shells find
+themselves.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from argparse import REMAINDER, SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Sequence
+import shlex
+from argparse import REMAINDER, SUPPRESS, ArgumentParser, Namespace
 
 from headwater.cli.actions import add_actions
-from headwater.cli.errors import CommandError
+from headwater.cli.errors import FAILED
 from headwater.cli.parser import HIDDEN
 
 _EXAMPLES = """\
@@ -22,28 +21,46 @@ examples:
   headwater completion fish > ~/.config/fish/completions/headwater.fish
 """
 
+# Bash takes words apart at `:` and `=`, and so an address or --output=json; so it hands over the
+# line, and the piece of the last word that it will put our answer in the place of.
 _BASH = """\
 _headwater() {
-    local IFS=$'\\n'
-    COMPREPLY=($(headwater completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-    [ "${#COMPREPLY[@]}" -eq 0 ] && compopt -o default
+    local IFS=$'\\n' piece="${COMP_WORDS[COMP_CWORD]}" found
+    if found=$(headwater completion words "--bash=.$piece" -- "${COMP_LINE:0:COMP_POINT}" \\
+        2>/dev/null); then
+        COMPREPLY=($found)
+    else
+        COMPREPLY=()
+        compopt -o default
+    fi
 }
 complete -F _headwater headwater
 """
 _ZSH = """\
 _headwater() {
-    local -a found
-    found=(${(f)"$(headwater completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( ${#found} )); then compadd -- "${found[@]}"; else _files; fi
+    local found
+    if found="$(headwater completion words -- "${(@)words[2,CURRENT-1]}" "$PREFIX" 2>/dev/null)"
+    then
+        [[ -n $found ]] && compadd -- ${(f)found}
+    else
+        _files
+    fi
 }
 compdef _headwater headwater
 """
 _FISH = """\
-complete -c headwater -f -a '(headwater completion words -- (commandline -opc)[2..-1] \
-(commandline -ct) 2>/dev/null)'
+function __headwater_words
+    set -l token (commandline -ct)
+    set -l found (headwater completion words -- (commandline -opc)[2..-1] "$token" 2>/dev/null)
+    if test $status -eq 0
+        printf '%s\\n' $found
+    else
+        __fish_complete_path "$token"
+    end
+end
+complete -c headwater -f -a '(__headwater_words)'
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-_START_TIMEOUT_MS = 500  # somebody waits with a finger on the key
 
 
 def define(parser: ArgumentParser) -> None:
@@ -59,89 +76,37 @@ def _define_shell(name: str):  # type: ignore[no-untyped-def]
 
 
 def _define_words(action: ArgumentParser) -> None:
+    action.add_argument("--bash", help=SUPPRESS)
     action.add_argument("words", nargs=REMAINDER, help=SUPPRESS)
     action.set_defaults(run=_print_words)
 
 
 def _print_words(options: Namespace) -> int:
+    from headwater.cli.completion_words import candidates
+
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
-    for found in candidates(words or [""]):
-        print(found)
+    kept = 0
+    if options.bash is not None:
+        words = _words_of(words[0])
+        piece = options.bash[1:]  # behind a dot: argparse would take a piece -- for its own
+        piece = "" if piece in (":", "=") else piece.lstrip("\"'")
+        kept = len(words[-1]) - len(piece)
+    found = candidates(words or [""])
+    if found is None:
+        return FAILED
+    for each in found:
+        print(each[kept:])
     return 0
 
 
-def candidates(words: Sequence[str]) -> list[str]:
-    """What the last word may become. It may be empty."""
-    from headwater.cli.main import parser_for
-
-    *before, prefix = words
-    parser: ArgumentParser = parser_for(before)
-    previous = None
-    for word in before:
-        inner = _subcommands(parser)
-        if word in inner:
-            parser = inner[word]
-        previous = word
-    found = _values(parser, previous, before, prefix)
-    return sorted(each for each in found if each.startswith(prefix))
-
-
-def _values(
-    parser: ArgumentParser, previous: str | None, before: Sequence[str], prefix: str
-) -> list[str]:
-    option = next((a for a in parser._actions if previous in a.option_strings), None)
-    if option is not None and option.nargs != 0:
-        return _values_of(option, before)
-    if prefix.startswith("-"):
-        return [
-            name
-            for action in parser._actions
-            if action.help != SUPPRESS
-            for name in action.option_strings
-            if name.startswith("--")
-        ]
-    inner = _subcommands(parser)
-    if inner:
-        return [name for name in inner if name != HIDDEN]
-    places = [action for action in parser._actions if not action.option_strings]
-    return _values_of(places[0], before) if places else []
-
-
-def _values_of(action: Action, before: Sequence[str]) -> list[str]:
-    if action.choices is not None:
-        return [str(choice) for choice in action.choices]
-    if action.metavar in ("TOPIC", "GROUP"):
-        return _names(str(action.metavar), before)
-    return []
-
-
-def _names(what: str, before: Sequence[str]) -> list[str]:
-    """Topics or groups of the cluster that the words name; none if it cannot be asked quickly."""
-    from headwater.cli.cluster_options import open_admin
-
-    named = {
-        option: before[index + 1]
-        for index, option in enumerate(before[:-1])
-        if option in ("--bootstrap", "--profile")
-    }
-    options = Namespace(
-        bootstrap=named.get("--bootstrap"),
-        profile=named.get("--profile"),
-        start_timeout_ms=_START_TIMEOUT_MS,
-    )
-    # What clients warn of would stand in the middle of the command line.
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until this process ends, which is soon
-    try:
-        with open_admin(options) as admin:
-            if what == "TOPIC":
-                return [each.name for each in admin.list_topics()]
-            return [each.id for each in admin.list_groups()]
-    except CommandError:
-        return []
-
-
-def _subcommands(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, _SubParsersAction):
-            return dict(action.choices)
-    return {}
+def _words_of(line: str) -> list[str]:
+    """The words of a command line up to the cursor, without the command itself."""
+    for closing in ("", '"', "'"):  # for a quote that is still open
+        try:
+            words = shlex.split(line + closing)
+            break
+        except ValueError:
+            words = line.split()
+    if not closing and line[-1:].isspace():
+        words.append("")
+    return words[1:] or [""]

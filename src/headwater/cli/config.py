@@ -98,27 +98,25 @@ def read_changes(options: Namespace, settings: list[str]) -> dict[str, ConfigCha
     return changes
 
 
-def _resource(options: Namespace) -> ConfigResource:
+def resource_of(kind: str, name: str) -> ConfigResource:
     from headwater.client.admin import broker_config, group_config, topic_config
 
-    if options.kind == "topic":
-        return topic_config(options.name)
-    if options.kind == "group":
-        return group_config(options.name)
-    if options.name == _ALL_BROKERS:
+    if kind == "topic":
+        return topic_config(name)
+    if kind == "group":
+        return group_config(name)
+    if name == _ALL_BROKERS:
         return broker_config()
-    if not options.name.isdigit():
-        raise CommandError(
-            f"broker {options.name}: expected its id, or `{_ALL_BROKERS}`", code=USAGE
-        )
-    return broker_config(int(options.name))
+    if not name.isdigit():
+        raise CommandError(f"broker {name}: expected its id, or `{_ALL_BROKERS}`", code=USAGE)
+    return broker_config(int(name))
 
 
 # get
 
 
 def _get(options: Namespace) -> int:
-    resource = _resource(options)
+    resource = resource_of(options.kind, options.name)
     with open_admin(options) as admin:
         _require(admin, options)
         entries = admin.describe_config(resource)
@@ -188,7 +186,7 @@ def _as_json(entry: ConfigEntry) -> dict[str, Any]:
 
 
 def _set(options: Namespace) -> int:
-    resource = _resource(options)
+    resource = resource_of(options.kind, options.name)
     changes = read_changes(options, options.settings)
     if not changes:
         raise CommandError("say what to change: KEY=VALUE, --delete KEY ...", code=USAGE)

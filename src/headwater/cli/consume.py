@@ -114,7 +114,9 @@ def run(options: Namespace) -> int:
             try:
                 seen = _copy(consumer, show, options, ends, quiet)
             except KeyboardInterrupt:
-                return 0  # the usual end of reading what comes
+                if ends is None and options.max is None:
+                    return 0  # the usual end of reading what comes
+                raise
     if sys.stderr.isatty():
         print(plural(seen, "record"), file=sys.stderr)
     return 0
@@ -220,7 +222,7 @@ def _copy(
     left = options.max
     # Between the lines of records a bar would be no help, nor where nobody knows of an end.
     shows = (ends is not None or left is not None) and not sys.stdout.isatty()
-    with Progress(left, "records", shows=shows) as progress:
+    with Progress(_total(consumer, left, ends), "records", shows=shows) as progress:
         while left is None or left > 0:
             if ends is not None and all(
                 consumer.position(place) >= end for place, end in ends.items()
@@ -242,6 +244,16 @@ def _copy(
             elif quiet.has_lasted(options.timeout):
                 break
         return progress.done
+
+
+def _total(
+    consumer: Consumer, left: int | None, ends: dict[TopicPartition, int] | None
+) -> int | None:
+    """How many records will come, or a few fewer: compaction and transactions leave gaps."""
+    if ends is None:
+        return left
+    there = sum(max(0, end - consumer.position(place)) for place, end in ends.items())
+    return there if left is None else min(left, there)
 
 
 def _start(text: str) -> _Start:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from headwater import __version__
-from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.errors import INTERRUPTED, USAGE, CommandError
 from headwater.cli.parser import Parser
 
 # In the order in which a user meets them; the module is named after the command.
@@ -54,12 +54,11 @@ examples:
 exit code: 0 all is well, 1 it could not be done, 2 it was asked in a way that cannot be
 """
 
-_FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
-_INTERRUPTED = 130  # as a shell says it of a command that Ctrl-C ended
+FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = _behind(sys.argv[1:] if arguments is None else list(arguments))
+    given = behind(sys.argv[1:] if arguments is None else list(arguments))
     parser = parser_for(given)
     try:
         options, unknown = parser.parse_known_args(given)
@@ -79,16 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 0
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     return code
 
 
-def _behind(given: list[str]) -> list[str]:
+def behind(given: list[str]) -> list[str]:
     """The same with what says which cluster, and how to print, behind the command: a user who
     knows other tools puts it before."""
     moved: list[str] = []
     rest = list(given)
-    while rest and rest[0].partition("=")[0] in _FOR_ANY_COMMAND:
+    while rest and rest[0].partition("=")[0] in FOR_ANY_COMMAND:
         count = 1 if "=" in rest[0] else 2
         moved += rest[:count]
         del rest[:count]

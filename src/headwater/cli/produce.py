@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from headwater.cli.actions import plural
@@ -18,7 +19,7 @@ from headwater.cli.cluster_options import (
     bootstrap_of,
     explained_errors,
 )
-from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.errors import FAILED, INTERRUPTED, USAGE, CommandError
 from headwater.cli.numbers import from_zero
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
@@ -72,12 +73,17 @@ def define(parser: ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@dataclass(slots=True)
+class _Count:
+    sent: int = 0
+    skipped: int = 0
+
+
 def run(options: Namespace) -> int:
     _check(options)
     read = reader(options.format)
-    headers = headers_given(options.header)
-    key = None if options.key is None else os.fsencode(options.key)
-    sent = skipped = 0
+    count = _Count()
+    is_interrupted = False
     began = time.monotonic()
     with explained_errors(), ExitStack() as stack:
         from headwater.blocking import Producer
@@ -93,25 +99,43 @@ def run(options: Namespace) -> int:
             )
         )
         lines, progress = _input(options, stack)
-        for where, line in lines:
-            try:
-                record = read(line)
-            except ValueError as error:
-                if not options.skip_bad:
-                    producer.flush()
-                    raise CommandError(
-                        f"{where}: {error}",
-                        then=f"sent before it: {plural(sent, 'record')}; "
-                        "--skip-bad leaves such lines out",
-                    ) from None
-                skipped += 1
-                continue
-            _submit(producer, options, record, key, headers)
-            sent += 1
-            progress.add(len(line) + 1 if options.value is None else 1)
+        try:
+            _send(producer, options, read, lines, progress, count)
+        except KeyboardInterrupt:
+            is_interrupted = True  # how many went out is what one wants to know then
         producer.flush()
-    _report(options, sent, skipped, time.monotonic() - began)
-    return FAILED if skipped and not sent else 0
+    _report(options, count, time.monotonic() - began)
+    if is_interrupted:
+        return INTERRUPTED
+    return FAILED if count.skipped and not count.sent else 0
+
+
+def _send(
+    producer: Producer,
+    options: Namespace,
+    read: Callable[[bytes], TypedRecord],
+    lines: Iterator[tuple[str, bytes]],
+    progress: Progress,
+    count: _Count,
+) -> None:
+    headers = headers_given(options.header)
+    key = None if options.key is None else os.fsencode(options.key)
+    for where, line in lines:
+        try:
+            record = read(line)
+        except ValueError as error:
+            if not options.skip_bad:
+                producer.flush()
+                raise CommandError(
+                    f"{where}: {error}",
+                    then=f"sent before it: {plural(count.sent, 'record')}; "
+                    "--skip-bad leaves such lines out",
+                ) from None
+            count.skipped += 1
+            continue
+        _submit(producer, options, record, key, headers)
+        count.sent += 1
+        progress.add(len(line) + 1 if options.value is None else 1)
 
 
 def _check(options: Namespace) -> None:
@@ -189,16 +213,16 @@ def _open(path: str) -> IO[bytes]:
         raise CommandError(f"--file {path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _report(options: Namespace, sent: int, skipped: int, seconds: float) -> None:
+def _report(options: Namespace, count: _Count, seconds: float) -> None:
     if options.output == "json":
         print_json(
             {
                 "topic": options.topic,
-                "records": sent,
-                "skipped": skipped,
+                "records": count.sent,
+                "skipped": count.skipped,
                 "seconds": round(seconds, 3),
             }
         )
         return
-    left_out = f", {plural(skipped, 'line')} left out" if skipped else ""
-    print(f"{plural(sent, 'record')} sent to {options.topic}{left_out}", file=sys.stderr)
+    left_out = f", {plural(count.skipped, 'line')} left out" if count.skipped else ""
+    print(f"{plural(count.sent, 'record')} sent to {options.topic}{left_out}", file=sys.stderr)

@@ -114,13 +114,15 @@ def _define_add(action: ArgumentParser) -> None:
 
 def _define_use(action: ArgumentParser) -> None:
     action.epilog = f"{action.epilog}{_ORDER}"
-    action.add_argument("name", metavar="NAME", nargs="?", help="none: the default address again")
+    action.add_argument(
+        "name", metavar="PROFILE", nargs="?", help="none: the default address again"
+    )
     add_output_option(action)
     action.set_defaults(run=_use)
 
 
 def _define_remove(action: ArgumentParser) -> None:
-    action.add_argument("name", metavar="NAME")
+    action.add_argument("name", metavar="PROFILE")
     add_output_option(action)
     action.set_defaults(run=_remove)
 

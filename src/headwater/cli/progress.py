@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Self
 
 _WIDTH = 30
+_TERMINAL_WIDTH = 80  # of one that does not tell
 _EVERY_SECONDS = 0.1
 
 
@@ -41,7 +43,10 @@ class Progress:
             now = time.monotonic()
             if now - self._drawn >= _EVERY_SECONDS:
                 self._drawn = now
-                sys.stderr.write(f"\r\x1b[K{self._line(now - self._began)}")
+                # A line that wraps could not be taken back.
+                width = os.get_terminal_size(sys.stderr.fileno()).columns or _TERMINAL_WIDTH
+                line = self._line(now - self._began)[: width - 1]
+                sys.stderr.write(f"\r\x1b[K{line}")
                 sys.stderr.flush()
 
     def _line(self, seconds: float) -> str:
