@@ -76,6 +76,22 @@ def test_a_format_takes_lines_apart(shell: Shell, topic: str) -> None:
     assert shell.out("consume", topic, *ALL, "--format", "%k=%v") == "a=1\nb=2\t3\n"
 
 
+def test_keys_are_set_off_and_a_word_may_stand_for_none(shell: Shell, topic: str) -> None:
+    stdin = "a:1\nb:NULL\nNULL:c:3\n:\n"
+    shell.out("produce", topic, "--key-separator", ":", "--null", "NULL", stdin=stdin)
+    shown = shell.out("consume", topic, *ALL, "--format", "%k=%v", "--null", "(none)")
+    assert shown == "a=1\nb=(none)\n(none)=c:3\n=\n"
+    assert shell.out("consume", topic, *ALL, "--null", "-") == "1\n-\nc:3\n\n"
+    shell.out("produce", topic, "--key-separator", r"%\t", "--value", "k%\tv")
+    assert (
+        shell.out("consume", topic, "--from", "-1", "--until-end", "--format", "%k=%v") == "k=v\n"
+    )
+    said = shell.refusal("produce", topic, "--key-separator", ":", "--format", "%v", code=2)
+    assert "give one of them" in said
+    said = shell.refusal("produce", topic, "--key-separator", ":", "--value", "no key", code=1)
+    assert "--value no key: it does not look like '%k:%v'" in said
+
+
 def test_json_lines_go_from_topic_to_topic_unchanged(shell: Shell, topic: str) -> None:
     line = {"key": "k", "value": {"base64": "/w=="}, "headers": {"h": None}, "timestamp": 1000}
     shell.out("produce", topic, "--format", "json", stdin=json.dumps(line))
@@ -168,6 +184,21 @@ def test_standard_input_may_be_closed(shell: Shell, topic: str) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.startswith("headwater produce: standard input is closed\n")
+
+
+def test_what_was_not_done_of_many_things_is_said_beside_the_result(
+    shell: Shell, topic: str
+) -> None:
+    done = shell.run("topic", "create", topic, "no:name")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{topic}: created")
+    assert done.stderr.startswith("no:name: not created: ")
+    done = shell.run("group", "delete", f"{topic}-group")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{topic}-group: there is no such group\n"
+    done = shell.run("cluster", "features", "--set", "no.such=1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no.such" in done.stderr
 
 
 def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> None:

@@ -215,3 +215,54 @@ def test_profiles_speak_json(
         assert json.loads(capsys.readouterr().out) == expected
     assert run("profile", "remove", "here") == 1
     assert "there is no profile here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("", "h:1"), "'' is no name for a profile"),
+        (("two words", "h:1"), "'two words' is no name for a profile"),
+        (("here", ""), "expected at least one address"),
+        (("here", "h:port"), "HOST:PORT='h:port': expected HOST:PORT with a port"),
+        (("here", "http://h:1"), "does not speak HTTP"),
+    ],
+)
+def test_a_profile_that_could_never_be_used_is_not_added(
+    arguments: tuple[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HEADWATER_PROFILES", str(tmp_path / "profiles.json"))
+    assert run("profile", "add", *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "profiles.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"profiles": ["a"]}',
+        b'{"profiles": {"a": 5}}',
+        b'{"profiles": {}, "used": 5}',
+    ],
+)
+def test_a_broken_file_of_profiles_is_named(
+    text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profiles.json"
+    path.write_bytes(text)
+    monkeypatch.setenv("HEADWATER_PROFILES", str(path))
+    monkeypatch.delenv("HEADWATER_BOOTSTRAP", raising=False)
+    for arguments in (("profile", "list"), ("topic", "list")):
+        assert run(*arguments) == 1
+        said = capsys.readouterr().err
+        assert f"{path} is no file of profiles\n  mend it, or delete it" in said
+    # Nobody needs it who says where the cluster is.
+    assert run("topic", "list", "--bootstrap", "127.0.0.1:1") == 1
+    assert "connection refused" in capsys.readouterr().err

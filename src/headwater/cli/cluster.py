@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.actions import add_actions, plural, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.output import add_output_option, print_fields, print_json, print_table
+from headwater.cli.output import (
+    add_output_option,
+    print_fields,
+    print_json,
+    print_outcome,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
@@ -275,7 +281,8 @@ def _features(options: Namespace) -> int:
     else:
         for name in done:
             could = "could be" if options.dry_run else "is now"
-            print(failed.get(name) or f"{name}: {could} at level {updates[name].level}")
+            done_text = f"{name}: {could} at level {updates[name].level}"
+            print_outcome(failed.get(name, done_text), is_done=name not in failed)
     return FAILED if failed else 0
 
 

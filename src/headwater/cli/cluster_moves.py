@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli.actions import plural, read_partitions
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.output import add_output_option, print_json, print_table
+from headwater.cli.output import add_output_option, print_json, print_outcome, print_table
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
 
@@ -120,7 +120,7 @@ def _outcomes(results: Mapping[TopicPartition, ClientError | None]) -> list[dict
 
 def _print_failures(failed: Mapping[TopicPartition, ClientError]) -> None:
     for _, error in sorted(failed.items()):
-        print(one_line(error))
+        print_outcome(one_line(error), is_done=False)
 
 
 # reassign

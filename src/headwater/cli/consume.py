@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -71,6 +72,9 @@ def define(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--format", metavar="FORMAT", help="how a record is shown; see below")
     parser.add_argument(
+        "--null", metavar="TEXT", default="", help="what is shown for no key or no value"
+    )
+    parser.add_argument(
         "--uncommitted", action="store_true", help="records of open and aborted transactions, too"
     )
     add_cluster_options(parser)
@@ -81,7 +85,8 @@ def define(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    show = printer(JSON if options.output == "json" else options.format)
+    form = JSON if options.output == "json" else options.format
+    show = printer(form, os.fsencode(options.null))
     topics = [read_partitions(each, "TOPIC") for each in options.topics]
     _check(options, topics)
     quiet = _Quiet()

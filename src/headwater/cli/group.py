@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.cli.actions import add_actions
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED
-from headwater.cli.output import add_output_option, print_json, print_table
+from headwater.cli.output import add_output_option, print_json, print_outcome, print_table
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
@@ -123,8 +123,8 @@ def _delete(options: Namespace) -> int:
             ]
         )
     else:
-        for group_id, _, what in results:
-            print(f"{group_id}: {what}")
+        for group_id, deleted, what in results:
+            print_outcome(f"{group_id}: {what}", is_done=deleted)
     return 0 if all(deleted for _, deleted, _ in results) else FAILED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,6 +20,11 @@ def print_json(value: object) -> None:
     import json
 
     print(json.dumps(value, indent=2))
+
+
+def print_outcome(text: str, *, is_done: bool) -> None:
+    """What came of one of many things. What was not done is for the person, not for the pipe."""
+    print(text, file=sys.stdout if is_done else sys.stderr)
 
 
 def print_fields(fields: Mapping[str, object], *, output: str) -> None:

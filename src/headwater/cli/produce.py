@@ -35,7 +35,8 @@ examples:
   headwater produce orders --value hello --key alice --header trace=7
   echo hello | headwater produce orders
   headwater produce orders --file lines.txt                    a record for each line
-  headwater produce orders --file pairs.tsv --format '%k\\t%v'
+  headwater produce orders --file pairs.txt --key-separator :  KEY:VALUE in each
+  headwater produce orders --file triples.tsv --format '%k\\t%h\\t%v'
   headwater consume old --from beginning --until-end --format json | \\
       headwater produce new --format json                      with keys, headers and times
 
@@ -53,6 +54,12 @@ def define(parser: ArgumentParser) -> None:
         "--file", action="append", metavar="PATH", help="read this, - for standard input (default)"
     )
     parser.add_argument("--format", metavar="FORMAT", help="how a line is a record; see below")
+    parser.add_argument(
+        "--key-separator", metavar="TEXT", help="a line is a key, this, and a value: ':' or '\\t'"
+    )
+    parser.add_argument(
+        "--null", metavar="TEXT", help="a key or a value that is just this is none (a tombstone)"
+    )
     parser.add_argument("--key", metavar="TEXT", help="the key of records that have none")
     parser.add_argument(
         "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record"
@@ -81,7 +88,10 @@ class _Count:
 
 def run(options: Namespace) -> int:
     _check(options)
-    read = reader(options.format)
+    form = options.format
+    if options.key_separator is not None:
+        form = f"%k{options.key_separator.replace('%', '%%')}%v"
+    read = reader(form, None if options.null is None else os.fsencode(options.null))
     count = _Count()
     is_interrupted = False
     began = time.monotonic()
@@ -141,6 +151,10 @@ def _send(
 def _check(options: Namespace) -> None:
     if options.value is not None and options.file is not None:
         raise CommandError("--value and --file: give one of them", code=USAGE)
+    if options.format is not None and options.key_separator is not None:
+        raise CommandError("--format and --key-separator: give one of them", code=USAGE)
+    if options.key_separator == "":
+        raise CommandError("--key-separator: expected some text between key and value", code=USAGE)
     if options.tombstone:
         if options.value is not None or options.key is None:
             raise CommandError("--tombstone needs --key, and takes no --value", code=USAGE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from headwater.cli.output import add_output_option, print_json, print_table
 
 PROFILES_VARIABLE = "HEADWATER_PROFILES"
 PROFILE_VARIABLE = "HEADWATER_PROFILE"
+
+_NAME = re.compile(r"\w[\w.-]*")
 
 _EXAMPLES = """\
 examples:
@@ -45,13 +48,22 @@ class Profiles:
     def read(cls) -> Profiles:
         path = _path()
         try:
-            given = json.loads(path.read_text())
-            return cls(dict(given["profiles"]), given.get("used"))
+            text = path.read_text()
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CommandError(f"{path} cannot be read: {reason}") from None
+        except UnicodeDecodeError:
+            text = ""
+        try:
+            given = json.loads(text)
+            bootstraps = {str(name): _text(each) for name, each in given["profiles"].items()}
+            used = given.get("used")
+            return cls(bootstraps, None if used is None else _text(used))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise CommandError(
-                f"{path} cannot be read: {error}", then="mend it, or delete it and add profiles"
+                f"{path} is no file of profiles", then="mend it, or delete it and add profiles"
             ) from None
 
     def write(self) -> None:
@@ -76,6 +88,12 @@ class Profiles:
                 then="`headwater profile add NAME HOST:PORT` makes one",
                 code=USAGE,
             ) from None
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError
+    return given
 
 
 def _path() -> Path:
@@ -143,8 +161,18 @@ def _list(options: Namespace) -> int:
 
 
 def _add(options: Namespace) -> int:
-    if not options.bootstrap.strip(" ,") or options.name.startswith("-"):
-        raise CommandError(f"{options.name}: expected NAME and HOST:PORT", code=USAGE)
+    from headwater.client.config_values import bootstrap
+    from headwater.client.errors import ConfigError
+
+    if not _NAME.fullmatch(options.name):
+        raise CommandError(
+            f"{options.name!r} is no name for a profile: expected letters, digits, '.', '_', '-'",
+            code=USAGE,
+        )
+    try:
+        bootstrap("HOST:PORT", options.bootstrap)
+    except ConfigError as error:
+        raise CommandError(str(error), code=USAGE) from None
     profiles = Profiles.read()
     profiles.bootstraps[options.name] = options.bootstrap
     profiles.write()

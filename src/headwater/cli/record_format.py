@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.cli.errors import USAGE, CommandError
 
@@ -30,8 +30,7 @@ _NO_TIMESTAMP = -1  # of records that are older than timestamps
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TypedRecord:
+class TypedRecord(NamedTuple):
     """What one line of input says."""
 
     value: bytes | None
@@ -76,15 +75,20 @@ def parts_of(text: str, known: str) -> Parts:
 # Printing
 
 
-def printer(text: str | None) -> Callable[[_core.ConsumedRecord], bytes]:
-    """What turns a record into bytes for the terminal or a file."""
+def printer(text: str | None, null: bytes = b"") -> Callable[[_core.ConsumedRecord], bytes]:
+    """What turns a record into bytes for the terminal or a file; `null` stands for what a record
+    has not. JSON has its own word for that."""
     if text is None:
-        return _plain
+        return lambda record: (null if record.value is None else record.value) + b"\n"
     if text == JSON:
         return _json_line
     parts = parts_of(text, _PRINTED)
     literals = [literal.encode() for literal in parts.literals]
-    makers = [_MAKERS[name] for name in parts.fields]
+    known = _MAKERS | {
+        "k": lambda record: null if record.key is None else record.key,
+        "v": lambda record: null if record.value is None else record.value,
+    }
+    makers = [known[name] for name in parts.fields]
     if not literals[-1].endswith(b"\n") and "\\n" not in text:
         literals[-1] += b"\n"
 
@@ -97,10 +101,6 @@ def printer(text: str | None) -> Callable[[_core.ConsumedRecord], bytes]:
     return show
 
 
-def _plain(record: _core.ConsumedRecord) -> bytes:
-    return (record.value or b"") + b"\n"
-
-
 def _headers_text(record: _core.ConsumedRecord) -> bytes:
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers)
 
@@ -111,8 +111,6 @@ def _date(record: _core.ConsumedRecord) -> str:
 
 
 _MAKERS: dict[str, Callable[[Any], bytes]] = {
-    "k": lambda record: record.key or b"",
-    "v": lambda record: record.value or b"",
     "h": _headers_text,
     "t": lambda record: record.topic.encode(),
     "p": lambda record: str(record.partition).encode(),
@@ -155,12 +153,24 @@ def _as_json(data: bytes | None) -> object:
 # Reading
 
 
-def reader(text: str | None) -> Callable[[bytes], TypedRecord]:
-    """What turns a line, without its end, into a record. It raises ValueError with the reason."""
-    if text is None:
-        return TypedRecord
+def reader(text: str | None, null: bytes | None = None) -> Callable[[bytes], TypedRecord]:
+    """What turns a line, without its end, into a record. It raises ValueError with the reason.
+    `null` is what stands for no key and for no value; JSON has its own word for that."""
     if text == JSON:
         return _from_json
+    read = TypedRecord if text is None else _by_format(text)
+    if null is None:
+        return read
+
+    def read_nulls(line: bytes) -> TypedRecord:
+        record = read(line)
+        value = None if record.value == null else record.value
+        return record._replace(value=value, key=None if record.key == null else record.key)
+
+    return read_nulls
+
+
+def _by_format(text: str) -> Callable[[bytes], TypedRecord]:
     parts = parts_of(text, _TYPED)
     literals = [literal.rstrip("\n").encode() for literal in parts.literals]
     between = literals[1:-1]

@@ -13,7 +13,13 @@ from headwater.cli.actions import add_actions, plural, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.numbers import from_one
-from headwater.cli.output import add_output_option, print_fields, print_json, print_table
+from headwater.cli.output import (
+    add_output_option,
+    print_fields,
+    print_json,
+    print_outcome,
+    print_table,
+)
 from headwater.cli.topic_view import no_topic, problem_of, require_topics
 
 if TYPE_CHECKING:
@@ -156,7 +162,7 @@ def _create(options: Namespace) -> int:
         print_json(rows)
     else:
         for row in rows:
-            print(_created_text(row, options))
+            print_outcome(_created_text(row, options), is_done="reason" not in row)
     return FAILED if any("reason" in row for row in rows) else 0
 
 
@@ -396,8 +402,9 @@ def _delete(options: Namespace) -> int:
     if options.output == "json":
         print_json(results)
     else:
-        for each in results:
-            print(f"{each['topic']}: {'deleted' if each['deleted'] else each['reason']}")
+        for name in told:
+            text = "deleted" if name in gone and gone[name] is None else _reason(name, gone)
+            print_outcome(f"{name}: {text}", is_done=gone.get(name) is None)
     return FAILED if any(gone.values()) else 0
 
 

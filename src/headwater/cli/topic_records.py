@@ -10,7 +10,7 @@ from headwater.cli.actions import plural
 from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.numbers import from_zero
-from headwater.cli.output import print_json, print_table
+from headwater.cli.output import print_json, print_outcome, print_table
 from headwater.cli.times import read_time_ms
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
@@ -229,6 +229,6 @@ def _delete(admin: Admin, options: Namespace, extents: list[Extent], cuts: dict[
         print_json({"topic": options.topic, "executed": True, "partitions": rows})
     else:
         for row in failed:
-            print(f"partition {row['partition']}: {row['error']}")
+            print_outcome(f"partition {row['partition']}: {row['error']}", is_done=False)
         print(f"done: {plural(sum(row['deleted'] for row in rows), 'record')} deleted")
     return FAILED if failed else 0
