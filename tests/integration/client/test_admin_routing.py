@@ -271,6 +271,27 @@ async def test_every_broker_is_asked_for_its_groups_and_one_that_loads_again() -
         assert [each.id for each in await admin.list_groups()] == ["a", "b"]
 
 
+@story
+async def test_a_broker_that_goes_while_it_is_asked_is_not_waited_for() -> None:
+    """The groups that it had are with the others then, who are asked once more."""
+    async with two_brokers() as (first, second, admin):
+        first.answers[ApiKey.LIST_GROUPS] = lambda _: ListGroupsResponse(
+            groups=[ListedGroup(group_id=name) for name in ("a", "b")[: 1 + (not is_there())]]
+        )
+
+        def is_there() -> bool:
+            return second in first.neighbours
+
+        def leaves(_: object) -> ListGroupsResponse:
+            first.neighbours = []
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        second.answers[ApiKey.LIST_GROUPS] = leaves
+        listed = await admin.list_groups(timeout_ms=30_000)
+        assert [each.id for each in listed] == ["a", "b"]
+        assert second.count(ApiKey.LIST_GROUPS) == 1
+
+
 # The controller, and brokers themselves
 
 

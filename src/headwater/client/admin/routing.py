@@ -71,6 +71,10 @@ _NEW_TOPIC_SECONDS = 10.0
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
+class _NodeGone(Exception):
+    """A broker that was asked is not one of the cluster's any more."""
+
+
 def _no_patience(_: object) -> float:
     return 0.0
 
@@ -186,19 +190,46 @@ class Router:
     ) -> dict[int, Any]:
         """The answer of each broker, or the error that it met."""
         deadline = self.deadline(timeout_ms)
-        if nodes is None:
+        if nodes is not None:
+            return await self._ask_nodes(request, list(nodes), deadline, at_least)
+        while True:
             await self._learn([], deadline)
-            nodes = sorted(self._cluster.metadata.brokers)
-        node_ids = list(nodes)
-
-        async def ask(node_id: int) -> Any:
+            brokers = self._cluster.metadata.brokers
             try:
-                return await self._persist(request, node_id, deadline, at_least)
-            except RetriableError as error:
-                return error
+                return await self._ask_nodes(
+                    request, sorted(brokers), deadline, at_least, all_are_needed=True
+                )
+            except _NodeGone:
+                continue  # what it had is with others now, who may have answered before that
 
-        answers = await asyncio.gather(*(ask(node_id) for node_id in node_ids))
-        return dict(zip(node_ids, answers, strict=True))
+    async def _ask_nodes(
+        self,
+        request: Message,
+        node_ids: list[int],
+        deadline: float,
+        at_least: int | None,
+        *,
+        all_are_needed: bool = False,
+    ) -> dict[int, Any]:
+        async def ask(node: Connection, keys: Sequence[int], deadline: float) -> dict[int, Any]:
+            (node_id,) = keys
+            answer = await self.ask(node, request, deadline, at_least=at_least)
+            code = _code_of(answer)
+            return {node_id: error_for(code, f"node {node_id}") if code in _AGAIN else answer}
+
+        is_again = False
+
+        async def ask_round(pending: list[int], deadline: float) -> dict[int, Any]:
+            nonlocal is_again
+            if is_again or not self._cluster.metadata.brokers.keys() >= set(pending):
+                await self._learn([], deadline)
+            is_again = True
+            if all_are_needed and not self._cluster.metadata.brokers.keys() >= set(pending):
+                raise _NodeGone
+            nodes = {node_id: [node_id] for node_id in pending}
+            return await self._fan_out(nodes, self._cluster.connection, ask, deadline)
+
+        return await self.settle(node_ids, ask_round, deadline=deadline)
 
     # Many questions at once
 
