@@ -32,8 +32,8 @@ examples:
 """
 
 _ORDER = """
---bootstrap comes before a profile that is used, and so does $HEADWATER_BOOTSTRAP; --profile comes
-before both, and $HEADWATER_PROFILE names the profile for a shell.
+Which cluster a command asks: --bootstrap, else --profile, else $HEADWATER_BOOTSTRAP, else the profile
+that $HEADWATER_PROFILE names, else the one that is used, else 127.0.0.1:9092.
 """
 
 

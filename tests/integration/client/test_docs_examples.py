@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -54,3 +56,29 @@ def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
     made, not_made, *rest = run("admin.py")
     assert f"```\n{made}\n{not_made}\n```" in page("admin")
     assert rest == ["cleanup.policy is compact", "payments-0 ends at 1", "billing goes on at 0"]
+
+
+def test_the_page_of_the_command_is_a_script_that_says_what_is_shown(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "command.sh"
+    for piece in re.findall(r"```sh\n(.*?)```", page("command"), re.DOTALL):
+        assert piece in script.read_text()
+    (shown,) = re.findall(r"```\n(bob.*?)```", page("command"), re.DOTALL)
+    with EmbeddedBroker() as broker:
+        done = subprocess.run(
+            ["bash", str(script)],
+            cwd=tmp_path,
+            env=os.environ
+            | {
+                "HEADWATER_BOOTSTRAP": broker.bootstrap,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert set(shown.splitlines()) <= set(lines)  # between partitions there is no order
+    assert any(line.startswith('{"topic": "copies"') for line in lines)
+    assert "healthy               yes" in lines
+    assert json.loads((tmp_path / "moved.json").read_text())["executed"]
