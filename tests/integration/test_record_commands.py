@@ -201,6 +201,37 @@ def test_what_was_not_done_of_many_things_is_said_beside_the_result(
     assert "no.such" in done.stderr
 
 
+def sh(shell: Shell, command: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["bash", "-c", f'{HEADWATER} {command}; exit "${{PIPESTATUS[0]}}"'],
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_output_that_nobody_takes_is_no_accident(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    consume = f"consume {topic} --from beginning --until-end"
+    assert sh(shell, f"{consume} | head -1") == (0, "1\n", "")
+    for command in (consume, "topic list", "version"):
+        assert sh(shell, f"{command} >&-") == (0, "", "")
+        assert sh(shell, f"{command} | true") == (0, "", "")
+    assert sh(shell, f"produce {topic} --value 3 2>&-") == (0, "", "")
+    assert sh(shell, f"topic describe {topic}-nowhere 2>&-") == (1, "", "")
+
+
+def test_output_that_cannot_be_written_is_said(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    consume = f"consume {topic} --from beginning --until-end"
+    for command in (consume, "topic list", "version"):
+        name = command.split()[0]
+        said = f"headwater {name}: no space left on device\n"
+        assert sh(shell, f"{command} > /dev/full") == (1, "", said)
+
+
 def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> None:
     assert shell.out("pipeline", "list") == "no pipelines\n"
 

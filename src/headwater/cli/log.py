@@ -64,21 +64,25 @@ def _add_paths(action: ArgumentParser) -> None:
 
 def _dump(options: Namespace) -> int:
     from headwater.io.disk import SystemDisk
-    from headwater.storage.dump import dump
 
     disk = SystemDisk()
     show = _print_line if options.output == "json" else _Text().show
     for path in _existing(disk, options.paths):
-        try:
-            for row in dump(disk, path, records=options.records):
-                show(row)
-        except BrokenPipeError:
-            raise  # not a file's: whoever reads our output has seen enough
-        except (OSError, ValueError) as error:
-            raise CommandError(
-                f"{path}: {error}", then=f"headwater log verify {path} says what else is wrong"
-            ) from None
+        for row in _rows(disk, path, records=options.records):
+            show(row)
     return 0
+
+
+def _rows(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
+    """What is in the files; one that cannot be read ends the command."""
+    from headwater.storage.dump import dump
+
+    try:
+        yield from dump(disk, path, records=records)
+    except (OSError, ValueError) as error:
+        raise CommandError(
+            f"{path}: {error}", then=f"headwater log verify {path} says what else is wrong"
+        ) from None
 
 
 def _verify(options: Namespace) -> int:

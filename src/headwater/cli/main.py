@@ -6,13 +6,14 @@ only when its name stands on the command line.
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
 
 from headwater import __version__
-from headwater.cli.errors import INTERRUPTED, USAGE, CommandError
+from headwater.cli.errors import FAILED, INTERRUPTED, USAGE, CommandError
 from headwater.cli.parser import Parser
 
 # In the order in which a user meets them; the module is named after the command.
@@ -58,6 +59,7 @@ FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    _replace_what_is_closed()
     given = behind(sys.argv[1:] if arguments is None else list(arguments))
     parser = parser_for(given)
     try:
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.print_help()
             return USAGE
         code: int = options.run(options)
+        sys.stdout.flush()  # what cannot be written must be known before the exit code is
     except CommandError as error:
         print(f"headwater {options.command}: {error}", file=sys.stderr)
         return error.code
@@ -77,9 +80,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # not even by the interpreter as it ends.
         sys.stdout = None
         return 0
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        what = f"{error.filename}: {reason}" if error.filename else reason
+        print(f"headwater {options.command}: {what}", file=sys.stderr)
+        sys.stdout = None  # what is left in it may be what could not be written
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _replace_what_is_closed() -> None:
+    """Whoever has closed our output (`>&-`) wants none of it; Python has None there instead."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until this process ends
 
 
 def behind(given: list[str]) -> list[str]:

@@ -68,9 +68,17 @@ def define(parser: ArgumentParser) -> None:
         "--partition", type=from_zero, metavar="N", help="default: by key, or in turns"
     )
     parser.add_argument("--tombstone", action="store_true", help="send no value, to delete the key")
-    parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
     parser.add_argument(
-        "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none"
+        "--acks",
+        choices=("all", "1", "0"),
+        default="all",
+        help="who must have a record before it counts as sent (default: all in sync)",
+    )
+    parser.add_argument(
+        "--compression",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        default="none",
+        help="how batches are packed (default: none)",
     )
     parser.add_argument(
         "--skip-bad", action="store_true", help="leave out lines that are no record"

@@ -32,8 +32,8 @@ examples:
 """
 
 _ORDER = """
-Which cluster a command asks: --bootstrap, else --profile, else $HEADWATER_BOOTSTRAP, else the profile
-that $HEADWATER_PROFILE names, else the one that is used, else 127.0.0.1:9092.
+Which cluster a command asks: --bootstrap, else --profile, else $HEADWATER_BOOTSTRAP, else the
+profile that $HEADWATER_PROFILE names, else the one that is used, else 127.0.0.1:9092.
 """
 
 
