@@ -328,7 +328,7 @@ class SocketStream:
         self._loop.remove_writer(self._fd)
         self._queue.clear()
         self._queued = 0
-        self._socket.close()
+        _hang_up(self._socket)
         self._error = error
         self._loop.call_soon(self._tell_closed)
 
@@ -384,7 +384,15 @@ class SocketListener:
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
+            _hang_up(self._socket)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """Ends it for the peer as well, at once. Closing alone does not while a child that was forked
+    meanwhile has the socket, too: its peer would wait, and its port could not be taken again."""
+    with contextlib.suppress(OSError):  # the peer may have ended it already
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 def _tune(sock: socket.socket) -> None:
