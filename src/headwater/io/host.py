@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random, SystemRandom
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headwater.io.clock import Clock, SystemClock
 from headwater.io.disk import Disk, SystemDisk
 from headwater.io.network import Network, SocketNetwork
 from headwater.io.workers import ThreadWorkers, Workers
+
+if TYPE_CHECKING:
+    from headwater.io.memory import MemoryDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +30,12 @@ class Host:
         return cls(SystemClock(), SystemRandom(), SystemDisk(), SocketNetwork(), ThreadWorkers())
 
     @classmethod
-    def in_memory(cls) -> Self:
+    def in_memory(cls, disk: MemoryDisk | None = None) -> Self:
         """The same, with files that live in memory and end with the process."""
         from headwater.io.memory import MemoryDisk
 
-        return cls(
-            SystemClock(), SystemRandom(), MemoryDisk(), SocketNetwork(), ThreadWorkers(), True
-        )
+        disk = MemoryDisk() if disk is None else disk
+        return cls(SystemClock(), SystemRandom(), disk, SocketNetwork(), ThreadWorkers(), True)
 
     def random_id(self) -> bytes:
         """A fresh id, shaped as a version 4 UUID as Kafka's are, whose text starts with no dash."""

@@ -45,13 +45,11 @@ class MemoryDisk:
     def open(self, path: str, *, create: bool = False, preallocate_bytes: int = 0) -> SystemFile:
         if create and path not in self._files:
             fd = os.memfd_create(os.path.basename(path)[:200], os.MFD_CLOEXEC)
-            raw = open(fd, "r+b", buffering=0)  # noqa: SIM115 - owned by the SystemFile
-            self._files[path] = SystemFile(path, raw, fd, 0)
+            self._files[path] = SystemFile(path, fd, 0)
             self._modified[path] = time.time_ns() // 1_000_000
         file = self._find(path)
         handle = os.dup(file.fileno())
-        raw = open(handle, "r+b", buffering=0)  # noqa: SIM115 - owned by the SystemFile
-        return SystemFile(path, raw, handle, os.fstat(handle).st_size)
+        return SystemFile(path, handle, os.fstat(handle).st_size)
 
     def map(self, path: str, size: int | None = None) -> Mapping:
         file = self.open(path, create=size is not None)
@@ -134,3 +132,11 @@ class MemoryDisk:
 
     def lock(self, path: str, owner: str) -> DiskLock:
         return _NoLock()
+
+    def clear(self) -> None:
+        """Forgets everything, and gives its descriptors back now rather than some day."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._modified.clear()
+        self._dirs = {"/"}
