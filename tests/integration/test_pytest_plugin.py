@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.testing import EmbeddedBroker
+from headwater.testing import EmbeddedBroker, MakeHeadwaterBroker
 
 pytest_plugins = ["pytester"]
 
@@ -89,6 +89,87 @@ def test_a_failed_test_shows_what_its_broker_said(pytester: pytest.Pytester) -> 
     result.stdout.re_match_lines([r".*headwater 127\.0\.0\.1:\d+", r".*metric.reporters.*"])
 
 
+def test_a_failed_test_shows_what_the_shared_broker_said(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nheadwater_settings = metric.reporters=x")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def service(headwater_shared_broker):
+            return headwater_shared_broker.bootstrap
+
+        def test_it(service):
+            assert False
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*headwater 127\.0\.0\.1:\d+", r".*metric.reporters.*"])
+
+
+def test_a_marker_names_topics_and_a_call_adds_to_them(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from headwater.blocking import Admin
+
+        pytestmark = pytest.mark.headwater(
+            settings={"auto.create.topics.enable": "false"}, topics={"orders": 3}
+        )
+
+        def topics(broker):
+            with Admin(broker.bootstrap) as admin:
+                return sorted(topic.name for topic in admin.list_topics())
+
+        def test_marker(headwater_broker):
+            assert topics(headwater_broker) == ["orders"]
+
+        def test_call(make_headwater_broker):
+            assert topics(make_headwater_broker(topics={"more": 1})) == ["more", "orders"]
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)
+
+
+def test_a_marker_that_cannot_be_read_is_said(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.headwater(partitions=3)
+        def test_it(headwater_broker): ...
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(["*takes settings={...} and topics={...}*'partitions'*"])
+
+
+def test_the_brokers_of_many_tests_leave_nothing_open_and_warn_of_nothing(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import os
+        import pytest
+        from headwater.blocking import Consumer
+
+        seen = []
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_it(headwater_broker, number):
+            with Consumer(headwater_broker.bootstrap, group="g", topics=["t"]) as consumer:
+                consumer.poll(timeout_ms=1)
+                seen.append(len(os.listdir("/proc/self/fd")))
+
+        def test_after_them():
+            assert len(os.listdir("/proc/self/fd")) < min(seen)
+            assert max(seen) - min(seen) < 50
+        """
+    )
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=5)
+
+
 def test_a_setting_that_is_none_is_said(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nheadwater_settings = num.partitions")
     pytester.makepyfile("def test_it(headwater_broker): ...")
@@ -97,7 +178,7 @@ def test_a_setting_that_is_none_is_said(pytester: pytest.Pytester) -> None:
 
 
 def test_data_given_a_folder_is_there_for_the_next_broker(
-    make_headwater_broker: type[EmbeddedBroker], tmp_path: Path
+    make_headwater_broker: MakeHeadwaterBroker, tmp_path: Path
 ) -> None:
     make_headwater_broker(data=tmp_path).stop()
     assert (tmp_path / "meta.properties").exists()

@@ -314,6 +314,10 @@ class Node:
             configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
         )
 
+    def drop_connections(self) -> int:
+        """Cuts all that clients have open; how many there were. For tests of clients."""
+        return self._server.drop_connections()
+
     async def _watch_metadata(self) -> None:
         assert self._metadata.failed is not None
         failure = await self._metadata.failed

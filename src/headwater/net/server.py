@@ -119,6 +119,13 @@ class Server:
 
     # Stopping
 
+    def drop_connections(self) -> int:
+        """Cuts them all; how many there were."""
+        connections = list(self.connections)
+        for connection in connections:
+            connection.stream.abort()
+        return len(connections)
+
     async def stop(self, grace_seconds: float) -> None:
         """Takes no new connections, lets answers that are owed go out, then ends the rest."""
         for listener in self.listeners.values():
@@ -133,5 +140,4 @@ class Server:
                 async with asyncio.timeout(grace_seconds):
                     await self._stopping.wait()
             except TimeoutError:
-                for connection in list(self.connections):
-                    connection.stream.abort()
+                self.drop_connections()

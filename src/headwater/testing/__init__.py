@@ -1,19 +1,37 @@
 """What ships for those who test: the embedded broker and the simulator. Nothing loads here until
-it is asked for."""
+it is asked for.
+
+from headwater.testing import EmbeddedBroker
+
+with EmbeddedBroker(topics={"orders": 3}) as broker:
+    service = Service(bootstrap=broker.bootstrap)
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headwater.testing.embedded import EmbeddedBroker
+    from headwater.testing.plugin import MakeHeadwaterBroker
 
-__all__ = ["EmbeddedBroker"]
+__all__ = ["EmbeddedBroker", "MakeHeadwaterBroker"]
+
+_WHERE = {
+    "EmbeddedBroker": "headwater.testing.embedded",
+    "MakeHeadwaterBroker": "headwater.testing.plugin",
+}
 
 
-def __getattr__(name: str) -> Any:
-    if name == "EmbeddedBroker":
-        from headwater.testing.embedded import EmbeddedBroker
+if not TYPE_CHECKING:  # a checker knows the names, and that there are no others
 
-        return EmbeddedBroker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        module = _WHERE.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

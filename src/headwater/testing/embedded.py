@@ -10,46 +10,55 @@ directory is given.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from headwater.broker.node import Node
-from headwater.config import node_config
 from headwater.io import Host
+from headwater.io.memory import MemoryDisk
 from headwater.io.workers import ThreadWorkers
 from headwater.observability import Log
+from headwater.testing import topics as topics_of
+from headwater.testing.background import BackgroundNode
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-_PATIENCE_SECONDS = 30.0
+    from headwater import ConsumedRecord
+
 _LOG_LINES_MAX = 1000
 _MEMORY_DATA = "/memory"
 
+# A new group waits 3 s for more members before it begins, and in a test every group is new.
+_UNLESS_GIVEN = {"group.initial.rebalance.delay.ms": "0"}
+
 
 class EmbeddedBroker:
-    """A node alone, as `headwater start` runs it, over any number of starts."""
+    """A node alone, as `headwater start` runs it, over any number of starts.
+
+    `stop` and `start` keep its data, in memory, too; `close`, and the end of a `with` block, let go
+    of what is in memory.
+    """
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         *,
         data: str | os.PathLike[str] | None = None,
+        topics: Mapping[str, int] | None = None,
     ) -> None:
-        """`settings` have Kafka's names; `data` is a directory, or None to stay in memory."""
+        """`settings` have Kafka's names, and Kafka's defaults but for one: groups begin at once
+        (`group.initial.rebalance.delay.ms` is 0). `data` is a directory, or None to stay in memory.
+        `topics` are there from the start, each with so many partitions."""
         self._settings = {"log.dirs": _MEMORY_DATA if data is None else os.fspath(data)}
-        self._settings |= settings or {}
-        self._host = Host.in_memory() if data is None else Host.system()
+        self._settings |= _UNLESS_GIVEN | dict(settings or {})
+        self._topics = dict(topics or {})
+        self._memory = MemoryDisk() if data is None else None
+        self._host = Host.system() if self._memory is None else Host.in_memory(self._memory)
         self._lines: deque[str] = deque(maxlen=_LOG_LINES_MAX)
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._node: BackgroundNode | None = None
         self._addresses: dict[str, str] = {}
         self._bootstrap: str | None = None
 
@@ -61,7 +70,8 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        return self._thread is not None
+        """Whether it serves. A node that cannot go on ends by itself; `log_lines` say why."""
+        return self._node is not None and self._node.is_alive
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -73,41 +83,41 @@ class EmbeddedBroker:
         """What it said, the newest last."""
         return list(self._lines)
 
+    # Beginning and ending
+
     def start(self) -> Self:
-        assert self._thread is None, "already running"
-        started: Future[None] = Future()
+        """Returns when it can serve, and raises what keeps it from that."""
+        assert not self.is_running, "already running"
         # A node closes the threads it worked with when it stops; its files stay.
         host = replace(self._host, workers=ThreadWorkers())
-        self._thread = threading.Thread(
-            target=self._run, args=(host, started), name="headwater-broker", daemon=True
-        )
-        self._thread.start()
+        self._node = BackgroundNode(self._settings_now(), host, Log(host.clock, self._lines.append))
         try:
-            started.result(_PATIENCE_SECONDS)
-        except BaseException:
-            self._thread = None
+            self._remember(self._node.start())
+            topics_of.create(self.bootstrap, self._topics)
+        except BaseException:  # Ctrl-C, too: it may be there the moment after
+            self.stop()
             raise
         return self
 
     def stop(self) -> None:
         """As SIGTERM would: answers what is owed, then ends. May be called twice."""
-        thread, loop, stopping = self._thread, self._loop, self._stopping
-        if thread is None:
-            return
-        assert loop is not None
-        assert stopping is not None
-        loop.call_soon_threadsafe(stopping.set)
-        thread.join(_PATIENCE_SECONDS)
-        assert not thread.is_alive(), "the broker did not stop"
-        self._thread = None
+        if self._node is not None:
+            self._node.stop()
+            self._node = None
 
     def restart(self) -> None:
         """Stops and starts again on the same port with the same data."""
         self.stop()
         self.start()
 
+    def close(self) -> None:
+        """Stops, and lets go of what is in memory: were it started again, it would be empty."""
+        self.stop()
+        if self._memory is not None:
+            self._memory.clear()
+
     def __enter__(self) -> Self:
-        return self.start() if self._thread is None else self
+        return self if self.is_running else self.start()
 
     def __exit__(
         self,
@@ -115,25 +125,51 @@ class EmbeddedBroker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.close()
 
-    def _run(self, host: Host, started: Future[None]) -> None:
-        try:
-            asyncio.run(self._serve(host, started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
+    # What may go wrong with a broker
 
-    async def _serve(self, host: Host, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        node = Node(node_config(self._settings_now()), host, Log(host.clock, self._lines.append))
-        await node.start()
-        self._remember(node)
-        started.set_result(None)
-        await self._stopping.wait()
-        await node.stop()
+    def pause(self) -> None:
+        """Answers nobody until `resume`: connections stay open and new ones are taken by the
+        kernel, as when a machine stalls. Clients find out by their timeouts."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Goes on after `pause`; `stop` does so, too."""
+        self._running().resume()
+
+    def drop_connections(self) -> int:
+        """Cuts every connection, whatever is under way on it; how many there were. Clients may
+        connect again at once."""
+        return self._running().drop_connections()
+
+    # What is in it
+
+    def send(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Puts a record into a topic; it is stored when this returns."""
+        topics_of.send(self.bootstrap, topic, value, key=key, headers=headers)
+
+    def records(
+        self, topic: str, count: int | None = None, *, timeout_ms: int = 10_000
+    ) -> list[ConsumedRecord]:
+        """All that is in a topic, in order within each partition.
+
+        With `count` it waits until there are so many, and raises TimeoutError if they do not come:
+
+            assert [record.value for record in broker.records("orders", 2)] == [b"tea", b"milk"]
+        """
+        return topics_of.read(self.bootstrap, topic, count, timeout_ms=timeout_ms)
+
+    def _running(self) -> BackgroundNode:
+        assert self._node is not None, "the broker is not running"
+        return self._node
 
     def _settings_now(self) -> dict[str, str]:
         """Any free port at first, then the port that clients know already."""
@@ -146,6 +182,6 @@ class EmbeddedBroker:
             settings.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
         return settings
 
-    def _remember(self, node: Node) -> None:
-        self._addresses = {name: str(address) for name, address in node.addresses.items()}
-        self._bootstrap = self._addresses[node.config.broker_listeners[0].name]
+    def _remember(self, addresses: dict[str, str]) -> None:
+        self._addresses = addresses
+        self._bootstrap = next(iter(addresses.values()))

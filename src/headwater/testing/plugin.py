@@ -6,19 +6,20 @@
 Installing headwater is enough; nothing has to be imported. `headwater_broker` is fresh for each
 test, `headwater_shared_broker` lives as long as the session, and `make_headwater_broker` makes as
 many as a test wants. Settings have Kafka's names and come, the later over the earlier, from the
-ini file, from the nearest marker, and from the call:
+ini file, from the nearest marker, and from the call; a marker may name topics, too:
 
     [tool.pytest.ini_options]
     headwater_settings = ["num.partitions=3"]
 
-    @pytest.mark.headwater({"auto.create.topics.enable": "false"})
+    @pytest.mark.headwater({"auto.create.topics.enable": "false"}, topics={"orders": 3})
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
 
@@ -28,8 +29,19 @@ if TYPE_CHECKING:
 _INI = "headwater_settings"
 _LINES_SHOWN_MAX = 50
 _BROKERS = pytest.StashKey[list["EmbeddedBroker"]]()
+_SHARED = pytest.StashKey["EmbeddedBroker"]()
 
-MakeHeadwaterBroker = Callable[..., "EmbeddedBroker"]
+
+class MakeHeadwaterBroker(Protocol):
+    """The type of `make_headwater_broker`; the arguments are those of `EmbeddedBroker`."""
+
+    def __call__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        topics: Mapping[str, int] | None = None,
+    ) -> EmbeddedBroker: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "headwater(settings): settings of the broker that this test gets"
+        "markers",
+        "headwater(settings, topics): settings, and topics with their number of partitions, "
+        "of the broker that this test gets",
     )
 
 
@@ -59,6 +73,7 @@ def headwater_shared_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBro
     from headwater.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(_ini_settings(pytestconfig)) as broker:
+        pytestconfig.stash[_SHARED] = broker
         yield broker
 
 
@@ -67,11 +82,20 @@ def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwa
     """Starts brokers, with settings or a data directory of their own; they end with the test."""
     from headwater.testing.embedded import EmbeddedBroker
 
-    base = _ini_settings(request.config) | _marked_settings(request.node)
+    marked = _marked(request.node)
+    base = _ini_settings(request.config) | marked.settings
     with ExitStack() as running:
 
-        def make(settings: Mapping[str, str] | None = None, **options: Any) -> EmbeddedBroker:
-            broker = running.enter_context(EmbeddedBroker(base | dict(settings or {}), **options))
+        def make(
+            settings: Mapping[str, str] | None = None,
+            *,
+            data: str | os.PathLike[str] | None = None,
+            topics: Mapping[str, int] | None = None,
+        ) -> EmbeddedBroker:
+            broker = EmbeddedBroker(
+                base | dict(settings or {}), data=data, topics=marked.topics | dict(topics or {})
+            )
+            running.enter_context(broker)
             request.node.stash.setdefault(_BROKERS, []).append(broker)
             return broker
 
@@ -79,14 +103,24 @@ def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwa
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """A test that fails shows what its brokers had to say."""
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:
-        for broker in item.stash.get(_BROKERS, []):
+        for broker in _brokers_of(item):
             lines = broker.log_lines[-_LINES_SHOWN_MAX:]
             report.sections.append((f"headwater {broker.bootstrap}", "".join(lines)))
+    if call.when == "teardown":
+        item.stash[_BROKERS] = []  # pytest keeps the items of a session, and need not keep these
+
+
+def _brokers_of(item: pytest.Item) -> list[EmbeddedBroker]:
+    brokers = [*item.stash.get(_BROKERS, ())]
+    if "headwater_shared_broker" in getattr(item, "fixturenames", ()):
+        shared = item.config.stash.get(_SHARED, None)
+        brokers += [] if shared is None else [shared]
+    return brokers
 
 
 def _ini_settings(config: pytest.Config) -> dict[str, str]:
@@ -99,6 +133,24 @@ def _ini_settings(config: pytest.Config) -> dict[str, str]:
     return settings
 
 
-def _marked_settings(node: pytest.Item) -> dict[str, str]:
+class _Marked(NamedTuple):
+    settings: dict[str, str]
+    topics: dict[str, int]
+
+
+def _marked(node: pytest.Item) -> _Marked:
     marker = node.get_closest_marker("headwater")
-    return dict(marker.args[0]) if marker is not None and marker.args else {}
+    if marker is None:
+        return _Marked({}, {})
+
+    def read(
+        settings: Mapping[str, str] | None = None, topics: Mapping[str, int] | None = None
+    ) -> _Marked:
+        return _Marked(dict(settings or {}), dict(topics or {}))
+
+    try:
+        return read(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(
+            f"@pytest.mark.headwater takes settings={{...}} and topics={{...}}: {error}"
+        ) from error

@@ -1,0 +1,68 @@
+"""What a test puts into a broker before, and looks for in it afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater import ConsumedRecord
+
+_POLL_MS_MAX = 1000
+
+
+def create(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Makes those that are not there yet, each with so many partitions."""
+    if not topics:
+        return
+    from headwater import NewTopic, TopicExists
+    from headwater.blocking import Admin
+
+    with Admin(bootstrap) as admin:
+        made = admin.create_topics(
+            [NewTopic(name, partitions=count) for name, count in topics.items()]
+        )
+    for result in made.values():
+        if isinstance(result, Exception) and not isinstance(result, TopicExists):
+            raise result
+
+
+def send(
+    bootstrap: str,
+    topic: str,
+    value: str | bytes | None,
+    *,
+    key: str | bytes | None,
+    headers: Mapping[str, bytes] | None,
+) -> None:
+    from headwater.blocking import Producer
+
+    with Producer(bootstrap) as producer:
+        producer.send(topic, value, key=key, headers=headers)
+
+
+def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> list[ConsumedRecord]:
+    """All that is there now, or as soon as `count` are; a topic that is not there has none."""
+    from headwater.blocking import Admin, Consumer
+
+    deadline = time.monotonic() + timeout_ms / 1000
+    found: list[ConsumedRecord] = []
+    if count is None:
+        with Admin(bootstrap) as admin:
+            if topic not in [listed.name for listed in admin.list_topics(internal=True)]:
+                return found
+    with Consumer(bootstrap, allow_auto_create_topics=False) as consumer:
+        partitions = consumer.partitions_for(topic, timeout_ms=timeout_ms)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        while len(found) < (count or 0) or any(
+            consumer.position(partition) < end
+            for partition, end in consumer.end_offsets(*partitions).items()
+        ):
+            left_ms = round((deadline - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                wanted = "" if count is None else f" of {count}"
+                raise TimeoutError(f"{len(found)}{wanted} records of {topic} in {timeout_ms} ms")
+            found += consumer.poll(timeout_ms=min(left_ms, _POLL_MS_MAX))
+    return found
