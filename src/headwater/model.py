@@ -24,6 +24,8 @@ NO_NODE = -1
 
 
 class TopicPartition(NamedTuple):
+    """A partition of a topic; where the clients take one, a plain pair does as well."""
+
     topic: str
     partition: int
 

@@ -31,6 +31,7 @@ class Admin(BlockingClient):
         self.asynchronous = AsyncAdmin(bootstrap, config=config, **settings)
 
     def close(self) -> None:
+        """See `headwater.Admin.close`."""
         self._end(self.asynchronous.close)
 
     def __exit__(self, *_: object) -> None:

@@ -109,19 +109,19 @@ class AuthorizationError(ClientError):
 
 
 class TopicForbidden(AuthorizationError):
-    pass
+    """An ACL for the topic is missing."""
 
 
 class GroupForbidden(AuthorizationError):
-    pass
+    """An ACL for the group is missing."""
 
 
 class ClusterForbidden(AuthorizationError):
-    pass
+    """An ACL for the cluster is missing: creating topics, altering configs and the like."""
 
 
 class TransactionForbidden(AuthorizationError):
-    pass
+    """An ACL for the transactional id is missing."""
 
 
 class AuthenticationFailed(AuthorizationError, FatalError):
@@ -133,15 +133,15 @@ class InvalidRecord(ClientError):
 
 
 class RecordTooLarge(InvalidRecord):
-    pass
+    """Larger than max_request_size, than the buffer, or than the topic's max.message.bytes."""
 
 
 class SerializationFailed(InvalidRecord):
-    pass
+    """A key or value that the serializer does not take, or that is neither bytes nor text."""
 
 
 class DeserializationFailed(InvalidRecord):
-    pass
+    """The deserializer raised; the record stays, and `seek` passes it."""
 
 
 class CommitFailed(ClientError):
@@ -173,19 +173,19 @@ class Refused(ClientError):
 
 
 class TopicExists(Refused):
-    pass
+    """There is a topic of this name already."""
 
 
 class InvalidTopic(Refused):
-    pass
+    """A name that no topic can have, or a topic that is not for this."""
 
 
 class GroupNotFound(Refused):
-    pass
+    """There is no group of this name."""
 
 
 class GroupNotEmpty(Refused):
-    pass
+    """The group has members; end them first."""
 
 
 class ConfigError(ClientError, ValueError):

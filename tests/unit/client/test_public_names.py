@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import headwater
 from headwater import blocking
+from headwater.testing import EmbeddedBroker
 
 
 @pytest.mark.parametrize("name", headwater.__all__)
@@ -30,3 +32,39 @@ def test_importing_the_package_loads_no_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+# A class of the Rust core says what it is in `_core.pyi`.
+SAID_ELSEWHERE = {"ConsumedRecord"}
+
+
+@pytest.mark.parametrize("name", sorted(set(headwater.__all__) - SAID_ELSEWHERE))
+def test_every_public_class_and_function_says_what_it_is(name: str) -> None:
+    thing = getattr(headwater, name)
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        assert thing.__doc__
+        assert not thing.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        headwater.Producer,
+        headwater.Consumer,
+        headwater.Admin,
+        blocking.Producer,
+        blocking.Consumer,
+        blocking.Admin,
+        EmbeddedBroker,
+    ],
+    ids=lambda client: f"{client.__module__}.{client.__name__}",
+)
+def test_every_call_of_a_client_says_what_it_does(client: type) -> None:
+    silent = [
+        name
+        for name, member in inspect.getmembers(client)
+        if not name.startswith("_")
+        and (callable(member) or isinstance(member, property))
+        and not inspect.getdoc(member)
+    ]
+    assert silent == []

@@ -170,6 +170,7 @@ class Admin:
         return self
 
     async def close(self) -> None:
+        """Ends the connections; calls that are still under way raise ClientClosed."""
         await self._cluster.close()
 
     def metrics(self) -> dict[str, float]:

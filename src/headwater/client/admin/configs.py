@@ -36,6 +36,8 @@ _TYPES_SINCE = 1  # before this version only client metrics are listed, as that 
 
 
 class ResourceType(IntEnum):
+    """What has settings of its own, by Kafka's numbers."""
+
     UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
@@ -55,6 +57,7 @@ class ConfigResource(NamedTuple):
 
 
 def topic_config(name: str) -> ConfigResource:
+    """Of a topic, for `describe_config` and `alter_config`."""
     return ConfigResource(ResourceType.TOPIC, name)
 
 
@@ -64,6 +67,7 @@ def broker_config(node_id: int | None = None) -> ConfigResource:
 
 
 def group_config(group_id: str) -> ConfigResource:
+    """Of a consumer group."""
     return ConfigResource(ResourceType.GROUP, group_id)
 
 

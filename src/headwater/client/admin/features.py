@@ -35,6 +35,8 @@ class Features:
 
 
 class UpgradeType(IntEnum):
+    """Which way the level of a feature may go."""
+
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3  # what the lower level does not know is lost

@@ -348,6 +348,7 @@ class Consumer:
         reading.changed()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
+        """Goes on with these partitions, or with all that are paused."""
         reading = self._checked()
         for state in self._chosen(partitions):
             state.is_paused = False
@@ -355,6 +356,7 @@ class Consumer:
         reading.changed()
 
     def paused(self) -> set[TopicPartition]:
+        """Those that `pause` holds back."""
         return {tp for tp, state in self._subscriptions.partitions.items() if state.is_paused}
 
     def lag(self, partition: tuple[str, int]) -> int | None:
