@@ -109,8 +109,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()
     if report.failed:
         for broker in _brokers_of(item):
-            lines = broker.log_lines[-_LINES_SHOWN_MAX:]
-            report.sections.append((f"headwater {broker.bootstrap}", "".join(lines)))
+            if lines := broker.log_lines[-_LINES_SHOWN_MAX:]:
+                report.sections.append((f"headwater {broker.bootstrap}", "".join(lines)))
     if call.when == "teardown":
         item.stash[_BROKERS] = []  # pytest keeps the items of a session, and need not keep these
 
