@@ -10,15 +10,13 @@ import sys
 
 from headwater import Consumer, Producer
 
-TOPIC = "greetings"
-
 
 async def main(address: str) -> None:
     async with Producer(address) as producer:
-        sent = await producer.send(TOPIC, key="second", value="hello from Python")
+        sent = await producer.send("greetings", key="second", value="hello from Python")
         print(f"sent to partition {sent.partition}, offset {sent.offset}")
 
-    async with Consumer(address, topics=[TOPIC], auto_offset_reset="earliest") as consumer:
+    async with Consumer(address, topics=["greetings"], auto_offset_reset="earliest") as consumer:
         async for record in consumer:
             print(f"{record.partition}/{record.offset}: {record.key} = {record.value}")
             if (record.partition, record.offset) == (sent.partition, sent.offset):

@@ -112,13 +112,15 @@ def test_while_the_broker_is_away_orders_are_given_back(
 def test_an_order_that_was_stored_without_an_answer_may_be_sent_again(
     hasty_client: TestClient, headwater_broker: EmbeddedBroker
 ) -> None:
+    assert hasty_client.post("/orders", json=order("ivan", 10)).status_code == 201
     headwater_broker.pause()  # what it is sent now, it reads when it goes on
     unanswered = order("ivan", 100)
     assert hasty_client.post("/orders", json=unanswered).status_code == 503
     headwater_broker.resume()
     assert hasty_client.post("/orders", json=unanswered).status_code == 201
     assert hasty_client.post("/orders", json=order("ivan", 1)).status_code == 201
-    assert total(hasty_client, "ivan", 101) == 101
+    assert total(hasty_client, "ivan", 111) == 111
+    assert len(headwater_broker.records(TOPIC)) == 4  # it is there twice, and counts once
 
 
 def test_without_a_broker_the_service_does_not_start(headwater_broker: EmbeddedBroker) -> None:

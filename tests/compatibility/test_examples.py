@@ -44,9 +44,11 @@ def test_any_client_reads_back_what_it_sent(address: str) -> None:
     assert printed == "offset 0: first = hello\noffset 1: first = world\n"
 
 
-def test_the_web_service_passes_its_own_tests() -> None:
+@pytest.mark.parametrize("folder", ["orders_service", "testing"])
+def test_the_tests_among_the_examples_pass(folder: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    folder = EXAMPLES / "orders_service"
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        command, cwd=EXAMPLES / folder, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("....")

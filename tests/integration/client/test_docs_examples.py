@@ -15,11 +15,11 @@ import pytest
 from headwater.testing import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("clients", "producer", "consumer", "admin")
+PAGES = ("README", "docs/clients", "docs/producer", "docs/consumer", "docs/admin", "docs/testing")
 
 
 def page(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text()
+    return (ROOT / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -29,6 +29,28 @@ def test_every_example_of_a_page_is_a_piece_of_a_program(name: str) -> None:
     assert pieces
     for piece in pieces:
         assert any(indent(piece, " " * by) in text for by in (0, 4, 8) for text in programs), piece
+
+
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link may name behind the `#`, for each heading of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
+    for target, anchor in LINK.findall(path.read_text()):
+        if "://" not in target:
+            there = path.parent / target if target else path
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), anchor
 
 
 def run(example: str) -> list[str]:
@@ -42,7 +64,7 @@ def run(example: str) -> list[str]:
 
 def test_the_example_of_connecting_ends_as_the_page_shows_it() -> None:
     for line in run("connecting.py"):
-        assert line in page("clients")
+        assert line in page("docs/clients")
 
 
 def test_the_clients_in_a_few_lines() -> None:
@@ -54,7 +76,7 @@ def test_the_clients_in_a_few_lines() -> None:
 
 def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
     made, not_made, *rest = run("admin.py")
-    assert f"```\n{made}\n{not_made}\n```" in page("admin")
+    assert f"```\n{made}\n{not_made}\n```" in page("docs/admin")
     assert rest == ["cleanup.policy is compact", "payments-0 ends at 1", "billing goes on at 0"]
 
 
