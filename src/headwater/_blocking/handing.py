@@ -50,6 +50,11 @@ class Handing:
 
     # In the loop's thread
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was submitted that is not taken over."""
+        return not self._handover.waiting_bytes and (self._carrier is None or self._carrier.done())
+
     async def carry(self, timeout_ms: int | None = None) -> bool:
         """Waits until all that is in the queue now is taken over, and not for what comes all the
         time; whether that was done in time. If not, or if who waits is cancelled, it goes on all

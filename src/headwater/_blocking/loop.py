@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from headwater.client.errors import ClientClosed, Forked, RequestTimedOut, WrongLoop
 
@@ -28,7 +28,7 @@ class LoopThread:
     def __init__(self, name: str = "headwater-client") -> None:
         self._process = os.getpid()
         self._closed = False
-        self._jobs: set[_Job[Any]] = set()
+        self._jobs: set[Job[Any]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -82,13 +82,22 @@ class LoopThread:
         With `timeout_ms`, a coroutine that takes longer is cancelled: `RequestTimedOut`. Without,
         it has to have a deadline of its own.
         """
+
+        def begin(job: Job[T]) -> None:
+            job.run(make)
+
+        return self.ask(begin, timeout_ms=timeout_ms)
+
+    def ask(self, begin: Callable[[Job[T]], None], *, timeout_ms: float | None = None) -> T:
+        """Calls a function in the loop's thread, which has the job run or ends it, then or later;
+        waits for that end."""
         self.check()
         # An interrupt may come between any two steps: what is to be cancelled exists before it is
         # handed over, and from there on whatever happens cancels it.
-        job = _Job(make)
+        job = Job[T]()
         try:
             self._jobs.add(job)
-            self._schedule(job.begin)
+            self._schedule(job.begin, begin)
             if not job.wait(timeout_ms):
                 raise RequestTimedOut(f"not done within {timeout_ms:g} ms")
         except BaseException:
@@ -130,20 +139,19 @@ class LoopThread:
                 self._thread.join(_CANCEL_SECONDS)
 
 
-class _Job(Generic[T]):
-    """A coroutine that runs in the loop's thread, and its end as the one waiting thread sees it.
+class Job(Generic[T]):
+    """Something that is done in the loop's thread, and its end as the one waiting thread sees it.
 
     Not a `concurrent.futures.Future`: that one shares a lock between the two threads, and an
     interrupt that comes in the moment the waiting one takes it leaves it locked, and the loop with
     it. Here the waiting thread only ever waits at a gate, which the loop's thread opens once.
     """
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self) -> None:
         self.is_done = False
         self.was_cancelled = False
-        self._make = make
         self._task: asyncio.Task[T] | None = None
-        self._value: T
+        self._value: T | None = None
         self._error: BaseException | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -156,37 +164,42 @@ class _Job(Generic[T]):
     def result(self) -> T:
         if self._error is not None:
             raise self._error
-        return self._value
+        return self._value  # type: ignore[return-value]  # None is a T wherever it comes out
 
     # In the loop's thread
 
-    def begin(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
-        self._task.add_done_callback(self._on_done)
+    def begin(self, begin: Callable[[Self], None]) -> None:
+        try:
+            begin(self)
+        except Exception as error:
+            self.end(None, error)
 
-    async def _run(self) -> T:
-        return await self._make()  # what `make` itself raises is the coroutine's, too
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Has a coroutine do it."""
+        self._task = asyncio.ensure_future(make())
+        self._task.add_done_callback(self._on_done)
 
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
     def give_up(self) -> None:
-        self._end(asyncio.CancelledError())
+        self.end(None, asyncio.CancelledError())
 
     def _on_done(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            self._end(asyncio.CancelledError())
+            self.end(None, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            self._end(error)
+            self.end(None, error)
         else:
-            self._value = task.result()
-            self._end(None)
+            self.end(task.result(), None)
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, value: T | None, error: BaseException | None) -> None:
+        """It is done, or has failed."""
         if self.is_done:
             return
         self.was_cancelled = isinstance(error, asyncio.CancelledError)
+        self._value = value
         self._error = error
         self.is_done = True
         self._gate.release()

@@ -9,7 +9,7 @@ from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, waiting
 from headwater._blocking.handing import Handing
-from headwater._blocking.loop import LoopThread
+from headwater._blocking.loop import Job, LoopThread
 from headwater.client.errors import ClientError, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
 from headwater.client.producer import ProducerRecord
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from headwater.client.config import Bootstrap
-    from headwater.client.producer.records import Headers
+    from headwater.client.producer.records import Headers, RecordMetadata
     from headwater.client.producer.settling import Delivered
     from headwater.client.settings import ProducerSettings
     from headwater.model import TopicPartition
@@ -95,14 +95,41 @@ class Producer(BlockingClient):
         """Has a coroutine run where the producer lives, behind all that was submitted before."""
 
         async def behind() -> R:
-            await self._handing.carry()
+            if not self._handing.is_idle:
+                await self._handing.carry()
             return await make()
 
         return super().run(behind)
 
     # Records
 
-    send = waiting(AsyncProducer.send)
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Sends a record and waits for its acknowledgement, behind all that was submitted before.
+        If the buffer is full it waits in line for room, at most max_block_ms."""
+        thread, asynchronous = self._started(), self.asynchronous
+
+        async def in_line() -> RecordMetadata:
+            await self._handing.carry()
+            return await asynchronous.send(
+                topic, value, key=key, headers=headers, timestamp=timestamp, partition=partition
+            )
+
+        def begin(job: Job[RecordMetadata]) -> None:
+            # Without a task, if nothing has to be waited for but the answer: it is much quicker.
+            record = (topic, value, key, headers, timestamp, partition, job.end)
+            if not self._handing.is_idle or not asynchronous.send_now(record):
+                job.run(in_line)
+
+        return thread.ask(begin)
 
     def submit(
         self,

@@ -296,6 +296,19 @@ class Producer:
             self._sender.added(topic, placed)
         return await future
 
+    def send_now(self, record: Prepared) -> bool:
+        """Has a plain record on its way as `send` does, and its last part called with what became
+        of it. Not if there is something to wait for first; then it says so and does nothing."""
+        self._check()
+        if self._serializing is not None or self._room:
+            return False
+        placed = self._intake.add(*record)
+        if placed == _NO_ROOM:
+            return False
+        if placed >= 0:
+            self._sender.added(record[0], placed)
+        return True
+
     async def _send_prepared(self, given: ProducerRecord) -> RecordMetadata:
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
         with self.refusals_told():
