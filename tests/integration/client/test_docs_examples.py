@@ -82,9 +82,9 @@ def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
 
 def test_the_page_of_the_command_is_a_script_that_says_what_is_shown(tmp_path: Path) -> None:
     script = ROOT / "examples" / "command.sh"
-    for piece in re.findall(r"```sh\n(.*?)```", page("command"), re.DOTALL):
+    for piece in re.findall(r"```sh\n(.*?)```", page("docs/command"), re.DOTALL):
         assert piece in script.read_text()
-    (shown,) = re.findall(r"```\n(bob.*?)```", page("command"), re.DOTALL)
+    (shown,) = re.findall(r"```\n(bob.*?)```", page("docs/command"), re.DOTALL)
     with EmbeddedBroker() as broker:
         done = subprocess.run(
             ["bash", str(script)],
