@@ -8,13 +8,15 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from headwater.cli.client_config import VARIABLE as CONFIG_VARIABLE
 from headwater.cli.cluster_options import (
     BOOTSTRAP_DEFAULT,
     BOOTSTRAP_VARIABLE,
-    bootstrap_of,
+    cluster_of,
     open_admin,
 )
 from headwater.cli.errors import USAGE, CommandError
@@ -96,7 +98,65 @@ def test_what_is_no_address_is_a_usage_error(
 
 def test_what_is_typed_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
-    assert bootstrap_of(Namespace(bootstrap=None)) == BOOTSTRAP_DEFAULT
+    assert cluster_of(Namespace(bootstrap=None)).bootstrap == BOOTSTRAP_DEFAULT
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, "one:1")
-    assert bootstrap_of(Namespace(bootstrap=None)) == "one:1"
-    assert bootstrap_of(Namespace(bootstrap="two:2")) == "two:2"
+    assert cluster_of(Namespace(bootstrap=None)).bootstrap == "one:1"
+    assert cluster_of(Namespace(bootstrap="two:2")).bootstrap == "two:2"
+
+
+def test_where_the_settings_of_clients_come_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variable in (BOOTSTRAP_VARIABLE, CONFIG_VARIABLE, "HEADWATER_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HEADWATER_PROFILES", str(tmp_path / "profiles.json"))
+    names = ("typed", "of-the-profile", "of-the-shell")
+    typed, profile, shell = (str(tmp_path / name) for name in names)
+    for path in (typed, profile, shell):
+        Path(path).write_text(
+            f"bootstrap.servers=in-{Path(path).name}:1\nsasl.username={Path(path).name}\n"
+            "linger.ms=5\nclient.id=mine\n"
+        )
+
+    def found(**options: str | None) -> tuple[str, str | None]:
+        given = {"bootstrap": None, "profile": None, "client_config": None, **options}
+        cluster = cluster_of(Namespace(**given))
+        # What is for producers, or what a command says itself, is left out.
+        assert set(cluster.settings) <= {"sasl.username"}
+        return cluster.bootstrap, cluster.settings.get("sasl.username")
+
+    assert main(("profile", "add", "secure", "secure:2", "--client-config", profile)) == 0
+    assert main(("profile", "add", "plain", "plain:3")) == 0
+    assert found() == (BOOTSTRAP_DEFAULT, None)
+    assert found(profile="secure") == ("secure:2", "of-the-profile")
+    assert found(profile="secure", client_config=typed) == ("secure:2", "typed")
+    assert found(profile="plain") == ("plain:3", None)
+    assert found(client_config=typed) == ("in-typed:1", "typed")
+    assert found(client_config=typed, bootstrap="one:1") == ("one:1", "typed")
+    monkeypatch.setenv(CONFIG_VARIABLE, shell)
+    assert found() == ("in-of-the-shell:1", "of-the-shell")
+    assert found(profile="plain") == ("plain:3", "of-the-shell")
+    assert found(profile="secure") == ("secure:2", "of-the-profile")
+    capsys.readouterr()
+    assert main(("profile", "list", "--output", "json")) == 0
+    assert f'"client_config": "{profile}"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file"),
+        (b"\xff\xfe\x00", "no file of text"),
+        (b"secruity.protocol=SSL", "no setting is called secruity.protocol"),
+    ],
+)
+def test_a_file_of_settings_that_is_none_is_a_usage_error(
+    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(("topic", "list", "--client-config", str(path))) == USAGE
+    printed = capsys.readouterr().err
+    assert str(path) in printed
+    assert said in printed

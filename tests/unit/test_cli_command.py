@@ -206,7 +206,10 @@ def test_profiles_speak_json(
 ) -> None:
     monkeypatch.setenv("HEADWATER_PROFILES", str(tmp_path / "profiles.json"))
     for arguments, expected in (
-        (("add", "here", "h:1"), {"name": "here", "bootstrap": "h:1"}),
+        (
+            ("add", "here", "h:1"),
+            {"name": "here", "bootstrap": "h:1", "client_config": None},
+        ),
         (("use", "here"), {"used": "here"}),
         (("use",), {"used": None}),
         (("remove", "here"), {"removed": "here"}),

@@ -10,12 +10,16 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.cli.client_config import VARIABLE as CONFIG_VARIABLE
+from headwater.cli.client_config import for_any_client, read_client_config
 from headwater.cli.errors import FAILED, USAGE, CommandError
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
+    from headwater.cli.profile import Profile
     from headwater.client.errors import ClientError
 
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
@@ -37,24 +41,61 @@ def add_cluster_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--profile", metavar="PROFILE", help="the cluster of this name; see `headwater profile`"
     )
+    parser.add_argument(
+        "--client-config",
+        metavar="FILE",
+        help="settings for the client, such as security.protocol, as Kafka's tools take them "
+        f"(default: the profile's, else ${CONFIG_VARIABLE})",
+    )
 
 
-def bootstrap_of(options: Namespace) -> str:
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a command goes, and with which settings it gets in."""
+
+    bootstrap: str
+    settings: dict[str, str]
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        """The same for Spark's sources and sinks."""
+        return {f"kafka.{name}": value for name, value in self.settings.items()}
+
+
+def cluster_of(options: Namespace) -> Cluster:
     """The first of these that is given. There is no other place that decides this."""
+    profile = _profile(options)
+    path = getattr(options, "client_config", None)
+    if path is None and profile is not None:
+        path = profile.client_config
+    path = path or os.environ.get(CONFIG_VARIABLE)
+    settings = read_client_config(path) if path else {}
+    bootstrap = settings.get("bootstrap.servers", BOOTSTRAP_DEFAULT)
+    if options.bootstrap is not None:
+        bootstrap = str(options.bootstrap)
+        # Nothing in it, as of a variable that a script has not set, is no wish for the default.
+        if not bootstrap.strip(" ,"):
+            raise CommandError("--bootstrap is empty: expected HOST:PORT", code=USAGE)
+    elif profile is not None:
+        bootstrap = profile.bootstrap
+    elif os.environ.get(BOOTSTRAP_VARIABLE):
+        bootstrap = os.environ[BOOTSTRAP_VARIABLE]
+    return Cluster(bootstrap, for_any_client(settings))
+
+
+def _profile(options: Namespace) -> Profile | None:
+    """The profile whose cluster it is."""
     from headwater.cli.profile import PROFILE_VARIABLE, Profiles
 
     if options.bootstrap is not None:
-        # Nothing in it, as of a variable that a script has not set, is no wish for the default.
-        if not options.bootstrap.strip(" ,"):
-            raise CommandError("--bootstrap is empty: expected HOST:PORT", code=USAGE)
-        return str(options.bootstrap)
+        return None
     if getattr(options, "profile", None):
-        return Profiles.read().bootstrap(options.profile)
+        return Profiles.read().get(options.profile)
     if os.environ.get(BOOTSTRAP_VARIABLE):
-        return os.environ[BOOTSTRAP_VARIABLE]
+        return None
     profiles = Profiles.read()
     chosen = os.environ.get(PROFILE_VARIABLE) or profiles.used
-    return profiles.bootstrap(chosen) if chosen else BOOTSTRAP_DEFAULT
+    return profiles.get(chosen) if chosen else None
 
 
 @contextmanager
@@ -63,8 +104,10 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
     with explained_errors():
         from headwater.blocking import Admin
 
+        cluster = cluster_of(options)
         with Admin(
-            bootstrap_of(options),
+            cluster.bootstrap,
+            config=cluster.settings,
             client_id=CLIENT_ID,
             default_api_timeout_ms=_TIMEOUT_MS,
             start_timeout_ms=getattr(options, "start_timeout_ms", START_TIMEOUT_MS),
@@ -89,6 +132,7 @@ def explained_errors() -> Iterator[None]:
 def explained(error: ClientError) -> CommandError:
     """What went wrong as a command says it."""
     from headwater.client.errors import (
+        AuthenticationFailed,
         BrokersUnavailable,
         ConfigError,
         GroupNotFound,
@@ -103,6 +147,8 @@ def explained(error: ClientError) -> CommandError:
             then = f"name a node with --bootstrap, such as {BOOTSTRAP_DEFAULT}"
         case BrokersUnavailable():
             then = "is a node up there? `headwater start` runs one; --bootstrap names another"
+        case AuthenticationFailed():
+            then = "--client-config names a file with the settings to get in; see `--help`"
         case NotKafka():
             then = "--bootstrap names the node to ask"
         case UnknownTopic() if error.code is not None:  # else it is a partition that is not there

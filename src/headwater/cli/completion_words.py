@@ -117,7 +117,7 @@ def _profiles() -> list[str]:
     from headwater.cli.profile import Profiles
 
     try:
-        return list(Profiles.read().bootstraps)
+        return list(Profiles.read().known)
     except CommandError:
         return []
 

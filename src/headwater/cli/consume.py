@@ -15,7 +15,7 @@ from headwater.cli.cluster_options import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
-    bootstrap_of,
+    cluster_of,
     explained_errors,
 )
 from headwater.cli.errors import USAGE, CommandError
@@ -99,8 +99,10 @@ def run(options: Namespace) -> int:
     with explained_errors():
         from headwater.blocking import Consumer
 
+        cluster = cluster_of(options)
         with Consumer(
-            bootstrap_of(options),
+            cluster.bootstrap,
+            config=cluster.settings,
             client_id=CLIENT_ID,
             start_timeout_ms=START_TIMEOUT_MS,
             isolation_level="read_uncommitted" if options.uncommitted else "read_committed",

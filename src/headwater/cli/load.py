@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural, read_pairs
-from headwater.cli.cluster_options import add_cluster_options, bootstrap_of, open_admin
+from headwater.cli.cluster_options import add_cluster_options, cluster_of, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
@@ -136,7 +136,9 @@ def _to_files(options: Namespace) -> int:
     try:
         load = TopicLoad(spark, what, _whole(options.to))
         began = time.monotonic()
-        query = load.start(bootstrap_of(options), since=options.since, options=given)
+        cluster = cluster_of(options)
+        given = cluster.spark_options | given
+        query = load.start(cluster.bootstrap, since=options.since, options=given)
         _watch(query, options)
         seconds = time.monotonic() - began
         loaded = load.loaded
@@ -183,7 +185,15 @@ def _from_files(options: Namespace) -> int:
     try:
         began = time.monotonic()
         state = None if options.state is None else _whole(options.state)
-        query = start(spark, what, bootstrap_of(options), state=state, options=given)
+        cluster = cluster_of(options)
+        query = start(
+            spark,
+            what,
+            cluster.bootstrap,
+            state=state,
+            options=given,
+            settings=cluster.spark_options,
+        )
         records = _watch(query, options)
         seconds = time.monotonic() - began
     finally:

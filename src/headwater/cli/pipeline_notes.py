@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 
-from headwater.cli.cluster_options import CLIENT_ID, bootstrap_of, explained
+from headwater.cli.cluster_options import CLIENT_ID, Cluster, cluster_of, explained
 from headwater.spark.pipeline_status import TOPIC, Status, newest
 
 _PATIENCE_MS = 10_000
@@ -21,8 +21,12 @@ def read_notes(options: Namespace) -> list[Status]:
     partition = TopicPartition(TOPIC, 0)
     records: list[tuple[bytes | None, bytes | None]] = []
     try:
+        cluster = cluster_of(options)
         with Consumer(
-            bootstrap_of(options), client_id=CLIENT_ID, allow_auto_create_topics=False
+            cluster.bootstrap,
+            config=cluster.settings,
+            client_id=CLIENT_ID,
+            allow_auto_create_topics=False,
         ) as consumer:
             consumer.partitions_for(TOPIC, timeout_ms=_UNKNOWN_MS)  # or there are none
             consumer.assign([partition])
@@ -44,12 +48,12 @@ class Notes:
     """Writes notes. They are queued, and what becomes of them is not asked: a pipeline does not
     fail because its figures are old."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         from headwater._blocking.loop import LoopThread
         from headwater.client.producer import Producer
 
         self._thread = LoopThread("headwater-notes")
-        self._producer = Producer(bootstrap, client_id=CLIENT_ID)
+        self._producer = Producer(cluster.bootstrap, config=cluster.settings, client_id=CLIENT_ID)
         self._thread.call(self._producer.start)
 
     def write(self, status: Status) -> None:

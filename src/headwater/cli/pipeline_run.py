@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural
-from headwater.cli.cluster_options import bootstrap_of, open_admin
+from headwater.cli.cluster_options import cluster_of, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
 
     spark = start_spark(options, path.stem)
     stopping = _Stopping()
-    notes = Notes(bootstrap_of(options))
+    notes = Notes(cluster_of(options))
     runs = [_Run(spark, each, settings[each.name], options, notes) for each in pipelines]
     try:
         return _watch(runs, stopping)
@@ -376,8 +376,10 @@ def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
     checkpoints = options.checkpoints
     if "://" not in checkpoints:
         checkpoints = os.path.abspath(checkpoints)
+    cluster = cluster_of(options)
     return Setting(
-        bootstrap=bootstrap_of(options),
+        bootstrap=cluster.bootstrap,
+        options=cluster.spark_options,
         checkpoints=checkpoints,
         dead_letters=letters,
         once=options.once,

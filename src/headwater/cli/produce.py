@@ -16,7 +16,7 @@ from headwater.cli.cluster_options import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
-    bootstrap_of,
+    cluster_of,
     explained_errors,
 )
 from headwater.cli.errors import FAILED, INTERRUPTED, USAGE, CommandError
@@ -106,9 +106,11 @@ def run(options: Namespace) -> int:
     with explained_errors(), ExitStack() as stack:
         from headwater.blocking import Producer
 
+        cluster = cluster_of(options)
         producer: Producer = stack.enter_context(
             Producer(
-                bootstrap_of(options),
+                cluster.bootstrap,
+                config=cluster.settings,
                 client_id=CLIENT_ID,
                 start_timeout_ms=START_TIMEOUT_MS,
                 acks=options.acks,

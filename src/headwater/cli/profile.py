@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.cli.actions import add_actions
+from headwater.cli.client_config import read_client_config
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json, print_table
 
@@ -28,6 +29,7 @@ examples:
   headwater profile use staging                 from now on, until another is used
   headwater topic list --profile production     for this one command
   headwater profile list
+  headwater profile add production kafka.example:9093 --client-config production.properties
   headwater profile remove staging
 """
 
@@ -37,11 +39,32 @@ profile that $HEADWATER_PROFILE names, else the one that is used, else 127.0.0.1
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A cluster: its address, and the file of settings with which clients get in."""
+
+    bootstrap: str
+    client_config: str | None = None
+
+    @classmethod
+    def read(cls, given: object) -> Profile:
+        """As it stands in the file: an address, or that with more. TypeError if it is neither."""
+        if isinstance(given, dict):
+            path = given.get("client_config")
+            return cls(_text(given["bootstrap"]), None if path is None else _text(path))
+        return cls(_text(given))
+
+    def written(self) -> object:
+        if self.client_config is None:
+            return self.bootstrap
+        return {"bootstrap": self.bootstrap, "client_config": self.client_config}
+
+
 @dataclass(slots=True)
 class Profiles:
     """All of them, and which one is used unless another is named."""
 
-    bootstraps: dict[str, str] = field(default_factory=dict)
+    known: dict[str, Profile] = field(default_factory=dict)
     used: str | None = None
 
     @classmethod
@@ -58,9 +81,9 @@ class Profiles:
             text = ""
         try:
             given = json.loads(text)
-            bootstraps = {str(name): _text(each) for name, each in given["profiles"].items()}
+            known = {str(name): Profile.read(each) for name, each in given["profiles"].items()}
             used = given.get("used")
-            return cls(bootstraps, None if used is None else _text(used))
+            return cls(known, None if used is None else _text(used))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CommandError(
                 f"{path} is no file of profiles", then="mend it, or delete it and add profiles"
@@ -72,17 +95,18 @@ class Profiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Whole or not at all, whatever happens to the command.
             new = path.with_suffix(f".{os.getpid()}")
-            new.write_text(json.dumps({"profiles": self.bootstraps, "used": self.used}, indent=2))
+            known = {name: each.written() for name, each in self.known.items()}
+            new.write_text(json.dumps({"profiles": known, "used": self.used}, indent=2))
             new.replace(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise CommandError(f"{path} cannot be written: {reason}") from None
 
-    def bootstrap(self, name: str) -> str:
+    def get(self, name: str) -> Profile:
         try:
-            return self.bootstraps[name]
+            return self.known[name]
         except KeyError:
-            known = ", ".join(sorted(self.bootstraps)) or "none"
+            known = ", ".join(sorted(self.known)) or "none"
             raise CommandError(
                 f"no profile is called {name}; there are: {known}",
                 then="`headwater profile add NAME HOST:PORT` makes one",
@@ -126,6 +150,11 @@ def _define_list(action: ArgumentParser) -> None:
 def _define_add(action: ArgumentParser) -> None:
     action.add_argument("name", metavar="NAME")
     action.add_argument("bootstrap", metavar="HOST:PORT", help="or several with commas")
+    action.add_argument(
+        "--client-config",
+        metavar="FILE",
+        help="settings for its clients, such as security.protocol; read at each command",
+    )
     add_output_option(action)
     action.set_defaults(run=_add)
 
@@ -147,11 +176,13 @@ def _define_remove(action: ArgumentParser) -> None:
 
 def _list(options: Namespace) -> int:
     profiles = Profiles.read()
-    columns = ("name", "bootstrap", "used")
-    used = ("", "yes") if options.output == "text" else (False, True)
+    columns = ("name", "bootstrap", "used", "client_config")
+    is_text = options.output == "text"
+    used = ("", "yes") if is_text else (False, True)
+    none = "" if is_text else None
     rows = [
-        (name, bootstrap, used[name == profiles.used])
-        for name, bootstrap in sorted(profiles.bootstraps.items())
+        (name, each.bootstrap, used[name == profiles.used], each.client_config or none)
+        for name, each in sorted(profiles.known.items())
     ]
     if not rows and options.output == "text":
         print("there are no profiles; `headwater profile add NAME HOST:PORT` makes one")
@@ -173,18 +204,23 @@ def _add(options: Namespace) -> int:
         bootstrap("HOST:PORT", options.bootstrap)
     except ConfigError as error:
         raise CommandError(str(error), code=USAGE) from None
+    path = None
+    if options.client_config is not None:
+        path = os.path.abspath(options.client_config)
+        read_client_config(path)
     profiles = Profiles.read()
-    profiles.bootstraps[options.name] = options.bootstrap
+    profiles.known[options.name] = Profile(options.bootstrap, path)
     profiles.write()
-    done = {"name": options.name, "bootstrap": options.bootstrap}
-    _say(f"{options.name} is {options.bootstrap}", done, output=options.output)
+    done = {"name": options.name, "bootstrap": options.bootstrap, "client_config": path}
+    with_it = "" if path is None else f", with {path}"
+    _say(f"{options.name} is {options.bootstrap}{with_it}", done, output=options.output)
     return 0
 
 
 def _use(options: Namespace) -> int:
     profiles = Profiles.read()
     if options.name is not None:
-        profiles.bootstrap(options.name)
+        profiles.get(options.name)
     profiles.used = options.name
     profiles.write()
     said = f"commands ask {options.name or 'the default address'} now"
@@ -194,11 +230,11 @@ def _use(options: Namespace) -> int:
 
 def _remove(options: Namespace) -> int:
     profiles = Profiles.read()
-    if options.name not in profiles.bootstraps:
+    if options.name not in profiles.known:
         raise CommandError(
             f"there is no profile {options.name}", then="`headwater profile list` shows them"
         )
-    del profiles.bootstraps[options.name]
+    del profiles.known[options.name]
     if profiles.used == options.name:
         profiles.used = None
     profiles.write()

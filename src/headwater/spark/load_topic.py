@@ -44,8 +44,10 @@ def start(
     *,
     state: str | None,
     options: Mapping[str, str],
+    settings: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Starts the load. LoadError if there is nothing there, or a column is missing."""
+    """Starts the load. `options` are for the files, `settings` for the topic. LoadError if there is
+    nothing there, or a column is missing."""
     folder = Folder(spark, what.path)
     if not folder.is_folder():
         raise LoadError(f"{what.path} is no folder: --from takes one with {what.format} files")
@@ -64,7 +66,7 @@ def start(
     checkpoint = state or folder.at(f"{OWN}/to-{what.topic}")
     return (
         records.writeStream.format(FORMAT)
-        .options(**{"kafka.bootstrap.servers": bootstrap, "topic": what.topic})
+        .options(**{"kafka.bootstrap.servers": bootstrap, "topic": what.topic, **(settings or {})})
         .queryName(f"load-{what.topic}")
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)

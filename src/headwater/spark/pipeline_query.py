@@ -8,8 +8,8 @@ checkpoint; and when the sink writes a micro-batch in one transaction, both are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Setting:
 
     bootstrap: str
     checkpoints: str
+    options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and the sink
     dead_letters: str | None = None  # a topic; None: what cannot be read fails the query
     once: bool = False  # take what is there now, then end
 
@@ -143,6 +144,7 @@ def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
 def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Setting) -> DataFrame:
     options = {
         "kafka.bootstrap.servers": setting.bootstrap,
+        **setting.options,
         "subscribe": source.topic,
         "includeHeaders": "true",
         "startingOffsets": "earliest",
@@ -299,7 +301,11 @@ def _record_columns(
 
 
 def _sink_options(pipeline: Pipeline, setting: Setting) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": setting.bootstrap, **pipeline.options}
+    return {
+        "kafka.bootstrap.servers": setting.bootstrap,
+        **setting.options,
+        **pipeline.options,
+    }
 
 
 def _refusal(pipeline: Pipeline, error: AnalysisException) -> str:
