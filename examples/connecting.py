@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import headwater
 from headwater import Admin, Producer, blocking
@@ -31,7 +32,8 @@ def accepted_settings(address: str) -> None:
 
 
 def refused_settings(address: str) -> None:
-    for settings in ({"request_timeout": 5000}, {"request_timeout_ms": "soon"}):
+    wrong: list[dict[str, Any]] = [{"request_timeout": 5000}, {"request_timeout_ms": "soon"}]
+    for settings in wrong:
         try:
             blocking.Admin(address, **settings)
         except headwater.ConfigError as error:
