@@ -34,23 +34,33 @@ type Fields<'py> = (
     i32,
 );
 
+/// One record as a consumer gives it, immutable, hashable if its key and value are, and fit for
+/// pickling.
 #[pyclass(frozen, module = "headwater._core")]
 pub struct ConsumedRecord {
+    /// The topic's name.
     #[pyo3(get)]
     topic: Py<PyString>,
+    /// The partition's number.
     #[pyo3(get)]
     partition: i32,
+    /// Its place in the partition.
     #[pyo3(get)]
     offset: i64,
+    /// Milliseconds since 1970.
     #[pyo3(get)]
     timestamp: i64,
+    /// 0: the producer's time; 1: the broker's, when it was appended.
     #[pyo3(get)]
     timestamp_type: u8,
+    /// Bytes unless it was deserialized, or None.
     #[pyo3(get)]
     key: Option<Py<PyAny>>,
+    /// Bytes unless it was deserialized; None deletes what the key stands for.
     #[pyo3(get)]
     value: Option<Py<PyAny>>,
     headers: Option<Py<PyTuple>>, // none at all is the common case and costs nothing
+    /// The epoch of the leader that took it; -1 if that is not known.
     #[pyo3(get)]
     leader_epoch: i32,
 }
@@ -103,6 +113,7 @@ impl ConsumedRecord {
         }
     }
 
+    /// Names with bytes or None, in order; a name may be there twice.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         match &self.headers {
@@ -111,6 +122,7 @@ impl ConsumedRecord {
         }
     }
 
+    /// The same record with another key and value.
     fn with_content(&self, py: Python<'_>, key: Py<PyAny>, value: Py<PyAny>) -> Self {
         let given = |content: Py<PyAny>| (!content.is_none(py)).then_some(content);
         Self {
