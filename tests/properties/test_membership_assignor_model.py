@@ -254,10 +254,11 @@ def test_cooperative_rounds_never_give_a_partition_two_owners_and_end_soon(
     every_partition_once(topics, members, answer)
 
 
-@given(groups())
-def test_cooperative_members_never_get_back_what_they_were_told_to_give_up(
+@given(groups(alike=True))
+def test_cooperative_members_who_want_the_same_never_get_back_what_they_were_told_to_give_up(
     group: tuple[Topics, dict[str, GroupMember]],
 ) -> None:
+    # Where they want different topics one may: an even share is found by trying then.
     topics, members = group
     # With racks, what is free in the second round may be nearest to who gave it up.
     topics = without_racks(topics)
