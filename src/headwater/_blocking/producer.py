@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, waiting
 from headwater._blocking.handing import Handing
 from headwater._blocking.loop import Job, LoopThread
-from headwater.client.errors import ClientError, RequestTimedOut
+from headwater.client.errors import ClientClosed, ClientError, Forked, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
 from headwater.client.producer import ProducerRecord
 from headwater.client.producer.transactions import not_there_yet
@@ -61,7 +62,7 @@ class Producer(BlockingClient):
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
-        with ClientClosed."""
+        with ClientClosed. Another thread that closes it waits, and may hurry it by a timeout."""
 
         async def close() -> None:
             left = time_left(timeout_ms)
@@ -71,7 +72,15 @@ class Producer(BlockingClient):
         vars(self).pop("submit", None)
         if self._farewell is not None:
             self._farewell.detach()
+        if self._is_closed and timeout_ms is not None:
+            self._hurry(timeout_ms)
         self._end(close)
+
+    def _hurry(self, timeout_ms: int) -> None:
+        """Another thread may be closing it, and without a deadline."""
+        if self._thread is not None:
+            with suppress(ClientClosed, Forked):
+                self._thread.call(lambda: self.asynchronous.close(timeout_ms))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:

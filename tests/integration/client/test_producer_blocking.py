@@ -275,6 +275,19 @@ def test_close_keeps_its_deadline_while_records_wait_for_room_and_tells_of_each(
     assert all(isinstance(each, ClientClosed) for each in told)
 
 
+def test_a_second_thread_may_hurry_the_one_that_closes() -> None:
+    def end(producer: Producer) -> None:
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        while not producer._is_closed:
+            threading.Event().wait(0.001)
+        producer.close(timeout_ms=50)
+        closing.join()
+
+    told = _told_while_stuck(end)
+    assert [type(each) for each in told] == [ClientClosed] * 10
+
+
 def test_flush_keeps_its_deadline_while_records_wait_for_room_and_loses_none() -> None:
     def end(producer: Producer) -> None:
         with pytest.raises(RequestTimedOut, match="timeout_ms=50"):

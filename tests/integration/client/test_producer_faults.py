@@ -695,3 +695,15 @@ async def test_a_producer_that_is_closed_while_it_starts_is_closed() -> None:
         with pytest.raises(ClientClosed, match="make a new one"):
             await producer.send("t", b"x")
         await producer.close()
+
+
+@story
+async def test_a_broker_that_does_not_tell_of_a_topic_is_waited_for_within_max_block_ms() -> None:
+    async with FakeBroker() as broker:
+        Partition(broker)
+        async with Producer(broker.bootstrap, max_block_ms=50, **QUICK) as producer:
+            broker.topics = []
+            broker.answers[ApiKey.METADATA] = lambda _: None
+            with pytest.raises(RequestTimedOut, match=r"new: no broker answered.*max_block_ms=50"):
+                await producer.send("new", b"x")
+            assert producer.queued_bytes == 0

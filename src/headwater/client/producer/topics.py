@@ -8,7 +8,7 @@ from headwater._core import Intake
 from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
-from headwater.client.errors import ClientError, UnknownTopic
+from headwater.client.errors import ClientError, RequestTimedOut, UnknownTopic
 from headwater.client.metadata import Change, Topic
 from headwater.client.producer.idle import IdleTopics
 from headwater.client.producer.lanes import Lanes
@@ -71,6 +71,9 @@ class Topics:
         except UnknownTopic as error:
             limit = self._config.max_block_ms
             raise UnknownTopic(f"{error} after max_block_ms={limit}", code=error.code) from None
+        except RequestTimedOut as error:
+            limit = self._config.max_block_ms
+            raise RequestTimedOut(f"{error} (max_block_ms={limit})") from None
         self._cluster.follow(name, create=True)
         self._idle.follow(name)
         return topics[name]
