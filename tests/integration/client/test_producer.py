@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import re
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -608,3 +609,36 @@ async def test_a_producer_that_was_closed_or_never_started_says_nothing(
         Producer(bootstrap)
         with pytest.raises(ConfigError):
             Producer(bootstrap, acks="some")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@story
+async def test_a_thread_that_may_not_submit_takes_no_record_of_another_with_it(
+    bootstrap: str, topic: str, is_known: bool
+) -> None:
+    async with Producer(bootstrap) as producer:
+        if is_known:
+            await producer.send(topic, b"first")
+        check, owner = producer._cluster.check, threading.current_thread()
+        is_in, may_go = threading.Event(), threading.Event()
+
+        def check_late() -> None:
+            """The record of the other thread is in, and it has not been told yet."""
+            if threading.current_thread() is not owner:
+                is_in.set()
+                may_go.wait()
+            check()
+
+        vars(producer._cluster)["check"] = check_late
+        wrong = asyncio.create_task(
+            asyncio.to_thread(producer.submit, topic, b"wrong", partition=0)
+        )
+        await asyncio.to_thread(is_in.wait)
+        mine = asyncio.create_task(producer.send(topic, b"mine", partition=0))
+        await asyncio.sleep(0)
+        may_go.set()
+        with pytest.raises(WrongLoop):
+            await wrong
+        await mine
+        await producer.flush()
+        assert producer.queued_bytes == 0

@@ -107,14 +107,22 @@ class Lanes:
     def all_open(self) -> list[Lane]:
         return list(self._open.values())
 
-    def closed(self, lane: Lane, outgoing: Outgoing, now: float) -> Batch:
-        """The open batch takes no more records and waits to be sent."""
-        created = lane.opened_at if lane.opened_at is not None else now
+    def shut(self, lane: Lane) -> None:
+        """No batch is open any more."""
         lane.opened_at = None
         self._open.pop(lane.tp, None)
         if lane.is_urgent:
             lane.is_urgent = False
             del self._urgent[lane.tp]
+
+    def closed(self, lane: Lane, outgoing: Outgoing, now: float) -> Batch:
+        """The open batch takes no more records and waits to be sent."""
+        created = lane.opened_at if lane.opened_at is not None else now
+        self.shut(lane)
+        return self.queued(lane, outgoing, created)
+
+    def queued(self, lane: Lane, outgoing: Outgoing, created: float) -> Batch:
+        """A batch waits to be sent, whatever is open."""
         deadline = created + self._delivery_timeout
         batch = Batch(outgoing, lane.tp, created, deadline, lane.numbers)
         lane.numbers += 1
@@ -151,7 +159,8 @@ class Lanes:
     def sent_alone(self, lane: Lane, outgoing: Outgoing, now: float) -> Batch:
         """`closed` and `sent` in one, for an idle partition whose batch was opened just now."""
         assert lane.is_idle
-        assert lane.opened_at is None
+        if lane.opened_at is not None:
+            self.shut(lane)  # another thread has taken what was open before
         deadline = now + self._delivery_timeout
         batch = Batch(outgoing, lane.tp, now, deadline, lane.numbers)
         lane.numbers += 1

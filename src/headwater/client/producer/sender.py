@@ -8,6 +8,7 @@ sends from within, and a single awaited record leaves before `send` waits.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from math import inf
 
@@ -107,6 +108,27 @@ class Sender:
         for connection in tuple(self.flying):
             if connection.in_flight >= self._in_flight_max:
                 connection.pump(0)
+        self.advance()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread of the producer's loop."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def hand_over(self, outgoing: Outgoing) -> None:
+        """Another thread has taken a batch out, and may do no more with it."""
+        self.call_there(self._took_late, outgoing)
+
+    def call_there(self, call: Callable[..., object], *args: object) -> None:
+        """Has something done in the thread of the producer's loop."""
+        self._loop.call_soon_threadsafe(call, *args)
+
+    def _took_late(self, outgoing: Outgoing) -> None:
+        lane = self._lanes.lane(outgoing.topic, outgoing.partition)
+        self.outcomes.settling.begin(self._lanes.queued(lane, outgoing, self._now()))
         self.advance()
 
     def added(self, topic: str, placed: int) -> None:
@@ -211,8 +233,10 @@ class Sender:
 
     def _close(self, lane: Lane, now: float) -> None:
         outgoing = self._intake.take(*lane.tp)
-        assert outgoing is not None
-        self._take(lane, outgoing, now)
+        if outgoing is None:
+            self._lanes.shut(lane)  # another thread has it, and is about to hand it over
+        else:
+            self._take(lane, outgoing, now)
 
     def _take(self, lane: Lane, outgoing: Outgoing, now: float) -> None:
         self.outcomes.settling.begin(self._lanes.closed(lane, outgoing, now))

@@ -16,6 +16,7 @@ from headwater.client.errors import (
     RecordTooLarge,
     SerializationFailed,
     UnknownTopic,
+    WrongLoop,
 )
 from headwater.client.producer.partitioning import choose_partition
 from headwater.client.producer.sender import Sender
@@ -60,16 +61,22 @@ class Taking:
         try:
             self._check_end()
             self._cluster.check()
-        except FatalError:
+        except FatalError as error:
             outgoing = self._intake.take(topic, partition)
-            assert outgoing is not None
-            self._intake.release(outgoing)
+            if outgoing is not None and outgoing.count > 1 and isinstance(error, WrongLoop):
+                # The owner's thread has put records of its own behind it; they must not get lost.
+                self.sender.hand_over(outgoing)
+            elif outgoing is not None:
+                self._intake.release(outgoing)
             raise
         self.sender.opened(topic, partition)
 
     def closed(self, outgoing: Outgoing) -> None:
         self._cluster.check_process()
-        self.sender.closed(outgoing)
+        if self.sender.is_here:
+            self.sender.closed(outgoing)
+        else:  # a thread that has no business here; it is told with the next batch
+            self.sender.hand_over(outgoing)
 
     def choose(self, topic: str, key: object, value: object) -> int:
         """Asks the user's partitioner."""
@@ -104,8 +111,11 @@ class Taking:
         try:
             self._check_end()
             self._cluster.check()
-        except FatalError:
-            self._intake.abandon(topic)
+        except FatalError as error:
+            if dict(self._intake.held).get(topic, 0) > 1 and isinstance(error, WrongLoop):
+                self.sender.call_there(self.topics.unknown, topic)  # as with a batch
+            else:
+                self._intake.abandon(topic)
             raise
         self.topics.unknown(topic)
 
