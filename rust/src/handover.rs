@@ -9,8 +9,9 @@ use std::thread::{self, ThreadId};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
+use pyo3::{PyTraverseError, PyVisit};
 
-use crate::intake::{Failed, Intake};
+use crate::intake::{check_callable, Failed, Intake};
 
 /// What any record counts for, besides key and value.
 const RECORD_BYTES: usize = 100;
@@ -83,6 +84,11 @@ impl Handover {
         }
     }
 
+    /// What it holds of Python's, but for records, which hold nothing of a producer's.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.calls)
+    }
+
     #[pyo3(signature = (
         topic, value = None, *, key = None, headers = None, timestamp = None, partition = None,
         on_delivery = None,
@@ -99,6 +105,7 @@ impl Handover {
         partition: Option<i32>,
         on_delivery: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
+        check_callable(on_delivery)?;
         if thread::current().id() == self.owner || process::id() != self.process {
             self.calls.call_method0(py, "refused")?;
         }

@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyMapping, PySequence, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::batch::HEADER_BYTES;
 use crate::buffer::View;
@@ -97,19 +98,42 @@ fn write_headers(out: &mut Vec<u8>, headers: &Bound<'_, PyAny>) -> PyResult<()> 
         }
         return Ok(());
     }
-    let pairs: Bound<'_, PyTuple> = match headers.cast::<PyList>() {
-        Ok(list) => list.to_tuple(),
-        Err(_) => headers.cast::<PySequence>()?.to_tuple()?,
+    let pairs: Bound<'_, PyTuple> = match headers.cast::<PyMapping>() {
+        Ok(mapping) => mapping.items()?.to_tuple(),
+        Err(_) => parts(headers)?,
     };
     varint::write(out, pairs.len() as i64);
     for pair in pairs.iter() {
-        let pair = pair.cast::<PySequence>()?.to_tuple()?;
+        let pair = parts(&pair)?;
         if pair.len() != 2 {
             return Err(PyTypeError::new_err("a header is a pair of name and value"));
         }
         write_header(out, &pair.get_item(0)?, &pair.get_item(1)?)?;
     }
     Ok(())
+}
+
+/// What stands in a list or a tuple, or something like them. Text is a sequence, too, and meant as
+/// a whole.
+fn parts<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err(format!(
+            "{} is no pair of name and value",
+            given.repr()?
+        )));
+    }
+    given.cast::<PySequence>()?.to_tuple()
+}
+
+/// Refuses what could not be called later, when nobody would hear of it.
+pub fn check_callable(on_delivery: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    match on_delivery {
+        Some(given) if !given.is_callable() => Err(PyTypeError::new_err(format!(
+            "on_delivery={} cannot be called",
+            given.repr()?
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn size_or_none(content: Option<&[u8]>) -> i32 {
@@ -581,6 +605,13 @@ impl Intake {
         }
     }
 
+    /// What it holds of Python's, so that a producer which is dropped can be found and freed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.calls)?;
+        visit.call(&self.choose)?;
+        visit.call(&self.wall_ms)
+    }
+
     #[pyo3(signature = (
         topic, value = None, *, key = None, headers = None, timestamp = None, partition = None,
         on_delivery = None,
@@ -597,6 +628,7 @@ impl Intake {
         partition: Option<i32>,
         on_delivery: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
+        check_callable(on_delivery)?;
         self.take_in(
             py,
             topic,

@@ -13,7 +13,9 @@ import re
 import threading
 import warnings
 import weakref
+from collections import ChainMap, deque
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -240,9 +242,30 @@ async def test_what_is_no_bytes_is_refused_by_name(bootstrap: str, topic: str) -
             await producer.send(topic, 3)
         with pytest.raises(SerializationFailed, match="the key"):
             producer.submit(topic, b"x", key=object())
-        with pytest.raises(SerializationFailed, match="the headers"):
-            producer.submit(topic, b"x", headers={"a": 1})
+        wrong: tuple[Any, ...] = ({"a": 1}, ["ab"], "ab", [("a",)], [(1, b"x")], 5)
+        for headers in wrong:
+            with pytest.raises(SerializationFailed, match="the headers"):
+                producer.submit(topic, b"x", headers=headers)
+        with pytest.raises(TypeError, match="on_delivery=5 cannot be called"):
+            producer.submit(topic, b"x", on_delivery=5)  # type: ignore[arg-type]
         assert producer.metrics()["buffer-available-bytes"] == producer.config.buffer_memory
+
+
+@story
+async def test_headers_come_in_any_mapping_or_sequence(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    given: tuple[Any, ...] = (
+        MappingProxyType({"a": b"1"}),
+        ChainMap({"a": "1"}),
+        [("a", b"1")],
+        (["a", b"1"],),
+        deque([("a", b"1")]),
+    )
+    async with Producer(bootstrap) as producer:
+        for headers in given:
+            await producer.send(topic, b"x", headers=headers, partition=0)
+    assert [r.headers for r in stored(wire, topic)] == [(("a", b"1"),)] * len(given)
 
 
 class Watch:
