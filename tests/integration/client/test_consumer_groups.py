@@ -341,6 +341,45 @@ async def test_a_consumer_that_is_fenced_is_told_so_by_its_commits(
 
 
 @story
+async def test_who_is_closed_in_a_rebalance_commits_what_it_kept(
+    broker: EmbeddedBroker, made_topic: str
+) -> None:
+    events: list[str] = []
+
+    class Listener:
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            events.append("revoked")
+
+        def on_lost(self, partitions: list[TopicPartition]) -> None:
+            events.append("lost")
+
+    settings: dict[str, Any] = QUICK_CLASSIC | {
+        "partition_assignment_strategy": "cooperative-sticky",
+        "max_poll_records": 1,
+    }
+    first = member(broker, made_topic, listener=Listener(), **settings)
+    async with first, member(broker, made_topic, **settings) as second:
+        while not (first.assignment() and second.assignment()):
+            await first.poll(20)
+            await second.poll(20)
+        events.clear()
+        async with member(broker, made_topic, **settings) as third:
+            # The second does not poll, so the third waits, and the first with it.
+            joining = asyncio.create_task(third.poll(20_000))
+            while (reading := first._reading) is None or not (
+                reading.membership is not None and reading.membership.rebalancing
+            ):
+                await first.poll(20)
+            (tp,) = first.assignment()
+            position = await first.position(tp)
+            await first.close()
+            assert events == ["revoked"]
+            assert (await committed(broker, made_topic))[tp.partition] == position
+            joining.cancel()
+            await asyncio.wait((joining,))
+
+
+@story
 async def test_a_listener_hears_of_a_close_whose_commit_fails(topic: str) -> None:
     heard: list[TopicPartition] = []
 

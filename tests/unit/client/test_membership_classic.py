@@ -300,6 +300,7 @@ def test_commits_are_refused_while_the_group_comes_together() -> None:
     machine = stable(cooperative(), T0)
     machine.request_rejoin("why not")
     machine.on_join_sent()
+    assert machine.on_joined(joined(generation=2), now=0.0) is Next.SYNC
     with pytest.raises(RebalanceInProgress):
         _ = machine.identity
 
@@ -370,3 +371,16 @@ def test_no_bytes_are_an_empty_assignment() -> None:
     machine.on_joined(joined(), now=0.0)
     machine.on_synced(SyncGroupResponse(assignment=b""), 1)
     assert machine.next_step() == Assign([])
+
+
+def test_who_keeps_partitions_while_it_joins_can_commit_them() -> None:
+    machine = stable(cooperative(), T0)
+    machine.request_rejoin("somebody came")
+    assert machine.next_step() == JOIN
+    machine.on_join_sent()
+    identity = machine.identity
+    assert identity.generation_or_epoch == 1
+    # The others may have joined before the commit came; the join that is under way will tell.
+    machine.on_commit_refused(ErrorCode.ILLEGAL_GENERATION, identity)
+    assert machine.owned == {T0}
+    assert machine.next_step() == WAIT

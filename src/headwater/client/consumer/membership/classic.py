@@ -366,7 +366,10 @@ class ClassicMember:
     def identity(self) -> CommitIdentity:
         if self.fenced and self.failure is not None:
             raise self.failure.with_traceback(None)
-        if self.phase in (Phase.JOINING, Phase.SYNCING):
+        # Who keeps partitions while it joins can commit them for as long as the others join, too:
+        # the generation is that of before.
+        keeps = self.phase is Phase.JOINING and self.owned and not self._lost
+        if self.phase in (Phase.JOINING, Phase.SYNCING) and not keeps:
             raise RebalanceInProgress(
                 f"group {self.settings.group_id!r} is being rebalanced; poll, then commit again"
             )
@@ -388,7 +391,8 @@ class ClassicMember:
             if self.phase in (Phase.STABLE, Phase.SYNCED):
                 self.request_rejoin("offset commit failed since group is already rebalancing")
         elif code in _NO_MEMBER:
-            self._reset(code, f"offset commit failed: {ErrorCode(code).name}")
+            if self.phase is not Phase.JOINING:  # otherwise the join that is under way will tell
+                self._reset(code, f"offset commit failed: {ErrorCode(code).name}")
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fence()
 

@@ -23,7 +23,12 @@ from headwater.client.consumer.membership.settings import MembershipSettings
 from headwater.client.consumer.membership.signals import Signal
 from headwater.client.consumer.membership.steps import Assign, Done, Join, Lose, Revoke, Step, Wait
 from headwater.client.consumer.metrics import GroupMetrics
-from headwater.client.errors import ClientClosed, ClientError, RetriableError
+from headwater.client.errors import (
+    ClientClosed,
+    ClientError,
+    RebalanceInProgress,
+    RetriableError,
+)
 from headwater.client.metadata import Change
 from headwater.model import TopicPartition
 
@@ -335,6 +340,8 @@ class GroupMembership:
     def _farewell(self) -> Callable[[list[TopicPartition]], Awaitable[None]]:
         try:
             _ = self._machine.identity
+        except RebalanceInProgress:
+            return self._callbacks.revoked  # nobody else has been given them yet
         except ClientError:
             return self._callbacks.lost
         return self._callbacks.revoked
