@@ -16,6 +16,7 @@ from headwater import (
     CommitFailed,
     Consumer,
     FencedInstance,
+    RequestTimedOut,
     TopicPartition,
 )
 from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
@@ -397,6 +398,25 @@ async def test_a_listener_hears_of_a_close_whose_commit_fails(topic: str) -> Non
         await asyncio.to_thread(broker.stop)
     await consumer.close(timeout_ms=500)
     assert heard == [(topic, 0)]
+
+
+@story
+async def test_a_commit_keeps_its_deadline_when_one_before_it_has_no_answer(topic: str) -> None:
+    with EmbeddedBroker(QUICK_BROKER) as broker:
+        with Wire(broker.bootstrap) as wire:
+            wire.create_topic(topic)
+            wire.produce(topic, batch([b"x"]))
+        consumer = member(broker, topic)
+        await consumer.start()
+        await taken(consumer, 1)
+        await asyncio.to_thread(broker.stop)
+    before = asyncio.create_task(consumer.commit())
+    await asyncio.sleep(0)
+    with pytest.raises(RequestTimedOut, match=f"group {topic}: one before it"):
+        await consumer.commit(timeout_ms=100)
+    before.cancel()
+    await asyncio.wait((before,))
+    await consumer.close(timeout_ms=100)
 
 
 @BOTH

@@ -15,6 +15,7 @@ from headwater.client.errors import (
     ClientError,
     CommitFailed,
     RebalanceInProgress,
+    RequestTimedOut,
     RetriableError,
     UnknownTopic,
     error_for,
@@ -96,13 +97,26 @@ class Commits:
     ) -> Offsets:
         """Stores what `offsets` says when the turn has come; gives what was stored. A topic that is
         not there is waited for, unless it is one that was read and has been deleted since."""
-        async with self._turn:
+        await self._take_turn(deadline)
+        try:
             wanted = offsets()
             if wanted:
                 await self._retrying(
                     lambda: self._commit_once(wanted, deadline), deadline, topics_may_come
                 )
             return wanted
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._cluster.now())):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"commit in group {self._group.key}: one before it has no answer yet; look whether "
+                "brokers are down"
+            ) from None
 
     async def fetch(
         self, partitions: Iterable[TopicPartition], *, deadline: float
