@@ -15,6 +15,7 @@ from headwater import (
     GroupForbidden,
     InvalidRecord,
     LogTruncated,
+    RequestTimedOut,
     TopicForbidden,
     TopicPartition,
     _core,
@@ -339,6 +340,21 @@ async def test_a_rest_that_is_given_back_while_a_leader_is_checked_is_read_again
             may_answer.set()
             consumer.resume(TP)
             assert await values(consumer, 5) == [b"%d" % number for number in range(1, 6)]
+
+
+@story
+async def test_offsets_are_looked_up_no_longer_than_the_caller_waits() -> None:
+    async with Leader() as broker:
+        broker.write(b"0")
+        async with Consumer(broker.bootstrap, **QUICK) as consumer:
+            await consumer.partitions_for("t")
+            broker.answers[ApiKey.API_VERSIONS] = lambda _: None  # who connects now gets no answer
+            broker.hang_up()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            with pytest.raises(RequestTimedOut, match="t-0"):
+                await consumer.end_offsets(TP, timeout_ms=200)
+            assert loop.time() - began < 5
 
 
 @story

@@ -13,6 +13,7 @@ from headwater.client.config import ConsumerConfig
 from headwater.client.errors import (
     ClientError,
     NotLeader,
+    RequestTimedOut,
     RetriableError,
     UnknownTopic,
     UnsupportedVersion,
@@ -124,7 +125,7 @@ class OffsetLookup:
                 for each in topic.partitions
             }
 
-        return await self._all_leaders(wanted, ask)
+        return await self._all_leaders(wanted, ask, deadline)
 
     async def epoch_ends_once(
         self, wanted: Mapping[TopicPartition, int], *, deadline: float
@@ -160,7 +161,7 @@ class OffsetLookup:
                 for each in topic.partitions
             }
 
-        return await self._all_leaders(wanted, ask)
+        return await self._all_leaders(wanted, ask, deadline)
 
     def _leader_epoch(self, tp: TopicPartition) -> int:
         partition = self._cluster.metadata.partition(tp)
@@ -190,6 +191,7 @@ class OffsetLookup:
         self,
         wanted: Iterable[TopicPartition],
         ask: Callable[[int, list[TopicPartition]], Awaitable[Answers[T]]],
+        deadline: float,
     ) -> Answers[T]:
         answers: Answers[T] = {}
         groups: dict[int, list[TopicPartition]] = {}
@@ -202,15 +204,21 @@ class OffsetLookup:
             known = self._cluster.metadata.partition(tp) is not None
             answers[tp] = NotLeader(f"{tp} has no leader now") if known else self._missing(tp)
 
+        left = max(0.0, deadline - self._cluster.now())
+
         async def one(node_id: int, group: list[TopicPartition]) -> Answers[T]:
             try:
-                async with asyncio.timeout(self._config.request_timeout_ms / 1000):
+                # To be connected may take longer than the caller wants to wait.
+                async with asyncio.timeout(min(left, self._config.request_timeout_ms / 1000)):
                     found = await ask(node_id, group)
             except (RetriableError, UnsupportedVersion) as error:
                 self._cluster.need_update()
                 return dict.fromkeys(group, error)
             except TimeoutError:
-                problem = NotLeader(f"node {node_id} cannot be reached")
+                names = ", ".join(map(str, group[:3]))
+                problem = RequestTimedOut(
+                    f"offsets of {names}: node {node_id} gave no answer in time"
+                )
                 return dict.fromkeys(group, problem)
             missing = NotLeader(f"node {node_id} did not answer for all partitions")
             return {tp: found.get(tp, missing) for tp in group}
