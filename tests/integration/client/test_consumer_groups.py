@@ -205,7 +205,7 @@ async def test_a_loop_that_takes_long_over_its_records_gives_partitions_back_in_
         second_has_some = asyncio.create_task(taken(second, 1))
         seen = 1
         while not second_has_some.done():
-            await asyncio.sleep(0.1)  # what it does with the record takes so long
+            await asyncio.sleep(0.3)  # what it does with the record takes so long
             await anext(records)
             seen += 1
         # The first slice has all ten records of a partition.
