@@ -23,6 +23,7 @@ CLAIMS = (
     "test_topic_command.py",
     "test_cluster_command.py",
     "test_group_command.py",
+    "test_record_commands.py",
 )
 
 

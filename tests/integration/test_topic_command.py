@@ -190,6 +190,29 @@ def test_settings_are_changed(command: Command, config: Command, topic: str) -> 
     assert "there is no topic" in config("set", "topic", f"{topic}-none", "retention.ms=1", code=1)
 
 
+def test_a_mistyped_setting_is_not_said_to_be_the_default_again(
+    command: Command, config: Command, topic: str
+) -> None:
+    create(command, topic)
+    for change in (config, command):
+        words = ("set", "topic") if change is config else ("alter",)
+        said = change(*words, topic, "--delete", "retenton.ms", code=1)
+        assert "there is no setting retenton.ms; did you mean retention.ms?" in said
+    said = config("set", "group", topic, "--delete", "no.such", code=1)
+    assert "there is no setting no.such" in said
+
+
+def test_metrics_of_clients_and_loggers_have_settings(config: Command, topic: str) -> None:
+    name = topic[-8:]
+    config("set", "client-metrics", name, "interval.ms=5000")
+    until(lambda: '"5000"' in config("get", "client-metrics", name, "--output", "json"), "it")
+    config("set", "client-metrics", name, "--delete", "interval.ms")
+    loggers = config.json("get", "broker-logger", "1")
+    assert "root" in {each["setting"] for each in loggers}
+    assert "expected its id" in config("get", "broker-logger", "all", code=2)
+    assert "no broker 77 is up" in config("get", "broker-logger", "77", code=1)
+
+
 def test_brokers_and_groups_have_settings(config: Command, topic: str) -> None:
     (node_id,) = config.json("get", "broker", "1", "node.id")
     assert (node_id["value"], node_id["read_only"]) == ("1", True)

@@ -10,6 +10,7 @@ from headwater.cli.actions import add_actions, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json, print_table
+from headwater.cli.parser import meant
 from headwater.cli.topic_view import require_topics
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ examples:
   headwater config set broker all log.cleaner.threads=2
   headwater config set group billing consumer.session.timeout.ms=60000
   headwater config set topic orders --delete retention.ms            the default again
+  headwater config set client-metrics slow interval.ms=5000 metrics=org.apache.kafka.producer.
 """
 
 _ALL_BROKERS = "all"
@@ -44,9 +46,15 @@ def define(parser: ArgumentParser) -> None:
 
 
 def _add_resource(action: ArgumentParser) -> None:
-    action.add_argument("kind", choices=("topic", "broker", "group"))
     action.add_argument(
-        "name", metavar="NAME", help="of the topic or group; a broker's id, or all of them"
+        "kind",
+        choices=("topic", "broker", "group", "client-metrics", "broker-logger"),
+        help="what has the settings",
+    )
+    action.add_argument(
+        "name",
+        metavar="NAME",
+        help="of the topic, group or subscription to metrics; a broker's id, or all of them",
     )
 
 
@@ -99,16 +107,29 @@ def read_changes(options: Namespace, settings: list[str]) -> dict[str, ConfigCha
 
 
 def resource_of(kind: str, name: str) -> ConfigResource:
-    from headwater.client.admin import broker_config, group_config, topic_config
+    from headwater.client.admin import (
+        ConfigResource,
+        ResourceType,
+        broker_config,
+        client_metrics_config,
+        group_config,
+        topic_config,
+    )
 
-    if kind == "topic":
-        return topic_config(name)
-    if kind == "group":
-        return group_config(name)
-    if name == _ALL_BROKERS:
+    match kind:
+        case "topic":
+            return topic_config(name)
+        case "group":
+            return group_config(name)
+        case "client-metrics":
+            return client_metrics_config(name)
+        case "broker-logger" if name.isdigit():
+            return ConfigResource(ResourceType.BROKER_LOGGER, name)
+    if name == _ALL_BROKERS and kind == "broker":
         return broker_config()
     if not name.isdigit():
-        raise CommandError(f"broker {name}: expected its id, or `{_ALL_BROKERS}`", code=USAGE)
+        ids = "its id" if kind == "broker-logger" else f"its id, or `{_ALL_BROKERS}`"
+        raise CommandError(f"broker {name}: expected {ids}", code=USAGE)
     return broker_config(int(name))
 
 
@@ -122,7 +143,7 @@ def _get(options: Namespace) -> int:
         entries = admin.describe_config(resource)
     for key in options.keys:
         if key not in entries:
-            raise CommandError(_unknown(key, entries))
+            raise _unknown(key, entries)
     if options.keys:
         shown = [entries[key] for key in options.keys]
     else:
@@ -142,18 +163,15 @@ def _require(admin: Admin, options: Namespace) -> None:
     that is not up would be waited for."""
     if options.kind == "topic":
         require_topics(admin, [options.name])
-    elif options.kind == "broker" and options.name != _ALL_BROKERS:
+    elif options.kind in ("broker", "broker-logger") and options.name != _ALL_BROKERS:
         nodes = [each.id for each in admin.describe_cluster().nodes]
         if int(options.name) not in nodes:
             known = ", ".join(map(str, nodes))
             raise CommandError(f"no broker {options.name} is up; there are {known}")
 
 
-def _unknown(key: str, entries: dict[str, ConfigEntry]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, entries, n=1)
-    return f"there is no setting {key}" + (f"; did you mean {near[0]}?" if near else "")
+def _unknown(key: str, entries: dict[str, ConfigEntry]) -> CommandError:
+    return CommandError(f"there is no setting {key}{meant(key, entries)}")
 
 
 def _value(entry: ConfigEntry) -> str:
@@ -218,9 +236,21 @@ def change_configs(
     dry_run: bool,
 ) -> list[dict[str, Any]]:
     """Makes the changes; what each setting was, and what is done to it."""
-    from headwater.client.admin import Append, Subtract
+    from headwater.client.admin import Append, ResourceType, Subtract
 
     before = admin.describe_config(resource)
+    for name, change in changes.items():
+        # Brokers take it for done. Of topics and groups they tell all settings there are.
+        if (
+            change is None
+            and name not in before
+            and resource.type
+            in (
+                ResourceType.TOPIC,
+                ResourceType.GROUP,
+            )
+        ):
+            raise _unknown(name, before)
     admin.alter_config(resource, changes, validate_only=dry_run)
     done = []
     for name, change in changes.items():
