@@ -92,6 +92,19 @@ def test_keys_are_set_off_and_a_word_may_stand_for_none(shell: Shell, topic: str
     assert "--value no key: it does not look like '%k:%v'" in said
 
 
+def test_settings_of_the_client_have_kafkas_names(shell: Shell, topic: str) -> None:
+    large = "x" * 1_100_000
+    said = shell.refusal("produce", topic, stdin=large, code=1)
+    assert "max_request_size" in said
+    shell.out("topic", "create", topic, "--config", "max.message.bytes=2000000")
+    shell.out("produce", topic, "--property", "max.request.size=2000000", stdin=large)
+    read = ("consume", topic, *ALL, "--property", "max.partition.fetch.bytes=1000")
+    assert shell.out(*read) == f"{large}\n"
+    said = shell.refusal("produce", topic, "--value", "v", "--property", "max.requst=1", code=2)
+    assert "max.requst" in said
+    assert "--bootstrap" not in said
+
+
 def test_json_lines_go_from_topic_to_topic_unchanged(shell: Shell, topic: str) -> None:
     line = {"key": "k", "value": {"base64": "/w=="}, "headers": {"h": None}, "timestamp": 1000}
     shell.out("produce", topic, "--format", "json", stdin=json.dumps(line))

@@ -49,6 +49,16 @@ def add_cluster_options(parser: ArgumentParser) -> None:
     )
 
 
+def add_property_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the client, by Kafka's name: max.request.size=5000000",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Where a command goes, and with which settings it gets in."""
@@ -134,6 +144,7 @@ def explained(error: ClientError) -> CommandError:
     from headwater.client.errors import (
         AuthenticationFailed,
         BrokersUnavailable,
+        BufferFull,
         ConfigError,
         GroupNotFound,
         NotKafka,
@@ -143,12 +154,14 @@ def explained(error: ClientError) -> CommandError:
 
     then = None
     match error:
-        case ConfigError():
+        case ConfigError() if "bootstrap" in str(error):
             then = f"name a node with --bootstrap, such as {BOOTSTRAP_DEFAULT}"
         case BrokersUnavailable():
             then = "is a node up there? `headwater start` runs one; --bootstrap names another"
         case AuthenticationFailed():
             then = "--client-config names a file with the settings to get in; see `--help`"
+        case BufferFull():
+            then = "the cluster took no records for so long: look whether its nodes are up"
         case NotKafka():
             then = "--bootstrap names the node to ask"
         case UnknownTopic() if error.code is not None:  # else it is a partition that is not there

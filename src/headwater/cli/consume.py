@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural, read_partitions
+from headwater.cli.actions import plural, read_pairs, read_partitions
 from headwater.cli.cluster_options import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
+    add_property_option,
     cluster_of,
     explained_errors,
 )
@@ -77,6 +78,7 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--uncommitted", action="store_true", help="records of open and aborted transactions, too"
     )
+    add_property_option(parser)
     add_cluster_options(parser)
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="json is --format json"
@@ -102,11 +104,15 @@ def run(options: Namespace) -> int:
         cluster = cluster_of(options)
         with Consumer(
             cluster.bootstrap,
-            config=cluster.settings,
-            client_id=CLIENT_ID,
             start_timeout_ms=START_TIMEOUT_MS,
-            isolation_level="read_uncommitted" if options.uncommitted else "read_committed",
-            allow_auto_create_topics=False,  # a name that is mistyped must not become a topic
+            config={
+                "client.id": CLIENT_ID,
+                "isolation.level": "read_uncommitted" if options.uncommitted else "read_committed",
+                # A name that is mistyped must not become a topic.
+                "allow.auto.create.topics": False,
+            }
+            | cluster.settings
+            | read_pairs(options.property, "--property"),
             **settings,
         ) as consumer:
             places = _places(consumer, topics)

@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from headwater.cli.actions import plural
+from headwater.cli.actions import plural, read_pairs
 from headwater.cli.cluster_options import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
+    add_property_option,
     cluster_of,
     explained_errors,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.blocking import Producer
 
 _BLOCK_MS = 10_000  # a topic that does not come to be is said after this
+_DELIVERY_MS = 30_000  # and that the cluster is gone, after this
 
 _EXAMPLES = """\
 examples:
@@ -83,6 +85,7 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--skip-bad", action="store_true", help="leave out lines that are no record"
     )
+    add_property_option(parser)
     add_cluster_options(parser)
     add_output_option(parser)
     parser.set_defaults(run=run)
@@ -110,12 +113,17 @@ def run(options: Namespace) -> int:
         producer: Producer = stack.enter_context(
             Producer(
                 cluster.bootstrap,
-                config=cluster.settings,
-                client_id=CLIENT_ID,
                 start_timeout_ms=START_TIMEOUT_MS,
-                acks=options.acks,
-                compression_type=options.compression,
-                max_block_ms=_BLOCK_MS,
+                config={
+                    "client.id": CLIENT_ID,
+                    "acks": options.acks,
+                    "compression.type": options.compression,
+                    "max.block.ms": _BLOCK_MS,
+                    "request.timeout.ms": _BLOCK_MS,
+                    "delivery.timeout.ms": _DELIVERY_MS,
+                }
+                | cluster.settings
+                | read_pairs(options.property, "--property"),
             )
         )
         lines, progress = _input(options, stack)
