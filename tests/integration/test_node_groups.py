@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headwater.errors import ErrorCode
+from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -134,3 +135,24 @@ def committed(wire: Wire, groups: list[str]) -> dict[str, int]:
     answers = wire.ask(request, BY_NAME).groups
     assert {group.error_code for group in answers} == {0}
     return dict(Counter(topic.name for group in answers for topic in group.topics))
+
+
+def test_before_anybody_looked_for_a_coordinator_nobody_is_one(make_broker: MakeBroker) -> None:
+    """As Kafka has it: the topic of the offsets is made when a coordinator is looked for."""
+    with Wire(make_broker().bootstrap) as wire:
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        refused = wire.ask(join)
+        assert (refused.error_code, refused.protocol_name) == (ErrorCode.NOT_COORDINATOR, None)
+        describe = ConsumerGroupDescribeRequest(
+            group_ids=["g", ""], include_authorized_operations=False
+        )
+        unknown, nameless = wire.ask(describe).groups
+        assert (unknown.error_code, unknown.error_message) == (ErrorCode.NOT_COORDINATOR, None)
+        assert nameless.error_code == ErrorCode.INVALID_GROUP_ID

@@ -96,11 +96,9 @@ class GroupCoordinator:
 
     def shard(self, group_id: str) -> Shard[GroupShard]:
         index = self.partition_for(group_id)
-        if index is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist")
-        found = self._shards.get(index)
-        if found is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{OFFSETS_TOPIC}-{index} is led elsewhere")
+        found = None if index is None else self._shards.get(index)
+        if found is None:  # led elsewhere, or the topic is still to be made
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
         found.check()
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -26,6 +26,8 @@ def handle(
     for group_id in request.group_ids:
         try:
             broker.groups.check_consumer_protocol()
+            if not group_id:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID)
             shard = broker.groups.shard(group_id)
         except ApiError as refusal:
             response.groups.append(

@@ -32,4 +32,9 @@ def handle(
             ),
         )
     except ApiError as refusal:
-        return join_refused(refusal.code, member_id=request.member_id, version=context.version)
+        return join_refused(
+            refusal.code,
+            member_id=request.member_id,
+            version=context.version,
+            no_protocol=True,
+        )
