@@ -7,7 +7,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _BLOCK_MS = 10_000  # a topic that does not come to be is said after this
 _DELIVERY_MS = 30_000  # and that the cluster is gone, after this
+_LAST_MS = 5_000  # for what is queued when something has failed
 
 _EXAMPLES = """\
 examples:
@@ -108,6 +109,7 @@ def run(options: Namespace) -> int:
     began = time.monotonic()
     with explained_errors(), ExitStack() as stack:
         from headwater.blocking import Producer
+        from headwater.client.errors import ClientError
 
         cluster = cluster_of(options)
         producer: Producer = stack.enter_context(
@@ -131,6 +133,10 @@ def run(options: Namespace) -> int:
             _send(producer, options, read, lines, progress, count)
         except KeyboardInterrupt:
             is_interrupted = True  # how many went out is what one wants to know then
+        except ClientError:
+            with suppress(ClientError):  # the first one is the reason
+                producer.close(timeout_ms=_LAST_MS)
+            raise
         producer.flush()
     _report(options, count, time.monotonic() - began)
     if is_interrupted:
