@@ -129,6 +129,15 @@ def test_the_intake_does_what_its_twin_does(steps: list[tuple[Any, ...]]) -> Non
         assert core.used_bytes == twin.used
 
 
+class Told(int):
+    """Somebody to be told, by number."""
+
+    def __call__(self, *_: object) -> None: ...
+
+
+ME = Told(7)
+
+
 def intake_of(records: list[twin_batches.Record], *, waiters: bool = False) -> _core.Outgoing:
     calls = Calls()
     calls.partitions["t"] = 1
@@ -144,7 +153,7 @@ def intake_of(records: list[twin_batches.Record], *, waiters: bool = False) -> _
             headers=headers,
             timestamp=abs(timestamp) % 2**62,
             partition=0,
-            on_delivery=index if waiters else None,
+            on_delivery=Told(index) if waiters else None,
         )
     batch = intake.take("t", 0)
     assert batch is not None
@@ -254,19 +263,19 @@ def test_a_record_without_time_has_the_clock_s() -> None:
 
 def test_held_records_can_be_abandoned() -> None:
     intake = _core.Intake(Calls(), **LIMITS)
-    intake.submit("t", b"x", on_delivery="me")
+    intake.submit("t", b"x", on_delivery=ME)
     intake.submit("t", b"y")
     assert intake.held == [("t", 2)]
-    assert intake.abandon("t") == ["me", None]
+    assert intake.abandon("t") == [ME, None]
     assert (intake.used_bytes, intake.held) == (0, [])
 
 
 def test_held_records_that_have_no_partition_come_back_with_the_reason() -> None:
     calls = Calls()
     intake = _core.Intake(calls, **LIMITS)
-    intake.submit("t", b"x", partition=5, on_delivery="me")
+    intake.submit("t", b"x", partition=5, on_delivery=ME)
     ((waiter, error),) = intake.know("t", 2)
-    assert waiter == "me"
+    assert waiter == ME
     assert isinstance(error, Refused)
     assert intake.used_bytes == 0
 

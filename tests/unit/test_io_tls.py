@@ -14,7 +14,7 @@ import trustme
 
 from headwater.io import FileSlice, Stream
 from headwater.io.disk import SystemDisk
-from headwater.io.network import SocketNetwork
+from headwater.io.sockets import SocketNetwork
 from headwater.io.tls import Tls, TlsStream, Trust, client_context, is_pem
 
 AUTHORITY = trustme.CA()

@@ -25,7 +25,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
 from headwater.io.clock import SystemClock
 from headwater.io.memory import MemoryDisk
-from headwater.io.network import SocketNetwork
+from headwater.io.sockets import SocketNetwork
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image
 from headwater.metadata.features import default_levels
 from headwater.metadata.snapshot import decode_snapshot, id_from_file_name

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from headwater.io.clock import Clock, SystemClock
 from headwater.io.disk import Disk, SystemDisk
-from headwater.io.network import Network, SocketNetwork
+from headwater.io.network import Network
+from headwater.io.sockets import SocketNetwork
 from headwater.io.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from headwater.io import Receiver, SocketOptions, Stream
-from headwater.io.network import SocketNetwork
+from headwater.io.sockets import SocketNetwork
 
 SIZE = 50_000
 

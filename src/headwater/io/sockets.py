@@ -1,0 +1,423 @@
+"""The sockets of this machine. Slices of files go out by `sendfile`; the loop calls us when one is
+ready, and we call the receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.io.attention import Lookout, WatchfulLoop
+from headwater.io.disk import FileSlice, SystemFile
+from headwater.io.network import SYSTEM_SOCKETS, Address, Receiver, SocketOptions, Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from headwater.io.tls import Tls
+
+_SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
+_SMALL_BYTES_MAX = 4096  # a request whose peer may wait for its answer, rather than send a lot
+_NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
+
+
+class SocketStream:
+    """A TCP connection on the running loop."""
+
+    __slots__ = (
+        "_attention",
+        "_closing",
+        "_error",
+        "_fd",
+        "_gone",
+        "_lookout",
+        "_loop",
+        "_queue",
+        "_queued",
+        "_reading",
+        "_receiver",
+        "_socket",
+        "_told",
+        "local",
+        "peer",
+    )
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._attention = loop.attention if isinstance(loop, WatchfulLoop) else None
+        self._lookout: Lookout | None = None
+        self._queue: deque[memoryview | FileSlice] = deque()
+        self._queued = 0
+        self._reading = False
+        self._closing = False
+        self._gone = False
+        self._told = False
+        self._error: OSError | None = None
+        self._receiver: Receiver
+        self.local = Address(*sock.getsockname()[:2])
+        self.peer = Address(*sock.getpeername()[:2])
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.resume()
+
+    # Reading
+
+    def _on_readable(self) -> None:
+        receiver = self._receiver
+        try:
+            count = self._socket.recv_into(receiver.buffer())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(error)
+            return
+        if count:
+            if self._lookout is not None:
+                self._lookout.came()
+            receiver.received(count)
+            if self._attention is not None and count <= _SMALL_BYTES_MAX:
+                self._attention.expect(self._fd)
+        else:
+            self.pause()
+            receiver.ended()
+
+    def pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._reading and not self._gone:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def expect(self) -> None:
+        if self._attention is None:  # a loop of our own has its own way
+            if self._lookout is None:
+                self._lookout = Lookout(self._loop)
+            self._lookout.expect()
+
+    # Writing
+
+    def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        if self._gone:
+            return
+        if not self._queue and len(parts) == 1 and not isinstance(parts[0], FileSlice):
+            view = memoryview(parts[0])
+            try:
+                sent = self._socket.send(view)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._end(error)
+                return
+            if sent == len(view):
+                return
+            self._queue.append(view[sent:])
+            self._queued += len(view) - sent
+            self._loop.add_writer(self._fd, self._on_writable)
+            return
+        idle = not self._queue
+        for part in parts:
+            item = part if isinstance(part, FileSlice) else memoryview(part)
+            if len(item):
+                self._queue.append(item)
+                self._queued += len(item)
+        if idle and self._queue and not self._flush():
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if self._flush():
+            self._loop.remove_writer(self._fd)
+            self._receiver.drained()
+            if self._closing and not self._queue:
+                self._end(None)
+
+    def _flush(self) -> bool:
+        """Gives the kernel what it takes; whether all is gone."""
+        queue = self._queue
+        budget = _SENDFILE_BYTES_MAX
+        try:
+            while queue:
+                head = queue[0]
+                if isinstance(head, FileSlice):
+                    if budget <= 0:
+                        return False
+                    sent = self._send_file(head, min(budget, head.count))
+                    budget -= sent
+                    head.position += sent
+                    head.count -= sent
+                    if head.count == 0:
+                        queue.popleft()
+                else:
+                    # More follows: let the kernel put the header and the data into one segment.
+                    flags = socket.MSG_MORE if len(queue) > 1 else 0
+                    sent = self._socket.send(head, flags)
+                    if sent == len(head):
+                        queue.popleft()
+                    else:
+                        queue[0] = head[sent:]
+                self._queued -= sent
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._end(error)
+            return True
+        return True
+
+    def _send_file(self, part: FileSlice, count: int) -> int:
+        assert isinstance(part.file, SystemFile)
+        sent = os.sendfile(self._fd, part.file.fileno(), part.position, count)
+        if sent == 0:
+            # The file was cut short under a pending answer (truncation). What was promised in
+            # the length cannot be delivered any more, and the connection is out of step.
+            raise OSError(errno.EIO, f"{part.file.path} ends before byte {part.position}")
+        return sent
+
+    def queued_bytes(self) -> int:
+        return self._queued
+
+    def turn(self, seconds: float) -> bool:
+        if not self._gone:
+            events = (select.POLLIN if self._reading else 0) | (
+                select.POLLOUT if self._queue else 0
+            )
+            poll = select.poll()
+            poll.register(self._fd, events)
+            for _, happened in poll.poll(max(0.0, seconds) * 1000):
+                if happened & select.POLLOUT:
+                    self._on_writable()
+                if happened & ~select.POLLOUT and self._reading:
+                    self._on_readable()
+                break
+            else:
+                return False
+        if self._gone:
+            if self._told:
+                return False
+            self._tell_closed()
+        return True
+
+    # Ending
+
+    def close(self) -> None:
+        if not self._queue:
+            self._end(None)
+        else:
+            self._closing = True
+            self.pause()
+
+    def abort(self) -> None:
+        self._end(None)
+
+    def _end(self, error: OSError | None) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._queue.clear()
+        self._queued = 0
+        _hang_up(self._socket)
+        self._error = error
+        self._loop.call_soon(self._tell_closed)
+
+    def _tell_closed(self) -> None:
+        if not self._told:
+            self._told = True
+            self._receiver.closed(self._error)
+
+
+class SocketListener:
+    __slots__ = ("_accept", "_loop", "_send_buffer_bytes", "_socket", "address")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        accept: Callable[[Stream], Receiver],
+        send_buffer_bytes: int | None,
+    ) -> None:
+        self._send_buffer_bytes = send_buffer_bytes
+        self._socket = sock
+        self._loop = loop
+        self._accept = accept
+        self.address = Address(*sock.getsockname()[:2])
+
+    def start(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(16):
+            try:
+                sock, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # Out of descriptors: wait for some to come free instead of spinning.
+                    self._loop.remove_reader(self._socket.fileno())
+                    self._loop.call_later(0.1, self._listen_again)
+                    return
+                raise
+            _tune(sock)
+            if self._send_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            with contextlib.suppress(OSError):  # the peer may be gone already
+                stream = SocketStream(sock, self._loop)
+                stream.start(self._accept(stream))
+
+    def _listen_again(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            _hang_up(self._socket)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """Ends it for the peer as well, at once. Closing alone does not while a child that was forked
+    meanwhile has the socket, too: its peer would wait, and its port could not be taken again."""
+    with contextlib.suppress(OSError):  # the peer may have ended it already
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Half-open connections (a peer that lost power) are found by the kernel.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+class SocketNetwork:
+    """The network of this machine."""
+
+    __slots__ = ()
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], Receiver],
+        options: SocketOptions = SYSTEM_SOCKETS,
+    ) -> SocketListener:
+        loop = asyncio.get_running_loop()
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and not host:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            if options.receive_buffer_bytes is not None:
+                # Here, for all that it accepts: the window is agreed upon in the handshake.
+                size = options.receive_buffer_bytes
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+            sock.setblocking(False)
+            sock.bind(address)
+            sock.listen(options.backlog)
+        except OSError as error:
+            sock.close()
+            # The kernel does not say which of several addresses it refused.
+            raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
+        return SocketListener(sock, loop, accept, options.send_buffer_bytes)
+
+    async def connect(
+        self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
+    ) -> Stream:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if len(found) == 1:
+            sock = await _connected(loop, found[0])
+        else:
+            sock = await _first_connected(loop, found)
+        try:
+            stream = SocketStream(sock, loop)
+        except OSError:
+            sock.close()
+            raise
+        if tls is None:
+            stream.start(receiver(stream))
+            return stream
+        from headwater.io.tls import TlsStream
+
+        secret = TlsStream(stream, tls)
+        stream.start(secret)
+        secret.start(receiver(secret))
+        await secret.secured()
+        return secret
+
+
+_Found = tuple[int, int, int, str, Any]  # as getaddrinfo has it
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, found: _Found) -> socket.socket:
+    family, kind, protocol, _, address = found
+    sock = socket.socket(family, kind, protocol)
+    try:
+        _tune(sock)
+        await loop.sock_connect(sock, address)
+    except OSError as error:
+        sock.close()
+        # The loop's own text has the address, which the caller knows, and not the reason.
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _first_connected(
+    loop: asyncio.AbstractEventLoop, found: Sequence[_Found]
+) -> socket.socket:
+    """A name has several addresses: each is tried as soon as the one before has failed, or has
+    been silent for a moment, and the first that answers is taken."""
+    trying: list[asyncio.Task[socket.socket]] = []
+    failure: BaseException | None = None
+    try:
+        for place in [*found, None]:
+            if place is not None:
+                trying.append(loop.create_task(_connected(loop, place)))
+            while trying:
+                done, _ = await asyncio.wait(
+                    trying,
+                    timeout=_NEXT_ADDRESS_SECONDS if place is not None else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    trying.remove(task)
+                    failure = task.exception()
+                    if failure is None:
+                        return task.result()
+                if place is not None:
+                    break
+    finally:
+        for task in trying:
+            task.add_done_callback(_close_late)
+            task.cancel()
+    assert failure is not None
+    raise failure
+
+
+def _close_late(task: asyncio.Task[socket.socket]) -> None:
+    """It connected at the moment in which it was not wanted any more."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
