@@ -26,6 +26,7 @@ from headwater.protocol import DecodeError, decode, encode
 from headwater.protocol.schema import Int32, Message, message, since
 
 _GENERATION = struct.Struct(">i")
+_DIVISIONS_MAX = 8  # the second is mostly the last
 
 
 @message(versions=(0, 1), flexible=None)
@@ -107,8 +108,22 @@ def _said(member: GroupMember) -> LastAssignment:
 def _divide(
     topics: Topics, members: Mapping[str, GroupMember], claims: Mapping[str, LastAssignment]
 ) -> dict[str, list[TopicPartition]]:
-    wanted = {each: member.topics.intersection(topics) for each, member in members.items()}
     owners = _owners(claims, topics)
+    answer: dict[str, list[TopicPartition]] = {}
+    for _ in range(_DIVISIONS_MAX):
+        before, answer = answer, _divided(topics, members, owners)
+        if answer == before:
+            break
+        # What was exchanged for the racks' sake may let loads be more even than before; and who
+        # asks the next time shall hear the same.
+        owners = {tp: each for each, mine in answer.items() for tp in mine}
+    return answer
+
+
+def _divided(
+    topics: Topics, members: Mapping[str, GroupMember], owners: Mapping[TopicPartition, str]
+) -> dict[str, list[TopicPartition]]:
+    wanted = {each: member.topics.intersection(topics) for each, member in members.items()}
     current: dict[str, dict[bytes, set[int]]] = {each: {} for each in members}
     for (topic, number), owner in owners.items():
         if topic in wanted[owner]:
