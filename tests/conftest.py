@@ -7,6 +7,7 @@ instead: against Apache Kafka they show that what they ask of us is what Kafka d
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ import pytest
 if TYPE_CHECKING:
     from headwater.testing import EmbeddedBroker
     from tests.wire import Wire
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that runs us in the background has it so, and whatever we start would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MakeBroker = Callable[..., "EmbeddedBroker"]
 
