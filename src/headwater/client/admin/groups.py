@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.client.admin.group_answers import (
     Group,
@@ -16,6 +16,7 @@ from headwater.client.admin.group_answers import (
 from headwater.client.admin.results import check, only, outcome
 from headwater.client.errors import ClientError, GroupNotFound, error_for
 from headwater.errors import ErrorCode
+from headwater.protocol import Message
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headwater.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -121,22 +122,55 @@ def _may_be_another(result: Group | ClientError) -> bool:
 async def _describe_consumer(
     admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
 ) -> Mapping[str, Group | ClientError]:
-    if not await admin.router.serves(ApiKey.CONSUMER_GROUP_DESCRIBE, deadline):
+    def request(keys: list[str]) -> ConsumerGroupDescribeRequest:
+        return ConsumerGroupDescribeRequest(
+            group_ids=keys,
+            include_authorized_operations=operations,
+            unknown_tags=asks_for_signs(),
+        )
+
+    return await _described(admin, group_ids, request, consumer_group, deadline)
+
+
+async def _describe_share(
+    admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
+) -> Mapping[str, Group | ClientError]:
+    def request(keys: list[str]) -> ShareGroupDescribeRequest:
+        return ShareGroupDescribeRequest(group_ids=keys, include_authorized_operations=operations)
+
+    return await _described(admin, group_ids, request, share_group, deadline)
+
+
+async def _describe_streams(
+    admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
+) -> Mapping[str, Group | ClientError]:
+    def request(keys: list[str]) -> StreamsGroupDescribeRequest:
+        return StreamsGroupDescribeRequest(group_ids=keys, include_authorized_operations=operations)
+
+    return await _described(admin, group_ids, request, streams_group, deadline)
+
+
+async def _described(
+    admin: Admin,
+    group_ids: Sequence[str],
+    request: Callable[[list[str]], Message],
+    read: Callable[[Any, str], Group],
+    deadline: float,
+) -> Mapping[str, Group | ClientError]:
+    """Groups of one of the newer kinds; none where brokers do not know that kind."""
+    api = type(request([])).API
+    assert api is not None
+    if not await admin.router.serves(ApiKey(api), deadline):
         return {}
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, Group | ClientError]:
-        request = ConsumerGroupDescribeRequest(
-            group_ids=list(keys),
-            include_authorized_operations=operations,
-            unknown_tags=asks_for_signs(),
-        )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin.router.ask(node, request(list(keys)), deadline)
         return {
             each.group_id: error_for(each.error_code, f"group {each.group_id}", each.error_message)
             if each.error_code
-            else consumer_group(each, str(node.address))
+            else read(each, str(node.address))
             for each in answer.groups
         }
 
@@ -168,52 +202,6 @@ async def _describe_classic(
                 else classic_group(each, str(node.address))
             )
         return results
-
-    return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
-
-
-async def _describe_share(
-    admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
-) -> Mapping[str, Group | ClientError]:
-    if not await admin.router.serves(ApiKey.SHARE_GROUP_DESCRIBE, deadline):
-        return {}
-
-    async def ask(
-        node: Connection, keys: Sequence[str], deadline: float
-    ) -> dict[str, Group | ClientError]:
-        request = ShareGroupDescribeRequest(
-            group_ids=list(keys), include_authorized_operations=operations
-        )
-        answer = await admin.router.ask(node, request, deadline)
-        return {
-            each.group_id: error_for(each.error_code, f"group {each.group_id}", each.error_message)
-            if each.error_code
-            else share_group(each, str(node.address))
-            for each in answer.groups
-        }
-
-    return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
-
-
-async def _describe_streams(
-    admin: Admin, group_ids: Sequence[str], operations: bool, deadline: float
-) -> Mapping[str, Group | ClientError]:
-    if not await admin.router.serves(ApiKey.STREAMS_GROUP_DESCRIBE, deadline):
-        return {}
-
-    async def ask(
-        node: Connection, keys: Sequence[str], deadline: float
-    ) -> dict[str, Group | ClientError]:
-        request = StreamsGroupDescribeRequest(
-            group_ids=list(keys), include_authorized_operations=operations
-        )
-        answer = await admin.router.ask(node, request, deadline)
-        return {
-            each.group_id: error_for(each.error_code, f"group {each.group_id}", each.error_message)
-            if each.error_code
-            else streams_group(each, str(node.address))
-            for each in answer.groups
-        }
 
     return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
 
