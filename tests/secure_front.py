@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from headwater.errors import ErrorCode
 from headwater.protocol import Message, decode
@@ -39,6 +40,8 @@ _SALT, _ITERATIONS = b"some salt", 4096
 class Certificates:
     """An authority, a server's certificate and a client's, as files."""
 
+    KEY_PASSWORD = "key password"
+
     def __init__(self, folder: Path) -> None:
         authority = trustme.CA()
         self.server = authority.issue_cert("localhost")
@@ -47,6 +50,11 @@ class Certificates:
         self.client = str(folder / "client.pem")
         self.key = str(folder / "key.pem")
         self.chain = str(folder / "chain.pem")
+        self.locked_key = str(folder / "locked-key.pem")
+        key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+        lock = serialization.BestAvailableEncryption(self.KEY_PASSWORD.encode())
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        Path(self.locked_key).write_bytes(key.private_bytes(*form, lock))
         authority.cert_pem.write_to_path(self.ca)
         client.private_key_and_cert_chain_pem.write_to_path(self.client)
         client.private_key_pem.write_to_path(self.key)
@@ -76,6 +84,7 @@ class Login:
     step: int = 0
     said: list[str] = field(default_factory=list)
     is_liar: bool = False
+    extensions: set[str] = field(default_factory=set)
 
     def answer(self, token: bytes) -> tuple[bytes, bool]:
         """What it says, and whether that is the end."""
@@ -88,8 +97,9 @@ class Login:
         if self.mechanism == "OAUTHBEARER":
             if self.step == 2:
                 raise Refused('{"status":"invalid_token"}')
-            start, bearer, *_ = token.decode().split("\x01")
+            start, bearer, *extensions = token.decode().split("\x01")
             assert start == "n,,"
+            self.extensions = {each for each in extensions if each}
             good = bearer.removeprefix("auth=Bearer ") in self.users
             return (b"", True) if good else (b'{"status":"invalid_token"}', False)
         return self._scram(token.decode())
@@ -132,9 +142,11 @@ class SecureFront:
     is_liar: bool = False
     target: str = ""
     logins: int = 0
+    extensions: set[str] = field(default_factory=set)  # of the last login with a token
     port: int = 0
     _socket: socket.socket | None = None
     _loop: asyncio.AbstractEventLoop | None = None
+    _is_up: threading.Event = field(default_factory=threading.Event)
 
     @property
     def address(self) -> str:
@@ -150,8 +162,8 @@ class SecureFront:
         try:
             yield self
         finally:
-            while self._loop is None:
-                time.sleep(0.001)
+            self._is_up.wait()
+            assert self._loop is not None
             self._loop.call_soon_threadsafe(self._stop)
             thread.join()
 
@@ -161,6 +173,7 @@ class SecureFront:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._is_up.set()
         server = await asyncio.start_server(self._accepted, sock=self._socket, ssl=self.context)
         with contextlib.suppress(asyncio.CancelledError):
             async with server:
@@ -230,7 +243,9 @@ class SecureFront:
             writer.write(encode_response(answer, header.version, header.correlation_id))
             await writer.drain()
             if is_over:
+                assert login is not None
                 self.logins += 1
+                self.extensions = login.extensions
                 if self.lifetime_ms:
                     until = time.monotonic() + self.lifetime_ms / 1000
                 break

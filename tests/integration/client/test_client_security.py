@@ -98,6 +98,14 @@ def test_a_client_shows_its_certificate(front: Open, certificates: Certificates)
             "ssl_certificate_location": certificates.chain,
             "ssl_key_location": certificates.key,
         },
+        {
+            "ssl_ca_location": certificates.ca,
+            "ssl_certificate_location": certificates.chain,
+            "ssl_key_location": certificates.locked_key,
+            "ssl_key_password": certificates.KEY_PASSWORD,
+            "ssl_enabled_protocols": "TLSv1.2",
+            "ssl_cipher_suites": "ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384",
+        },
     )
     for way in ways:
         with blocking.Admin(at.address, security_protocol="SSL", **way) as admin:
@@ -282,6 +290,35 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_opened(
         Producer("localhost:9092", **settings)
     assert said in str(refused.value)
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", [None, "guessed"])
+def test_a_key_that_stays_locked_is_refused_without_asking(
+    certificates: Certificates, password: str | None
+) -> None:
+    with pytest.raises(ConfigError, match=r"locked-key\.pem") as refused:
+        Producer(
+            "localhost:9092",
+            security_protocol="SSL",
+            ssl_certificate_location=certificates.chain,
+            ssl_key_location=certificates.locked_key,
+            ssl_key_password=password,
+        )
+    assert "guessed" not in str(refused.value)
+
+
+def test_what_goes_along_with_a_token_is_in_the_jaas_config(front: Open) -> None:
+    at = front(mechanisms=("OAUTHBEARER",), users=USERS)
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    with blocking.Admin(
+        at.address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token=lambda: "token-of-alice",
+        sasl_jaas_config=f'{module} required extension_logicalCluster="lkc-1";',
+    ) as admin:
+        assert admin.describe_cluster().nodes
+    assert at.extensions == {"logicalCluster=lkc-1"}
 
 
 def test_a_store_of_java_is_refused_with_what_to_do(tmp_path: Path) -> None:
