@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::intake::{check_callable, Failed, Intake};
+use crate::entry::check_callable;
+use crate::intake::{Failed, Intake};
 
 /// What any record counts for, besides key and value.
 const RECORD_BYTES: usize = 100;

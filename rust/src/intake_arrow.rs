@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
 use crate::arrow::arrow_failed;
-use crate::intake::{Entry, Intake, Room, NO_PARTITION, NO_ROOM, UNKNOWN_TOPIC};
+use crate::entry::Entry;
+use crate::intake::{Intake, Room, NO_PARTITION, NO_ROOM, UNKNOWN_TOPIC};
 use crate::varint;
 
 /// One column of fixed-width or variable-width values, where the exporter has them. The capsule

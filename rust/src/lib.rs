@@ -8,6 +8,7 @@ mod compression;
 mod consumed;
 mod decode;
 mod encode;
+mod entry;
 mod extent;
 mod fault;
 mod handover;

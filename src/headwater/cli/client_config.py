@@ -6,7 +6,6 @@ producers and consumers is left to them.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 from headwater.cli.errors import USAGE, CommandError
@@ -28,10 +27,9 @@ def read_client_config(path: str) -> dict[str, str]:
         raise CommandError(f"--client-config {path}: {reason}", code=USAGE) from None
     except UnicodeDecodeError:
         raise CommandError(f"--client-config {path} is no file of text", code=USAGE) from None
-    known = set().union(*UNUSED.values())
-    for config in (AdminConfig, ProducerConfig, ConsumerConfig):
-        known |= {each.name.replace("_", ".") for each in fields(config)}
-    strange = sorted(set(given) - known - {"sasl.mechanisms"})
+    kinds = (AdminConfig, ProducerConfig, ConsumerConfig)
+    known = set().union(*UNUSED.values(), *(kind.names() for kind in kinds))
+    strange = sorted(set(given) - known)
     if strange:
         raise CommandError(
             f"--client-config {path}: no setting is called {strange[0]}",
@@ -45,5 +43,5 @@ def for_any_client(settings: dict[str, str]) -> dict[str, str]:
     """What every client has, less what a command says itself."""
     from headwater.client.config import ClientConfig
 
-    known = {each.name.replace("_", ".") for each in fields(ClientConfig)} | {"sasl.mechanisms"}
-    return {name: value for name, value in settings.items() if name in known and name not in _OURS}
+    known = ClientConfig.names().difference(_OURS)
+    return {name: value for name, value in settings.items() if name in known}

@@ -114,6 +114,12 @@ class ClientConfig:
         values.setdefault("client_id", f"headwater-{cls.KIND}")
         return cls(**values, given=frozenset(wanted)).checked()
 
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Kafka's names of its settings, and librdkafka's where they differ."""
+        known = {each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata}
+        return frozenset(known | {other for other, name in _OTHER_NAMES.items() if name in known})
+
     def checked(self) -> Self:
         """The same, with what goes together made to fit, or ConfigError."""
         for part, needed in (("ssl.", "SSL"), ("sasl.", "SASL")):
@@ -304,8 +310,7 @@ def _known_as(name: str) -> str:
 def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:
     from difflib import get_close_matches  # only who makes a mistake needs it
 
-    known = [each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata]
-    near = get_close_matches(name, [*known, *UNUSED[cls.KIND]], n=1, cutoff=0.5)
+    near = get_close_matches(name, [*cls.names(), *UNUSED[cls.KIND]], n=1, cutoff=0.5)
     if not near:
         return f"no setting is called {spelled}"
     hint = near[0] if "." in spelled else near[0].replace(".", "_")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _NUMBERS: dict[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _SALT_BYTES = 32
 ITERATIONS_DEFAULT = 4096
 
@@ -76,24 +75,17 @@ async def set_scram(
     timeout_ms: int | None = None,
 ) -> None:
     """Gives a user a password, or another one."""
+    from headwater.security.sasl.scram import salted_password  # few need what it loads
+
     salt = admin.router.random_bytes(_SALT_BYTES)
     upsertion = ScramCredentialUpsertion(
         name=user,
         mechanism=_NUMBERS[mechanism],
         iterations=iterations,
         salt=salt,
-        salted_password=_salted(password, salt, mechanism, iterations),
+        salted_password=salted_password(mechanism, password, salt, iterations),
     )
     only(await _alter(admin, AlterUserScramCredentialsRequest(upsertions=[upsertion]), timeout_ms))
-
-
-def _salted(
-    password: str | bytes, salt: bytes, mechanism: ScramMechanism, iterations: int
-) -> bytes:
-    from hashlib import pbkdf2_hmac
-
-    secret = password.encode() if isinstance(password, str) else password
-    return pbkdf2_hmac(_HASHES[mechanism], secret, salt, iterations)
 
 
 async def delete_scram(

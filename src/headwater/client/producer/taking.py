@@ -46,8 +46,8 @@ class Taking:
         self.topics = topics
 
     def end(self) -> None:
-        """The producer is closed. Python cannot see into the core, so what the intake and we hold
-        of each other stays for ever: that is to be no more than refusing a kept `submit` needs."""
+        """The producer is closed. The intake and we hold each other until a collector comes by:
+        until then that is to be no more than refusing a kept `submit` needs."""
         self._has_ended = True
         del self._cluster, self.sender, self.topics
 

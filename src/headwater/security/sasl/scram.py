@@ -17,8 +17,9 @@ _NO_BINDING = "n,,"
 _FINAL_WITHOUT_PROOF = "c=" + b64encode(_NO_BINDING.encode()).decode()
 
 
-def salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+def salted_password(mechanism: str, password: str | bytes, salt: bytes, iterations: int) -> bytes:
+    secret = password.encode() if isinstance(password, str) else password
+    return hashlib.pbkdf2_hmac(DIGESTS[mechanism], secret, salt, iterations)
 
 
 def mac(digest: str, key: bytes, text: bytes) -> bytes:
@@ -69,7 +70,7 @@ class ScramClient:
             raise SaslFailed("its nonce does not begin with ours")
         salt = _decoded(fields, "s")
         iterations = _iterations(fields.get("i", ""))
-        salted = salted_password(self._digest, self._password, salt, iterations)
+        salted = salted_password(self.mechanism, self._password, salt, iterations)
         client_key = mac(self._digest, salted, b"Client Key")
         stored_key = hashlib.new(self._digest, client_key).digest()
         final = f"{_FINAL_WITHOUT_PROOF},r={nonce}"
