@@ -15,7 +15,7 @@ CONFORMANCE_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
-PYTHON_FOLDERS := src tests benchmarks conformance examples tools
+PYTHON_FOLDERS := src tests benchmarks conformance examples harness
 QUICK := tests/unit tests/properties
 CRASH := $(wildcard tests/crash/test_*.py)
 

@@ -19,8 +19,8 @@ from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
 from benchmarks.wire import NotReady
-from tools import kafka_jars
-from tools.nodes import (
+from harness import kafka_jars
+from harness.nodes import (
     ROOT,
     Flavour,
     Headwater,

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session
-from tools.nodes import Flavour, Node
+from harness.nodes import Flavour, Node
 
 _TOPIC = "keyed"
 _KEYS = 10_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.wire import NotReady, Wire
-from tools import kafka_jars
-from tools.nodes import Node
+from harness import kafka_jars
+from harness.nodes import Node
 
 _RESULT = re.compile(
     r"([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency.*?"

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session, at_most
+from harness.nodes import Flavour, Node
 from headwater.errors import ErrorCode
 from headwater.protocol import Message, decode
 from headwater.protocol.apis import APIS, response_class
@@ -21,7 +22,6 @@ from headwater.protocol.messages.consumer_group_heartbeat import (
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tools.nodes import Flavour, Node
 
 _PATIENCE = 300.0
 _TOPIC = "wide"

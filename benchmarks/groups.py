@@ -10,6 +10,9 @@ from typing import Any
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session, at_least, at_most
 from benchmarks.wire import NotReady, Wire, pipelined
+from harness.group_storm import STORM_SETTINGS, read_by, start_member
+from harness.nodes import Flavour, Node
+from harness.plain_cluster import Cluster, Connection
 from headwater.blocking import Admin
 from headwater.cli.errors import CommandError
 from headwater.cli.group_view import find_group
@@ -31,9 +34,6 @@ from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
 )
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tools.group_storm import STORM_SETTINGS, read_by, start_member
-from tools.nodes import Flavour, Node
-from tools.plain_cluster import Cluster, Connection
 
 _PATIENCE = 120.0
 _MODERN = "consumer"

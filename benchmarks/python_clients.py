@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.clients import create_topic
 from benchmarks.rows import Comparison, Session, at_least, at_most
-from tools.nodes import Flavour, Node
+from harness.nodes import Flavour, Node
 
 _OURS, _CONFLUENT, _AIOKAFKA, _KAFKA_PYTHON = (
     "headwater",

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session, at_least, at_most
 from benchmarks.wire import Wire, pipelined_produce, produce_frame
+from harness.nodes import Flavour, Node
 from headwater import _core
-from tools.nodes import Flavour, Node
 
 _VALUE = b"x" * 100
 _CONNECTIONS = 8

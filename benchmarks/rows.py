@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.nodes import Flavour, Node
+from harness.nodes import Flavour, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from benchmarks.clients import create_topic, producer_performance
 from benchmarks.rows import Comparison, Session, at_least, at_most
-from tools.nodes import Flavour, Node
-from tools.spark_jars import spark_jars
+from harness.nodes import Flavour, Node
+from harness.spark_jars import spark_jars
 
 _OURS, _SPARKS = "headwater", "spark-sql-kafka"
 _PARTITIONS = 4

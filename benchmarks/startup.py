@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from benchmarks import wire
 from benchmarks.clients import create_topic, producer_performance
 from benchmarks.rows import Measurement, Session, at_most
-from tools.nodes import Flavour, Node
+from harness.nodes import Flavour, Node
 
 _PATIENCE = 180.0
 

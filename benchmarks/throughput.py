@@ -13,7 +13,7 @@ from benchmarks.clients import (
 )
 from benchmarks.rows import Goal, Measurement, Session, at_least, at_most
 from benchmarks.wire import JOIN_GROUP, Wire
-from tools.nodes import Flavour, Node
+from harness.nodes import Flavour, Node
 
 _CODECS = ("none", "lz4", "zstd")
 

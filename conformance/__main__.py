@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.kafka_jars import newest_version
-from tools.nodes import ROOT, end_nodes_when_terminated
+from harness.kafka_jars import newest_version
+from harness.nodes import ROOT, end_nodes_when_terminated
 
 _DOCUMENT = ROOT / "docs" / "conformance.md"
 _BEGIN, _END = "<!-- table begins -->", "<!-- table ends -->"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import kafka_jars
-from tools.nodes import Flavour, Headwater, Kafka, Node, run_java
+from harness import kafka_jars
+from harness.nodes import Flavour, Headwater, Kafka, Node, run_java
 
 _NODE_PACKAGES = ("kafkajs", "kafkajs-snappy", "kafkajs-lz4", "zstd-codec")
 

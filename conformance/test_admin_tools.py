@@ -193,7 +193,7 @@ def test_leader_election_command_finds_nothing_to_do(
 
 def _tool_with_action(subject: Subject, main: str, action: str) -> str:
     """ClusterTool wants its action before the address."""
-    from tools.nodes import run_java
+    from harness.nodes import run_java
 
     done = run_java(subject.jars, main, action, "--bootstrap-server", subject.bootstrap)
     return done.stdout + done.stderr

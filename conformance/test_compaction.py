@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from conformance.records import CODECS, Seen, create_topic, read_to_end
 from conformance.test_disk import files
-from tools.nodes import Kafka, Node, run_java
+from harness.nodes import Kafka, Node, run_java
 
 _TOPIC = "compacted"
 _KEYS = 20

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 
 from conformance.records import create_topic, read_all
-from tools.nodes import Node
+from harness.nodes import Node
 
 _PARTITIONS = 3
 _KILLS = 3

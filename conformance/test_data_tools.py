@@ -8,7 +8,7 @@ import pytest
 
 from conformance.conftest import Subject
 from conformance.records import CODECS, create_topic, produce, sample_values, values_of
-from tools.nodes import run_java
+from harness.nodes import run_java
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

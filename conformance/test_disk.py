@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.records import CODECS, create_topic, produce, sample_values
-from tools.nodes import Node, run_java
+from harness.nodes import Node, run_java
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 # All that DumpLogSegments says when a file is not as it should be.

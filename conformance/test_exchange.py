@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from conformance.records import CODECS, Seen, create_topic, produce, read_all, sample_values
-from tools.nodes import Flavour, Kafka, Node
+from harness.nodes import Flavour, Kafka, Node
 
 _TOPIC = "travels"
 

@@ -17,11 +17,19 @@ import pytest
 
 from conformance.conftest import Subject
 from conformance.records import create_topic, produce
+from harness.group_storm import (
+    CLASSIC,
+    MODERN,
+    STORM_SETTINGS,
+    Member,
+    Storm,
+    read_by,
+    start_member,
+)
+from harness.kafka_jars import java_command
+from harness.nodes import Node, run_java
 from headwater.blocking import Admin
 from headwater.cli.group_view import Group, find_group
-from tools.group_storm import CLASSIC, MODERN, STORM_SETTINGS, Member, Storm, read_by, start_member
-from tools.kafka_jars import java_command
-from tools.nodes import Node, run_java
 
 _HERE = Path(__file__).parent
 _PATIENCE = 60.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.nodes import Kafka, Node
+from harness.nodes import Kafka, Node
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = (

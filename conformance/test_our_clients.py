@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pytest
 
 from conformance.records import CODECS, produce, read_all, sample_values
+from harness.nodes import Kafka, Node
+from harness.record_checker import anomalies
+from harness.soak import soak
 from headwater import Admin, ConsumedRecord, Consumer, Producer, TopicPartition
-from tools.nodes import Kafka, Node
-from tools.record_checker import anomalies
-from tools.soak import soak
 
 PROTOCOLS: tuple[Literal["classic", "consumer"], ...] = ("classic", "consumer")
 

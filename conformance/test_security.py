@@ -14,9 +14,9 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from harness.nodes import Kafka, Node, free_port
 from headwater import Admin, Consumer, Producer
 from headwater.client.errors import AuthenticationFailed, ClientError
-from tools.nodes import Kafka, Node, free_port
 
 LISTENERS = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

@@ -12,8 +12,8 @@ import pytest
 
 from conformance.conftest import Subject
 from conformance.records import produce
-from tools.nodes import Kafka, Node, free_port
-from tools.spark_jars import spark_jars
+from harness.nodes import Kafka, Node, free_port
+from harness.spark_jars import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

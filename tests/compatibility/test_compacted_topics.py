@@ -12,7 +12,7 @@ from kafka.admin import NewTopic as Wanted
 
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.wire import until
+from tests.support.wire import until
 
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
 CONFIG = {

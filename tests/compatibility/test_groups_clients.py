@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 
+from harness.group_storm import STORM_SETTINGS
 from headwater.testing import EmbeddedBroker
-from tests.wire import Wire, batch
-from tools.group_storm import STORM_SETTINGS
+from tests.support.wire import Wire, batch
 
 PATIENCE = 30.0
 PARTITIONS = 4
@@ -138,7 +138,7 @@ def test_two_kafka_python_members_share_the_partitions(
         for _ in range(2)
     ]
     for consumer in pair:
-        consumer.topics()  # why: tools/group_member.py
+        consumer.topics()  # why: harness/group_member.py
 
     def poll(consumer: Any) -> list[bytes]:
         return [each.value for batch in consumer.poll(50).values() for each in batch]
@@ -183,7 +183,7 @@ def test_members_of_different_makers_share_a_group(
         enable_auto_commit=False,
         heartbeat_interval_ms=300,
     )
-    other.topics()  # why: tools/group_member.py
+    other.topics()  # why: harness/group_member.py
 
     def poll(consumer: Any) -> list[bytes]:
         if consumer is one:

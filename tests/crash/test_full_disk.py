@@ -11,8 +11,8 @@ import pytest
 
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.processes import NodeProcess
-from tests.wire import Wire, batch, until
+from tests.support.processes import NodeProcess
+from tests.support.wire import Wire, batch, until
 
 DISK_MEGABYTES = 48
 BALLAST_MEGABYTES = 16

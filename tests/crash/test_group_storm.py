@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.processes import NodeProcess
-from tools.group_storm import CLASSIC, MODERN, STORM_SETTINGS, Storm
+from harness.group_storm import CLASSIC, MODERN, STORM_SETTINGS, Storm
+from tests.support.processes import NodeProcess
 
 PARTITIONS = 6
 

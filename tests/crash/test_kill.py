@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from headwater.protocol.messages.metadata import MetadataRequest
-from tests.processes import NodeProcess
-from tests.wire import Closed, Wire, batch, records_of
+from tests.support.processes import NodeProcess
+from tests.support.wire import Closed, Wire, batch, records_of
 
 PATIENCE = 60.0
 PARTITIONS = 3

@@ -1,4 +1,4 @@
-"""A short soak: `python -m tools.soak` runs the same for as long as one likes."""
+"""A short soak: `python -m harness.soak` runs the same for as long as one likes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.nodes import Headwater
-from tools.record_checker import anomalies
-from tools.soak import Protocol, soak
+from harness.nodes import Headwater
+from harness.record_checker import anomalies
+from harness.soak import Protocol, soak
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headwater.testing import EmbeddedBroker
-from tests.commands import Command
-from tests.wire import Wire
+from tests.support.commands import Command
+from tests.support.wire import Wire
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from headwater.protocol.messages.offset_commit import (
 )
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
-from tests.group_shards import subscription
-from tests.wire import Plain, Wire, batch, until
+from tests.support.group_shards import subscription
+from tests.support.wire import Plain, Wire, batch, until
 
 Group = Callable[..., Any]
 HOUR_MS = 3_600_000

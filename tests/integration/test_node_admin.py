@@ -38,7 +38,7 @@ from headwater.protocol.messages.list_config_resources import ListConfigResource
 from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from headwater.protocol.messages.update_features import UpdateFeaturesRequest
 from tests.conftest import MakeBroker
-from tests.wire import Wire, all_versions, batch, until
+from tests.support.wire import Wire, all_versions, batch, until
 
 TOPIC = 2
 TWO_DIRECTORIES = {"log.dirs": "/memory/one,/memory/two"}

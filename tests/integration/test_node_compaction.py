@@ -26,7 +26,7 @@ from headwater.protocol.messages.offset_fetch import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.wire import Plain, Wire, batch, records_of, until
+from tests.support.wire import Plain, Wire, batch, records_of, until
 
 # An index entry for each batch and room for few of them: a segment is full after some batches.
 SMALL: dict[str, Any] = {"segment_index_bytes": "96", "index_interval_bytes": "0"}

@@ -15,7 +15,7 @@ from headwater.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.wire import Closed, Wire, batch, newest, until
+from tests.support.wire import Closed, Wire, batch, newest, until
 
 
 def closings(broker: EmbeddedBroker, words: str) -> list[str]:

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 from tests.conftest import MakeBroker
-from tests.processes import HEADWATER, PATIENCE_SECONDS
-from tests.wire import Wire, batch
+from tests.support.processes import HEADWATER, PATIENCE_SECONDS
+from tests.support.wire import Wire, batch
 
 
 def start(data: Path) -> subprocess.Popen[str]:

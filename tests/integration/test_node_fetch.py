@@ -15,7 +15,7 @@ from headwater.protocol.messages.fetch import (
 )
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.testing import EmbeddedBroker
-from tests.wire import Wire, batch, newest, only_partition, records_of
+from tests.support.wire import Wire, batch, newest, only_partition, records_of
 
 LONG_MS = 15_000
 FETCH = newest(ApiKey.FETCH)

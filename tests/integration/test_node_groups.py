@@ -20,7 +20,7 @@ from headwater.protocol.messages.offset_commit import (
 from headwater.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headwater.protocol.messages.sync_group import SyncGroupRequest
 from tests.conftest import MakeBroker
-from tests.wire import Wire, until
+from tests.support.wire import Wire, until
 
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
 BY_NAME = 9  # the newest version of OffsetCommit that knows topics by name

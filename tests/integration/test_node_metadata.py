@@ -13,7 +13,7 @@ from headwater.protocol.messages.metadata import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.wire import Wire, all_versions, batch
+from tests.support.wire import Wire, all_versions, batch
 
 
 def about(

@@ -22,7 +22,7 @@ from headwater.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.wire import Plain, Wire, all_versions, batch
+from tests.support.wire import Plain, Wire, all_versions, batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 

@@ -15,7 +15,7 @@ from headwater.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.wire import Plain, Wire, all_versions, batch, records_of
+from tests.support.wire import Plain, Wire, all_versions, batch, records_of
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.conftest import MakeBroker
-from tests.wire import Wire, batch
+from tests.support.wire import Wire, batch
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.testing import EmbeddedBroker
 from tests.integration.test_record_commands import ALL, Shell
-from tests.secure_front import Certificates, SecureFront
+from tests.support.secure_front import Certificates, SecureFront
 
 
 @pytest.fixture

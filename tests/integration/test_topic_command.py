@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.testing import EmbeddedBroker
-from tests.commands import Command
-from tests.wire import Plain, Wire, batch, until
+from tests.support.commands import Command
+from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from headwater.storage.cleaner_job import CleaningLimits
 from headwater.storage.retention import RetiredSegment
 from headwater.testing.sim.crash import after_kill, after_power_cut
 from headwater.testing.sim.disk import SimDisk
-from tests import cleaners
-from tests import logs as make
+from tests.support import cleaners
+from tests.support import logs as make
 
 NODE = 1
 HORIZON_MS = 500

@@ -19,7 +19,7 @@ from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.protocol.messages.join_group import JoinGroupResponse
 from headwater.protocol.messages.sync_group import SyncGroupResponse
-from tests.group_shards import ShardDesk, protocols
+from tests.support.group_shards import ShardDesk, protocols
 
 GROUPS = ("one", "two")
 PARTITIONS = 6

@@ -19,7 +19,7 @@ from headwater.io import Disk
 from headwater.storage import Log, LogDirs
 from headwater.testing.sim.crash import after_kill, after_power_cut
 from headwater.testing.sim.disk import SimDisk
-from tests import logs as make
+from tests.support import logs as make
 
 NODE = 1
 DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ from headwater.spark.pipeline_query import Setting, run_once, sql_pipelines, sta
 from headwater.spark.pipeline_sql import parse
 from tests.conftest import MakeBroker
 from tests.spark.conftest import Read, Topics
-from tests.wire import until
+from tests.support.wire import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

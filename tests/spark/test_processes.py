@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.nodes import free_port
 from tests.spark.conftest import Topics
-from tools.nodes import free_port
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headwater.testing import EmbeddedBroker
-from tests.secure_front import Certificates, SecureFront
+from tests.support.secure_front import Certificates, SecureFront
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from headwater import _core
 from headwater.cli.main import main
-from tests.processes import HEADWATER
+from tests.support.processes import HEADWATER
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from headwater.protocol.messages.alter_partition import (
 from headwater.protocol.messages.broker_registration import Feature
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.controllers import Bench, directory_of
+from tests.support.controllers import Bench, directory_of
 
 
 def refusal(bench: Bench, broker_id: int, **changes: object) -> ErrorCode:

@@ -15,7 +15,7 @@ from headwater.metadata import CLUSTER_DEFAULT, Replay, Resource, ResourceType
 from headwater.metadata.features import default_levels
 from headwater.metadata.records import RecordType
 from headwater.metadata.snapshot import feature_records
-from tests.controllers import Bench
+from tests.support.controllers import Bench
 
 SET, DELETE = AlterOperation.SET, AlterOperation.DELETE
 APPEND, SUBTRACT = AlterOperation.APPEND, AlterOperation.SUBTRACT

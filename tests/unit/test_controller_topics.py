@@ -24,7 +24,7 @@ from headwater.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from headwater.protocol.records.metadata_topics import ConfigRecord, PartitionRecord, TopicRecord
-from tests.controllers import Bench, directory_of, topic
+from tests.support.controllers import Bench, directory_of, topic
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import _core
-from tests.logs import NOW, batch, records
+from tests.support.logs import NOW, batch, records
 
 NONE: list[tuple[int, int, int, int]] = []
 

@@ -7,7 +7,7 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.groups.settings import GroupSettings
 from headwater.protocol.records.group_offsets import GroupMetadataValue
-from tests.group_shards import GROUP, SETTINGS, ShardDesk, protocols, subscription
+from tests.support.group_shards import GROUP, SETTINGS, ShardDesk, protocols, subscription
 
 
 @pytest.fixture

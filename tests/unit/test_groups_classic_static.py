@@ -6,7 +6,7 @@ import pytest
 
 from headwater.errors import ErrorCode
 from headwater.protocol.records.group_offsets import GroupMetadataValue
-from tests.group_shards import ShardDesk, protocols, subscription
+from tests.support.group_shards import ShardDesk, protocols, subscription
 
 
 @pytest.fixture

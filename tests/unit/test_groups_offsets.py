@@ -19,7 +19,14 @@ from headwater.protocol.records.group_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tests.group_shards import GROUP, SETTINGS, FakeTopics, ShardDesk, protocols, subscription
+from tests.support.group_shards import (
+    GROUP,
+    SETTINGS,
+    FakeTopics,
+    ShardDesk,
+    protocols,
+    subscription,
+)
 
 ORDERS = ("orders", 0)
 DAY = 24 * 3600.0

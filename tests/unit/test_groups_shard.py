@@ -17,7 +17,7 @@ from headwater.protocol.records.group_offsets import (
     GroupMetadataValue,
     OffsetCommitValue,
 )
-from tests.group_shards import GROUP, SETTINGS, ShardDesk, subscription
+from tests.support.group_shards import GROUP, SETTINGS, ShardDesk, subscription
 
 ORDERS = ("orders", 0)
 

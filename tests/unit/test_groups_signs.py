@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.protocol.signs import Signs, read_signs, write_signs
-from tests.group_shards import GROUP, ShardDesk
+from tests.support.group_shards import GROUP, ShardDesk
 
 
 def test_signs_are_read_as_they_were_written() -> None:

@@ -11,7 +11,7 @@ from headwater.metadata.features import KRAFT_VERSION
 from headwater.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from headwater.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.handlers import HandlerBench
+from tests.support.handlers import HandlerBench
 
 TRANSACTIONS = "transaction.version"
 

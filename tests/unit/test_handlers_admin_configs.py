@@ -10,7 +10,7 @@ from headwater.errors import ErrorCode
 from headwater.metadata import Resource, ResourceType
 from headwater.protocol.messages import alter_configs as old
 from headwater.protocol.messages import incremental_alter_configs as new
-from tests.handlers import HandlerBench
+from tests.support.handlers import HandlerBench
 
 SET = AlterOperation.SET
 RETENTION = "retention.ms"

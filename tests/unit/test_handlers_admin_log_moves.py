@@ -13,7 +13,7 @@ from headwater.io import Host
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, Origin
-from tests.logs import NOW, batch
+from tests.support.logs import NOW, batch
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(range(16))

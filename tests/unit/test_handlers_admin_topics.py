@@ -18,7 +18,7 @@ from headwater.protocol.messages.create_partitions import (
 from headwater.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.handlers import HandlerBench
+from tests.support.handlers import HandlerBench
 
 
 def creation(*names: str, partitions: int = 1, timeout_ms: int = 1000) -> CreateTopicsRequest:

@@ -32,7 +32,7 @@ from headwater.metadata.snapshot import decode_snapshot, id_from_file_name
 from headwater.protocol.messages.create_topics import CreateTopicsRequest
 from headwater.storage import StorageFailed
 from headwater.storage.directory import read_meta_properties
-from tests.controllers import Bench, topic
+from tests.support.controllers import Bench, topic
 
 T = TypeVar("T")
 

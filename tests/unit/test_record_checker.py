@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.record_checker import History, Place, anomalies
+from harness.record_checker import History, Place, anomalies
 
 ZERO: Place = ("t", 0)
 

@@ -8,7 +8,17 @@ from headwater import _core
 from headwater.errors import ApiError, ErrorCode
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin, RecordsRefused
-from tests.logs import NOW, append, batch, contents, marker, open_log, records, sent, settings
+from tests.support.logs import (
+    NOW,
+    append,
+    batch,
+    contents,
+    marker,
+    open_log,
+    records,
+    sent,
+    settings,
+)
 
 
 def refusal(log: Log, data: bytearray, *, now_ms: int = NOW) -> ApiError:

@@ -14,9 +14,9 @@ from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin
 from headwater.storage.cleaner import dirtiest, look_at
 from headwater.storage.cleaner_job import CleaningJob, CleaningLimits, Uncleanable
-from tests import logs as make
-from tests.cleaners import LIMITS, clean, steps
-from tests.logs import NOW, PATH, append, contents, open_log, records, reopen, settings
+from tests.support import logs as make
+from tests.support.cleaners import LIMITS, clean, steps
+from tests.support.logs import NOW, PATH, append, contents, open_log, records, reopen, settings
 
 RETENTION = 1000
 

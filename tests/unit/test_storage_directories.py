@@ -22,7 +22,7 @@ from headwater.storage.dump import dump, verify
 from headwater.storage.names import marked_dir_name, parse_dir_name
 from headwater.testing.sim.crash import after_power_cut
 from headwater.testing.sim.disk import SimDisk
-from tests.logs import NOW, TOPIC_ID, append, batch, contents, flush, settings
+from tests.support.logs import NOW, TOPIC_ID, append, batch, contents, flush, settings
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.io.memory import MemoryDisk
 from headwater.storage.epochs import EpochCache, read_epochs
-from tests.logs import PATH, append, batch, open_log, reopen
+from tests.support.logs import PATH, append, batch, open_log, reopen
 
 
 def test_epochs_begin_where_they_were_assigned() -> None:

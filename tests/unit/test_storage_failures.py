@@ -17,7 +17,7 @@ from headwater.io.disk import SystemDisk
 from headwater.storage import Log, StorageFailed
 from headwater.storage.failures import FullNotes, Health, is_full
 from headwater.testing.sim.disk import SimDisk, SimFile
-from tests.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
+from tests.support.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
 
 
 class Clock:

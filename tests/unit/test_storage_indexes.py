@@ -10,7 +10,7 @@ from headwater.io.memory import MemoryDisk
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.time_index import TimeIndex
 from headwater.storage.txn_index import AbortedTransaction, TransactionIndex
-from tests.logs import NOW
+from tests.support.logs import NOW
 
 
 @pytest.fixture

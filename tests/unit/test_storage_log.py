@@ -8,7 +8,7 @@ from headwater import _core
 from headwater.errors import ApiError, ErrorCode
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, LogSlice
-from tests.logs import (
+from tests.support.logs import (
     NOW,
     PATH,
     append,

@@ -14,7 +14,7 @@ from headwater.storage.producers import (
     decrement_sequence,
     increment_sequence,
 )
-from tests.logs import NOW, TP, append, batch, marker, open_log, reopen, sent
+from tests.support.logs import NOW, TP, append, batch, marker, open_log, reopen, sent
 
 DAY_MS = 86_400_000
 

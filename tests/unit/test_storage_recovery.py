@@ -8,7 +8,7 @@ from headwater import _core
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin, RecoveryReport
 from headwater.storage.dump import verify
-from tests.logs import (
+from tests.support.logs import (
     NOW,
     PATH,
     TP,

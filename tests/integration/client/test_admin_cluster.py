@@ -38,7 +38,7 @@ from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.testing import EmbeddedBroker
-from tests.wire import Plain, Wire, batch, until
+from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

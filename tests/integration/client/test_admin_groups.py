@@ -24,8 +24,8 @@ from headwater.protocol.messages.streams_group_heartbeat import (
 )
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
-from tests.group_shards import subscription
-from tests.wire import Wire, until
+from tests.support.group_shards import subscription
+from tests.support.wire import Wire, until
 
 
 @pytest.fixture

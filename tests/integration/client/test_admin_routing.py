@@ -65,7 +65,7 @@ from headwater.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from tests.fake_broker import FakeBroker, one_topic, story
+from tests.support.fake_broker import FakeBroker, one_topic, story
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 1}
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)

@@ -41,7 +41,7 @@ from headwater.client.errors import (
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.testing import EmbeddedBroker
-from tests.wire import Plain, Wire, batch, until
+from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

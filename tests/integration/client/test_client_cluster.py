@@ -46,7 +46,7 @@ from headwater.protocol.messages.find_coordinator import (
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headwater.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import FakeBroker, HangUp, one_topic, story
+from tests.support.fake_broker import FakeBroker, HangUp, one_topic, story
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 1}
 LONG_MS = 20_000

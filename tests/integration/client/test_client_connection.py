@@ -28,7 +28,7 @@ from headwater.protocol.messages.describe_groups import DescribeGroupsRequest
 from headwater.protocol.messages.fetch import FetchRequest
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import FakeBroker, HangUp, one_topic, story
+from tests.support.fake_broker import FakeBroker, HangUp, one_topic, story
 
 
 async def open_to(address: Address, *, timeout_ms: int = 20_000) -> Connection:

@@ -19,8 +19,8 @@ from headwater.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import FakeBroker, one_topic, story
-from tests.wire import Wire, batch
+from tests.support.fake_broker import FakeBroker, one_topic, story
+from tests.support.wire import Wire, batch
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 

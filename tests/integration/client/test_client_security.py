@@ -17,7 +17,7 @@ import pytest
 from headwater import Admin, Consumer, Producer, blocking
 from headwater.client.errors import AuthenticationFailed, ConfigError
 from headwater.testing import EmbeddedBroker
-from tests.secure_front import Certificates, SecureFront
+from tests.support.secure_front import Certificates, SecureFront
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "security.py"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

@@ -12,8 +12,8 @@ from headwater import ClientClosed, TopicPartition
 from headwater.blocking import Consumer
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.testing import EmbeddedBroker
-from tests.members import QUICK_BROKER
-from tests.wire import Wire, batch
+from tests.support.members import QUICK_BROKER
+from tests.support.wire import Wire, batch
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from headwater.testing import EmbeddedBroker
-from tests.wire import Plain, Wire, batch
+from tests.support.wire import Plain, Wire, batch
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "consumer.py"
 

@@ -22,9 +22,9 @@ from headwater import (
 from headwater.client.consumer import ConsumedRecord, OffsetAndMetadata
 from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
-from tests.fake_broker import story
-from tests.members import QUICK_BROKER, QUICK_CLASSIC
-from tests.wire import Wire, batch
+from tests.support.fake_broker import story
+from tests.support.members import QUICK_BROKER, QUICK_CLASSIC
+from tests.support.wire import Wire, batch
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 

@@ -53,7 +53,7 @@ from headwater.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.fake_broker import FakeBroker, one_topic, story
+from tests.support.fake_broker import FakeBroker, one_topic, story
 
 ID = bytes(15) + b"\x01"
 TP = TopicPartition("t", 0)

@@ -24,8 +24,8 @@ from headwater import (
 )
 from headwater.client.consumer import ConsumedRecord
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import story
-from tests.wire import Plain, Wire, batch
+from tests.support.fake_broker import story
+from tests.support.wire import Plain, Wire, batch
 
 EARLIEST: Any = {"auto_offset_reset": "earliest"}
 

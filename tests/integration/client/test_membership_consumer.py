@@ -10,8 +10,8 @@ import pytest
 from headwater.client.consumer.consumer import Consumer
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.members import QUICK_BROKER, QUICK_CLASSIC, Member, until
-from tests.wire import Wire, batch
+from tests.support.members import QUICK_BROKER, QUICK_CLASSIC, Member, until
+from tests.support.wire import Wire, batch
 
 PROTOCOLS = [
     pytest.param(QUICK_CLASSIC, id="classic"),

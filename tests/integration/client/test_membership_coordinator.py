@@ -13,8 +13,8 @@ from headwater.client.errors import UnsupportedVersion
 from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.members import QUICK_BROKER, Member, quick_broker, settled, until
-from tests.wire import Wire
+from tests.support.members import QUICK_BROKER, Member, quick_broker, settled, until
+from tests.support.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

@@ -17,8 +17,8 @@ from headwater.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from headwater.testing import EmbeddedBroker
-from tests.members import MORTAL, Member, quick_broker, settled, until
-from tests.wire import Wire
+from tests.support.members import MORTAL, Member, quick_broker, settled, until
+from tests.support.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

@@ -14,8 +14,8 @@ from kafka import KafkaConsumer
 
 from headwater.model import TopicPartition
 from headwater.testing import EmbeddedBroker
-from tests.members import Member, quick_broker, until
-from tests.wire import Wire
+from tests.support.members import Member, quick_broker, until
+from tests.support.wire import Wire
 
 PARTITIONS = 4
 
@@ -95,7 +95,7 @@ def kafka_python(broker: EmbeddedBroker, topic: str, assignor: str) -> Foreign:
         partition_assignment_strategy=[known[assignor]],
     )
     consumer.subscribe([topic])
-    assert topic in consumer.topics()  # why: tools/group_member.py
+    assert topic in consumer.topics()  # why: harness/group_member.py
 
     def poll() -> set[TopicPartition]:
         consumer.poll(50)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.testing import EmbeddedBroker
-from tests.members import MORTAL, Member, quick_broker, settled
-from tests.wire import Wire
+from tests.support.members import MORTAL, Member, quick_broker, settled
+from tests.support.wire import Wire
 
 PARTITIONS = 8
 MEMBERS_MAX = 5

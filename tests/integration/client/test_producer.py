@@ -36,8 +36,8 @@ from headwater.client.errors import (
 )
 from headwater.client.producer import Producer, ProducerRecord, RecordMetadata
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import story
-from tests.wire import Wire, records_of, until
+from tests.support.fake_broker import story
+from tests.support.wire import Wire, records_of, until
 
 pytestmark = pytest.mark.usefixtures("wire")
 

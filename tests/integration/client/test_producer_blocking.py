@@ -26,8 +26,8 @@ from headwater.client.errors import (
 )
 from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import FakeBroker, one_topic, story
-from tests.wire import Wire
+from tests.support.fake_broker import FakeBroker, one_topic, story
+from tests.support.wire import Wire
 
 
 @pytest.fixture

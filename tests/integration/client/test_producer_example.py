@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from headwater.testing import EmbeddedBroker
-from tests.wire import Wire
+from tests.support.wire import Wire
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "producer.py"
 

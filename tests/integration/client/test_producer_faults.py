@@ -41,8 +41,8 @@ from headwater.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headwater.testing import EmbeddedBroker
-from tests.fake_broker import FakeBroker, HangUp, one_topic, story
-from tests.wire import Wire
+from tests.support.fake_broker import FakeBroker, HangUp, one_topic, story
+from tests.support.wire import Wire
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 1,

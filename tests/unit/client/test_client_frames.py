@@ -19,7 +19,7 @@ from headwater.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from tests.fake_broker import story
+from tests.support.fake_broker import story
 
 VERSION = 12
 HERE = Address("h", 1)

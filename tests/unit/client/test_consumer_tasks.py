@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headwater.client.consumer.tasks import Tasks
-from tests.fake_broker import story
+from tests.support.fake_broker import story
 
 
 @story

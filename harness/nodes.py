@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tools import kafka_jars
+from harness import kafka_jars
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADWATER = ROOT / ".venv" / "bin" / "headwater"

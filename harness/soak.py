@@ -1,4 +1,4 @@
-"""`python -m tools.soak`: our clients through a proxy that cuts, delays and stalls, then the books.
+"""`python -m harness.soak`: our clients through a proxy that cuts, delays and stalls, then checked.
 
 Idempotent producers and a group of consumers that come and go work for some minutes against a
 broker (Headwater, or Apache Kafka with --broker kafka) that they reach only through
@@ -19,11 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+from harness import kafka_jars
+from harness.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
+from harness.record_checker import History, anomalies
+from harness.unruly_proxy import UnrulyProxy
 from headwater import Admin, ClientError, Consumer, DeliveryTimedOut, Producer, TopicPartition
-from tools import kafka_jars
-from tools.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
-from tools.record_checker import History, anomalies
-from tools.unruly_proxy import UnrulyProxy
 
 TOPIC, GROUP = "soak", "soak"
 Protocol = Literal["classic", "consumer"]
@@ -209,7 +209,7 @@ def report(run: Run) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="consumer")

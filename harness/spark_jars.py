@@ -8,7 +8,7 @@ from __future__ import annotations
 import urllib.request
 from pathlib import Path
 
-from tools.kafka_jars import cache_folder
+from harness.kafka_jars import cache_folder
 
 _CENTRAL = "https://repo1.maven.org/maven2"
 _JARS = (

@@ -1,6 +1,6 @@
 """A storm over one group: members join, leave, are killed and paused, all by one seed.
 
-`python -m tools.group_storm [--subject kafka] [--protocol consumer] [--seed N]` runs one.
+`python -m harness.group_storm [--subject kafka] [--protocol consumer] [--seed N]` runs one.
 
 It comes in waves. After each the group must come to rest with the members that are left, and read
 on. All the while a watcher asks the coordinator who owns what and what is committed, and tries to
@@ -24,14 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import kafka_jars
+from harness.group_watch import Watch
+from harness.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
 from headwater.blocking import Admin
 from headwater.cli.group_doctor import why_not_stable
 from headwater.cli.group_view import Group, find_group
 from headwater.client.errors import ClientError
 from headwater.model import TopicPartition
-from tools import kafka_jars
-from tools.group_watch import Watch
-from tools.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
 
 # What a node must be told so that members are found dead in seconds. A member may die while it
 # waits to join and be made leader after that, so a group needs two sessions to come to rest.
@@ -82,7 +82,7 @@ def start_member(
 ) -> Member:
     """`session_ms` is for classic members; 6 s is the least that a node allows by default."""
     story = folder / f"{name}.json"
-    command = [sys.executable, "-m", "tools.group_member", client, bootstrap, group, topic, name]
+    command = [sys.executable, "-m", "harness.group_member", client, bootstrap, group, topic, name]
     command.append(str(session_ms))
     with story.open("wb") as output:
         process = subprocess.Popen(
@@ -304,7 +304,7 @@ def _two_in_one_generation(members: Sequence[Member]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.group_storm", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.group_storm", description=__doc__)
     parser.add_argument("--subject", choices=("headwater", "kafka"), default="headwater")
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--partitions", type=int, default=12)

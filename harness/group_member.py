@@ -1,6 +1,6 @@
 """One member of a group in a process of its own, which others may stop, pause or kill.
 
-`python -m tools.group_member CLIENT BOOTSTRAP GROUP TOPIC NAME SESSION_MS` with CLIENT one of
+`python -m harness.group_member CLIENT BOOTSTRAP GROUP TOPIC NAME SESSION_MS` with CLIENT one of
 `librdkafka` (classic), `librdkafka-consumer` (KIP-848), `kafka-python` and `aiokafka`. It reads,
 commits what it has read, and prints a JSON object a line: what it was assigned and lost, and what
 it has read. SIGTERM makes it leave.

@@ -14,7 +14,7 @@ from headwater.controller import Controller, Decision
 from headwater.io.clock import SystemClock
 from headwater.observability import Log
 from headwater.protocol import Message, decode, encode
-from tests.controllers import Bench
+from tests.support.controllers import Bench
 
 R = TypeVar("R")
 

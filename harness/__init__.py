@@ -1,0 +1,1 @@
+"""Harnesses: nodes as processes, ours and Apache Kafka, the soak, the group storm, the proxy."""

@@ -1,1 +1,0 @@
-"""Helpers of the make targets: Apache Kafka from Maven Central, and nodes as processes."""
