@@ -16,7 +16,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 PYTHON_FOLDERS := src tests benchmarks conformance examples harness
-QUICK := tests/unit tests/properties
+QUICK := tests/unit tests/transcripts tests/properties
 CRASH := $(wildcard tests/crash/test_*.py)
 
 help: ## list the targets
