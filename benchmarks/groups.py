@@ -15,7 +15,7 @@ from harness.nodes import Flavour, Node
 from harness.plain_cluster import Cluster, Connection
 from headwater.blocking import Admin
 from headwater.cli.errors import CommandError
-from headwater.cli.group_view import find_group
+from headwater.cli.group_describe import find_group
 from headwater.protocol import Message
 from headwater.protocol.frame import encode_request
 from headwater.protocol.messages.consumer_group_heartbeat import (

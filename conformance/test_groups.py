@@ -29,7 +29,8 @@ from harness.group_storm import (
 from harness.kafka_jars import java_command
 from harness.nodes import Node, run_java
 from headwater.blocking import Admin
-from headwater.cli.group_view import Group, find_group
+from headwater.cli.group_describe import find_group
+from headwater.client.admin import Group
 
 _HERE = Path(__file__).parent
 _PATIENCE = 60.0

@@ -28,8 +28,8 @@ from harness import kafka_jars
 from harness.group_watch import Watch
 from harness.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
 from headwater.blocking import Admin
-from headwater.cli.group_doctor import why_not_stable
-from headwater.cli.group_view import Group, find_group
+from headwater.cli.group_describe import find_group, why_not_stable
+from headwater.client.admin import Group
 from headwater.client.errors import ClientError
 from headwater.model import TopicPartition
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.blocking import Admin
-from headwater.cli.group_lag import committed_offsets
-from headwater.cli.group_view import Group, find_group
-from headwater.client.admin import or_raise
+from headwater.cli.group_describe import find_group
+from headwater.client.admin import Group, or_raise
 from headwater.client.connection import Connection
 from headwater.model import TopicPartition
 from headwater.protocol.messages.offset_commit import (
@@ -46,7 +45,8 @@ class Watch:
             self.stable_looks += 1
         if group is not None and (group.state == "Stable" or group.kind == "consumer"):
             self._one_owner_each(group)
-        for partition, offset in committed_offsets(admin, self.group_id).items():
+        for partition, found in admin.group_offsets(self.group_id).items():
+            offset = found.offset
             before = self.committed.get(partition, -1)
             if offset < before:
                 self.wrong.append(f"{partition}: committed {before}, then {offset}")

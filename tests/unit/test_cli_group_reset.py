@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.errors import CommandError
-from headwater.cli.group_describe import seconds_text
+from headwater.cli.group_describe import partitions_text, seconds_text
 from headwater.cli.group_reset import Move, _chosen, _from_file
-from headwater.cli.group_view import partitions_text
 from headwater.cli.main import main
 from headwater.model import TopicPartition
 

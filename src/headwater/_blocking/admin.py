@@ -65,6 +65,7 @@ class Admin(BlockingClient):
     delete_groups = waiting(AsyncAdmin.delete_groups)
     remove_members = waiting(AsyncAdmin.remove_members)
     group_offsets = waiting(AsyncAdmin.group_offsets)
+    group_lag = waiting(AsyncAdmin.group_lag)
     list_group_offsets = waiting(AsyncAdmin.list_group_offsets)
     alter_group_offsets = waiting(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = waiting(AsyncAdmin.delete_group_offsets)

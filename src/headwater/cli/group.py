@@ -15,7 +15,7 @@ from headwater.cli.output import add_output_option, print_json, print_outcome, p
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
-    from headwater.cli.group_view import Group
+    from headwater.client.admin import Group
     from headwater.client.errors import ClientError
 
 _EXAMPLES = """\
@@ -143,14 +143,14 @@ def _what_came_of_it(admin: Admin, group_id: str, error: ClientError | None) -> 
 
 
 def _who_is_in(admin: Admin, group_id: str) -> str:
-    from headwater.cli.group_view import find_group
+    from headwater.cli.group_describe import find_group
 
     group = find_group(admin, group_id)
     return who_is_in(group) if group is not None else "it has members"
 
 
 def who_is_in(group: Group) -> str:
-    from headwater.cli.group_doctor import names
+    from headwater.cli.group_describe import names
 
     count = len(group.members)
     who = f": {names(group.members)}" if count else ""

@@ -1,36 +1,67 @@
-"""`headwater group describe`: state, offsets with their lag, and members of one group."""
+"""`headwater group describe`: state, offsets with their lag, and members of one group.
+
+A group that is not Stable is explained in one sentence. Headwater reports which members a group
+waits for and how long they have been silent. Kafka does not: it reports only that a classic group
+rebalances, and which epoch each member of a consumer group has reached. The sentence says what can
+be known, and what to look at.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.group_doctor import why_not_stable
-from headwater.cli.group_lag import Lag, committed_offsets, lags
-from headwater.cli.group_view import Group, Member, partitions_text, require_group
+from headwater.cli.errors import CommandError
 from headwater.cli.output import print_fields, print_json, print_table
+from headwater.client.admin import Group, Member, PartitionLag
+from headwater.client.errors import GroupNotFound
+from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
+
+Lags = Mapping[TopicPartition, PartitionLag]
+
+_NAMED_MAX = 3
+_NONE: frozenset[TopicPartition] = frozenset()
+# Members are told to send a heartbeat every 5 s, and classic ones every 3 s.
+_LATE_SECONDS = 6.0
+
+
+def find_group(admin: Admin, group_id: str) -> Group | None:
+    """Returns the group, whatever its type, or None if it does not exist."""
+    try:
+        return admin.describe_group(group_id)
+    except GroupNotFound:
+        return None
+
+
+def require_group(admin: Admin, group_id: str) -> Group:
+    group = find_group(admin, group_id)
+    if group is None:
+        raise CommandError(
+            f"there is no group {group_id}", then="`headwater group list` shows the groups"
+        )
+    return group
 
 
 def describe(admin: Admin, options: Namespace) -> None:
     group = require_group(admin, options.group)
     chosen = {name for name in ("state", "offsets", "members") if getattr(options, name)}
     shown = chosen or {"state", "offsets", "members"}
-    behind: list[Lag] = []
+    lags: Lags = {}
     if "offsets" in shown:
         read = {each for member in group.members for each in member.assigned}
-        behind = lags(admin, committed_offsets(admin, group.id), also=read)
+        lags = admin.group_lag(group.id, partitions=read)
     if options.output == "json":
-        print_json(_as_json(group, behind, shown))
+        print_json(_as_json(group, lags, shown))
         return
     sections: list[Callable[[], None]] = []
     if "state" in shown:
-        sections.append(lambda: print_fields(_fields(group, behind), output="text"))
+        sections.append(lambda: print_fields(_fields(group, lags), output="text"))
     if "offsets" in shown:
-        sections.append(lambda: _print_offsets(group, behind))
+        sections.append(lambda: _print_offsets(group, lags))
     if "members" in shown:
         sections.append(lambda: _print_members(group))
     for number, show in enumerate(sections):
@@ -39,7 +70,7 @@ def describe(admin: Admin, options: Namespace) -> None:
         show()
 
 
-def _fields(group: Group, behind: Sequence[Lag]) -> dict[str, object]:
+def _fields(group: Group, lags: Lags) -> dict[str, object]:
     fields: dict[str, object] = {"group": group.id, "state": group.state}
     why = why_not_stable(group)
     if why is not None:
@@ -51,44 +82,46 @@ def _fields(group: Group, behind: Sequence[Lag]) -> dict[str, object]:
         fields["assignor"] = group.assignor
     fields["members"] = len(group.members)
     fields["coordinator"] = group.coordinator
-    if behind:
-        fields["lag"] = _lag_text(behind)
+    if lags:
+        fields["lag"] = _lag_text(lags)
     return fields
 
 
-def _lag_text(behind: Sequence[Lag]) -> str:
-    records, seconds = _lag_of_all(behind)
-    if records is None:
+def _lag_text(lags: Lags) -> str:
+    """The total, as far as it is known: a person sees which partitions are missing from it."""
+    known = [each for each in lags.values() if each.records is not None]
+    if not known:
         return "unknown"
-    told = f"{records} records, {seconds_text(seconds or 0.0)}"
-    unknown = sum(each.records is None for each in behind)
+    seconds = max(each.seconds or 0.0 for each in known)
+    text = f"{sum(each.records or 0 for each in known)} records, {seconds_text(seconds)}"
+    unknown = len(lags) - len(known)
     if not unknown:
-        return told
-    return f"{told}; unknown for {unknown} partition{'' if unknown == 1 else 's'}"
+        return text
+    return f"{text}; unknown for {unknown} partition{'' if unknown == 1 else 's'}"
 
 
-def _lag_of_all(behind: Sequence[Lag]) -> tuple[int | None, float | None]:
-    """All records together, and the seconds of the partition that is furthest behind, as far as
-    they are known; None where nothing is, for a group that has not committed may have all to read.
-    """
-    known = [each for each in behind if each.records is not None]
-    if behind and not known:
-        return None, None
-    records = sum(each.records or 0 for each in known)
-    return records, max((each.seconds or 0.0 for each in known), default=0.0)
+def _totals(lags: Lags) -> tuple[int | None, float | None]:
+    """The records of all partitions and the seconds of the one furthest behind. None where one of
+    them is unknown, for a program would take a part for the whole."""
+    records = [each.records for each in lags.values()]
+    seconds = [each.seconds for each in lags.values()]
+    return (
+        None if not records or None in records else sum(each or 0 for each in records),
+        None if not seconds or None in seconds else max(each or 0.0 for each in seconds),
+    )
 
 
-def _print_offsets(group: Group, behind: Sequence[Lag]) -> None:
-    if not behind:
+def _print_offsets(group: Group, lags: Lags) -> None:
+    if not lags:
         print("no offsets are committed")
         return
     rows = []
-    for each in behind:
-        owner = group.owner(each.partition)
+    for where, each in lags.items():
+        owner = group.owner(where)
         rows.append(
             (
-                each.partition.topic,
-                each.partition.partition,
+                where.topic,
+                where.partition,
                 _or_dash(each.committed),
                 _or_dash(each.end),
                 _or_dash(each.records),
@@ -140,7 +173,15 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
-def _as_json(group: Group, behind: Sequence[Lag], shown: set[str]) -> dict[str, Any]:
+def partitions_text(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions by topic, in order: `orders:0,1 clicks:3`."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return " ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items())
+
+
+def _as_json(group: Group, lags: Lags, shown: set[str]) -> dict[str, Any]:
     result: dict[str, Any] = {"group": group.id}
     if "state" in shown:
         result |= {
@@ -153,18 +194,18 @@ def _as_json(group: Group, behind: Sequence[Lag], shown: set[str]) -> dict[str, 
             "coordinator": group.coordinator,
         }
     if "offsets" in shown:
-        result["lag_records"], result["lag_seconds"] = _lag_of_all(behind)
-        result["offsets"] = [_lag_as_json(group, each) for each in behind]
+        result["lag_records"], result["lag_seconds"] = _totals(lags)
+        result["offsets"] = [_lag_as_json(group, *each) for each in lags.items()]
     if "members" in shown:
         result["members"] = [_member_as_json(each) for each in group.members]
     return result
 
 
-def _lag_as_json(group: Group, lag: Lag) -> dict[str, Any]:
-    owner = group.owner(lag.partition)
+def _lag_as_json(group: Group, where: TopicPartition, lag: PartitionLag) -> dict[str, Any]:
+    owner = group.owner(where)
     return {
-        "topic": lag.partition.topic,
-        "partition": lag.partition.partition,
+        "topic": where.topic,
+        "partition": where.partition,
         "committed": lag.committed,
         "end": lag.end,
         "lag_records": lag.records,
@@ -184,3 +225,115 @@ def _member_as_json(member: Member) -> dict[str, Any]:
             {"topic": topic, "partition": partition} for topic, partition in sorted(member.assigned)
         ],
     }
+
+
+# Why a group is not Stable
+
+
+def why_not_stable(group: Group) -> str | None:
+    """None for a group that is as it should be."""
+    if group.state == "Stable":
+        return None
+    if not group.members:
+        return "nobody is in it: no member has joined yet, or all of them have left"
+    if group.kind == "consumer":
+        return _of_consumer_group(group)
+    if group.state == "PreparingRebalance":
+        return _while_members_gather(group)
+    if group.state == "CompletingRebalance":
+        return _while_the_leader_assigns(group)
+    return f"its coordinator calls it {group.state}, which this command cannot explain"
+
+
+def _while_members_gather(group: Group) -> str:
+    if any(member.signs is None for member in group.members):
+        return (
+            f"its coordinator waits for members to join again and does not tell for whom of "
+            f"{names(group.members)}; one that polls too slowly holds up all others "
+            "(max.poll.interval.ms)"
+        )
+    awaited = [member for member in group.members if _is_awaited(member)]
+    if not awaited:
+        return (
+            f"{_all(group.members)} joined; its coordinator gives others a moment to come too "
+            "(group.initial.rebalance.delay.ms)"
+        )
+    return f"it waits for {names(awaited)} to join again: {_silence(awaited)}"
+
+
+def _while_the_leader_assigns(group: Group) -> str:
+    leaders = [member for member in group.members if _is_awaited(member)]
+    if not leaders:
+        return f"its leader, one of {names(group.members)}, has not assigned the partitions yet"
+    return f"its leader {names(leaders)} has not assigned the partitions yet: {_silence(leaders)}"
+
+
+def _of_consumer_group(group: Group) -> str:
+    goal = group.assignment_epoch or 0
+    if group.epoch is not None and group.epoch > goal:
+        return (
+            f"its coordinator has still to assign partitions for epoch {group.epoch} "
+            f"(the assignment is of epoch {goal})"
+        )
+    late = [member for member in group.members if (member.epoch or 0) < goal]
+    if late:
+        return f"{_how_late(group, late, goal)}: {_silence(late)}"
+    waiting = [member for member in group.members if member.assigned != member.target]
+    if waiting:
+        missing = {each for member in waiting for each in (member.target or _NONE)}
+        missing -= {each for member in group.members for each in member.assigned}
+        what = partitions_text(missing) or "partitions"
+        return f"{what} will be given to {names(waiting)} with the next heartbeat"
+    return "all members have what they should; the next heartbeat makes it Stable"
+
+
+def _how_late(group: Group, late: Sequence[Member], goal: int) -> str:
+    """Who has not come to the epoch of the assignment, and which partitions that holds up."""
+    epochs = " and ".join(sorted({str(member.epoch) for member in late}))
+    # What such a member has shown already that it must give up, and what it is still seen to have.
+    held = {each for member in group.members for each in member.assigned}
+    wanted = {each for member in group.members for each in (member.target or _NONE)}
+    kept = (wanted - held) | {
+        each for member in late for each in member.assigned - (member.target or _NONE)
+    }
+    behind = f"{names(late)} {'is' if len(late) == 1 else 'are'} at epoch {epochs} of {goal}"
+    if not kept:
+        return f"{behind} and must take note of the new assignment"
+    return f"{behind} and must let go of {partitions_text(kept)} before others can have it"
+
+
+def _silence(members: Sequence[Member]) -> str:
+    """What the silence of those who are waited for says."""
+    signs = [(member.signs, member) for member in members if member.signs is not None]
+    if not signs:
+        return (
+            "either it polls too slowly or sits in a rebalance listener, or it has died and its "
+            "session still runs"
+        )
+    longest, member = max(signs, key=lambda each: each[0].silent_ms or 0)
+    silent, session = (longest.silent_ms or 0) / 1000, longest.session_timeout_ms / 1000
+    heartbeat = "its heartbeat" if len(members) == 1 else f"the heartbeat of {member.name}"
+    if silent > min(session / 3, _LATE_SECONDS):
+        return (
+            f"{heartbeat} is late, it was last heard {silent:.0f} s ago and is taken for dead "
+            f"after {session:g} s"
+        )
+    return (
+        f"{heartbeat} came {silent:.0f} s ago, so it lives and polls too slowly or sits in a "
+        "rebalance listener"
+    )
+
+
+def _is_awaited(member: Member) -> bool:
+    return member.signs is not None and member.signs.is_awaited
+
+
+def _all(members: Sequence[Member]) -> str:
+    return "its one member has" if len(members) == 1 else f"all {len(members)} members have"
+
+
+def names(members: Sequence[Member]) -> str:
+    """The first few by name, and how many more."""
+    named = ", ".join(member.name for member in members[:_NAMED_MAX])
+    more = len(members) - _NAMED_MAX
+    return f"{named} and {more} more" if more > 0 else named

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.cli.actions import read_partitions
 from headwater.cli.cluster_options import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.group_lag import committed_offsets, offsets_at, topic_partitions
-from headwater.cli.group_view import Group, find_group
+from headwater.cli.group_describe import find_group
 from headwater.cli.numbers import from_zero, whole
 from headwater.cli.output import print_json, print_table
 from headwater.cli.times import read_duration as _duration
 from headwater.cli.times import read_time_ms as _time_ms
-from headwater.client.admin import OffsetSpec
+from headwater.client.admin import Group, OffsetFound, OffsetSpec, Topic
 from headwater.client.errors import ClientError, CommitFailed
 from headwater.model import TopicPartition
 
@@ -101,7 +100,9 @@ def run(options: Namespace) -> int:
         raise CommandError("say which: --topic TOPIC[:P,...] or --all-topics", code=USAGE)
     with open_admin(options) as admin:
         group = find_group(admin, options.group)
-        committed = committed_offsets(admin, options.group)
+        committed = {
+            where: each.offset for where, each in admin.group_offsets(options.group).items()
+        }
         if options.from_file is not None:
             wanted = _from_file(options.from_file, options.group)
             leaders = _existing(admin, {(each.topic, each.partition) for each in wanted})
@@ -146,7 +147,7 @@ def _partitions(
 
 def _existing(admin: Admin, wished: Wish) -> dict[TopicPartition, int | None]:
     """The partitions with their leaders; one that is not there ends the command."""
-    leaders = topic_partitions(admin, {topic for topic, _ in wished})
+    leaders = _leaders(admin, {topic for topic, _ in wished})
     found: dict[TopicPartition, int | None] = {}
     for topic, number in sorted(wished, key=lambda each: (each[0], each[1] or 0)):
         matching = {
@@ -161,6 +162,16 @@ def _existing(admin: Admin, wished: Wish) -> dict[TopicPartition, int | None]:
     return dict(sorted(found.items()))
 
 
+def _leaders(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int | None]:
+    """Every partition of these topics with its leader; topics that do not exist are left out."""
+    return {
+        TopicPartition(about.name, each.index): each.leader
+        for about in admin.describe_topics(topics).values()
+        if isinstance(about, Topic)
+        for each in about.partitions
+    }
+
+
 # Where to
 
 
@@ -172,8 +183,8 @@ def _moves(
     wanted: Mapping[TopicPartition, int],
 ) -> list[Move]:
     """Every new offset lies within the log, whatever was asked for, as Kafka's tool does it."""
-    starts = offsets_at(admin, leaders, OffsetSpec.EARLIEST)
-    ends = offsets_at(admin, leaders, OffsetSpec.LATEST)
+    starts = _offsets_at(admin, leaders, OffsetSpec.EARLIEST)
+    ends = _offsets_at(admin, leaders, OffsetSpec.LATEST)
     for each in leaders:
         if each not in starts or each not in ends:
             raise CommandError(f"{each} cannot be asked for its offsets: it has no leader now")
@@ -190,12 +201,25 @@ def _moves(
     elif options.from_file is not None:
         new = dict(wanted)
     else:
-        new = offsets_at(admin, leaders, _asked_time_ms(options))
+        new = _offsets_at(admin, leaders, _asked_time_ms(options))
         new = {each: ends[each] if new.get(each, -1) < 0 else new[each] for each in leaders}
     return [
         Move(each, committed.get(each), new[each], min(max(new[each], starts[each]), ends[each]))
         for each in leaders
     ]
+
+
+def _offsets_at(
+    admin: Admin, leaders: Mapping[TopicPartition, int | None], at: int
+) -> dict[TopicPartition, int]:
+    """The offset for a time (or an `OffsetSpec`) in each partition that has a leader; -1 if all
+    records are older. Partitions without a leader are not waited for."""
+    led = [where for where, leader in leaders.items() if leader is not None]
+    return {
+        where: -1 if each.offset is None else each.offset
+        for where, each in admin.list_offsets(dict.fromkeys(led, at)).items()
+        if isinstance(each, OffsetFound)
+    }
 
 
 def _known(partition: TopicPartition, committed: Mapping[TopicPartition, int]) -> int:

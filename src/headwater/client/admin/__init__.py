@@ -22,6 +22,7 @@ from headwater.client.admin import (
     elections,
     features,
     groups,
+    lag,
     log_dirs,
     offsets,
     producers,
@@ -54,6 +55,7 @@ from headwater.client.admin.configs import (
 from headwater.client.admin.features import Features, FeatureUpdate, Levels, UpgradeType
 from headwater.client.admin.group_answers import Group, Member
 from headwater.client.admin.groups import GroupListed
+from headwater.client.admin.lag import PartitionLag
 from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
 from headwater.client.admin.offsets import OffsetFound, OffsetSpec
 from headwater.client.admin.operations import Operation
@@ -118,6 +120,7 @@ __all__ = [
     "OffsetSpec",
     "Operation",
     "Partition",
+    "PartitionLag",
     "ProducerFence",
     "Quorum",
     "QuorumReplica",
@@ -210,6 +213,7 @@ class Admin:
     delete_groups = groups.delete_groups
     remove_members = groups.remove_members
     group_offsets = committed.group_offsets
+    group_lag = lag.group_lag
     list_group_offsets = committed.list_group_offsets
     alter_group_offsets = committed.alter_group_offsets
     delete_group_offsets = committed.delete_group_offsets

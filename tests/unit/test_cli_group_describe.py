@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.cli.group_doctor import why_not_stable
-from headwater.cli.group_view import Group, Member
+from headwater.cli.group_describe import why_not_stable
+from headwater.client.admin import Group, Member
 from headwater.model import TopicPartition
 from headwater.protocol.signs import Signs
 
