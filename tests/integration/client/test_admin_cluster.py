@@ -126,11 +126,13 @@ def test_a_leader_that_is_the_right_one_needs_no_election(admin: Admin, topic: s
 
 
 def test_partitions_are_reassigned(admin: Admin, topic: str) -> None:
-    if is_refused(admin, ApiKey.LIST_PARTITION_REASSIGNMENTS, admin.list_reassignments):
-        return
     admin.create_topic(topic)
     (node,) = admin.describe_cluster().nodes
     where = TopicPartition(topic, 0)
+    assert admin.list_reassignments() == {}
+    change = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+    if is_refused(admin, change, lambda: admin.reassign_partitions({where: [node.id]})):
+        return
     assert admin.reassign_partitions({where: [node.id]}) == {where: None}
     assert admin.list_reassignments([where]) == {}
     ended = admin.reassign_partitions({where: None})[where]
@@ -139,9 +141,9 @@ def test_partitions_are_reassigned(admin: Admin, topic: str) -> None:
 
 
 def test_transactions_are_listed_and_described(admin: Admin, topic: str) -> None:
-    if is_refused(admin, ApiKey.LIST_TRANSACTIONS, admin.list_transactions):
-        with pytest.raises(UnsupportedVersion, match="DescribeTransactions"):
-            admin.describe_transactions([topic])
+    assert topic not in {each.transactional_id for each in admin.list_transactions()}
+    describe = ApiKey.DESCRIBE_TRANSACTIONS
+    if is_refused(admin, describe, lambda: admin.describe_transactions([topic])):
         return
     fence = or_raise(admin.fence_producers([topic]))[topic]
     about = admin.describe_transaction(topic)
@@ -154,9 +156,12 @@ def test_transactions_are_listed_and_described(admin: Admin, topic: str) -> None
 
 
 def test_acls_are_made_found_and_deleted(admin: Admin, topic: str) -> None:
-    if is_refused(admin, ApiKey.DESCRIBE_ACLS, admin.describe_acls):
-        return
     acl = Acl(AclResource.TOPIC, topic, "User:alice", Operation.READ)
+    if is_refused(admin, ApiKey.CREATE_ACLS, lambda: admin.create_acls([acl])):
+        with pytest.raises(ClientError) as caught:
+            admin.describe_acls()
+        assert caught.value.code == ErrorCode.SECURITY_DISABLED
+        return
     assert admin.create_acls([acl]) == {acl: None}
     wanted = AclFilter(name=topic)
     until(lambda: admin.describe_acls(wanted) == [acl], "the rule")
@@ -165,12 +170,12 @@ def test_acls_are_made_found_and_deleted(admin: Admin, topic: str) -> None:
 
 
 def test_quotas_are_set_found_and_taken_away(admin: Admin, topic: str) -> None:
-    if is_refused(admin, ApiKey.DESCRIBE_CLIENT_QUOTAS, admin.describe_quotas):
-        return
     user, everyone = QuotaEntity(user=topic), QuotaEntity(user=QUOTA_DEFAULT)
-    done = admin.alter_quotas(
-        {user: {"producer_byte_rate": 1e6}, everyone: {"consumer_byte_rate": 2e6}}
-    )
+    quotas = {user: {"producer_byte_rate": 1e6}, everyone: {"consumer_byte_rate": 2e6}}
+    assert admin.describe_quotas(QuotaFilter(user=topic)) == {}
+    if is_refused(admin, ApiKey.ALTER_CLIENT_QUOTAS, lambda: admin.alter_quotas(quotas)):
+        return
+    done = admin.alter_quotas(quotas)
     assert done == {user: None, everyone: None}
     until(lambda: user in admin.describe_quotas(QuotaFilter(user=topic)), "the quota")
     assert admin.describe_quotas(QuotaFilter(user=topic)) == {user: {"producer_byte_rate": 1e6}}
@@ -181,9 +186,14 @@ def test_quotas_are_set_found_and_taken_away(admin: Admin, topic: str) -> None:
 
 def test_users_get_and_lose_passwords(admin: Admin, topic: str) -> None:
     user = topic[-8:]
-    if is_refused(admin, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, admin.describe_scram):
+    assert admin.describe_scram([user]) == {user: ()}
+
+    def set_password() -> None:
+        admin.set_scram(user, "secret", mechanism="SCRAM-SHA-256", iterations=8192)
+
+    if is_refused(admin, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, set_password):
         return
-    admin.set_scram(user, "secret", mechanism="SCRAM-SHA-256", iterations=8192)
+    set_password()
     until(lambda: bool(or_raise(admin.describe_scram([user]))[user]), "the password")
     (credential,) = or_raise(admin.describe_scram([user]))[user]
     assert (credential.mechanism, credential.iterations) == ("SCRAM-SHA-256", 8192)
@@ -193,9 +203,10 @@ def test_users_get_and_lose_passwords(admin: Admin, topic: str) -> None:
 
 def test_tokens_are_not_for_those_who_are_nobody(admin: Admin) -> None:
     """Over a listener without authentication nobody is anybody, and gets no token."""
-    if is_refused(admin, ApiKey.DESCRIBE_DELEGATION_TOKEN, admin.describe_tokens):
-        return
-    for call in (admin.describe_tokens, admin.create_token):
+    calls: list[Callable[[], object]] = [admin.describe_tokens, admin.create_token]
+    if is_refused(admin, ApiKey.CREATE_DELEGATION_TOKEN, admin.create_token):
+        calls = [admin.describe_tokens]
+    for call in calls:
         with pytest.raises(ClientError) as caught:
             call()
         assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -1,0 +1,23 @@
+"""DescribeDelegationToken: refused, as on every listener whose clients are not authenticated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ErrorCode
+from headwater.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    )

@@ -1,0 +1,53 @@
+"""DescribeUserScramCredentials: the SCRAM mechanisms of users, without secrets (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ErrorCode
+from headwater.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    credentials: dict[str, list[CredentialInfo]] = {}
+    for (user, mechanism), record in broker.image.scram.items():
+        credentials.setdefault(user, []).append(
+            CredentialInfo(mechanism=mechanism, iterations=record.iterations)
+        )
+    # No users in the request means all of them.
+    asked = Counter(user.name for user in request.users or ()) or dict.fromkeys(credentials, 1)
+    return DescribeUserScramCredentialsResponse(
+        results=[_result(user, times, credentials.get(user)) for user, times in asked.items()]
+    )
+
+
+def _result(
+    user: str, times: int, credentials: list[CredentialInfo] | None
+) -> DescribeUserScramCredentialsResult:
+    if times > 1:
+        return DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message=f"user {user!r} is named {times} times in one request",
+        )
+    if credentials is None:
+        return DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"user {user!r} has no SCRAM credentials",
+        )
+    return DescribeUserScramCredentialsResult(
+        user=user, error_message=None, credential_infos=credentials
+    )

@@ -1,0 +1,54 @@
+"""ListPartitionReassignments: the partitions whose replicas are being moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    topics = broker.image.topics
+    if request.topics is None:
+        wanted = {name: set(topic.partitions) for name, topic in topics.items()}
+    else:
+        wanted = {
+            asked.name: topics[asked.name].partitions.keys() & set(asked.partition_indexes)
+            for asked in request.topics
+            if asked.name in topics
+        }
+    moving = [
+        OngoingTopicReassignment(name=name, partitions=partitions)
+        for name, indexes in wanted.items()
+        if (partitions := _moving(broker, name, indexes))
+    ]
+    return ListPartitionReassignmentsResponse(error_message=None, topics=moving)
+
+
+def _moving(
+    broker: Broker, topic: str, indexes: Iterable[int]
+) -> list[OngoingPartitionReassignment]:
+    partitions = broker.image.topics[topic].partitions
+    return [
+        OngoingPartitionReassignment(
+            partition_index=index,
+            replicas=list(state.replicas),
+            adding_replicas=list(state.adding),
+            removing_replicas=list(state.removing),
+        )
+        for index in sorted(indexes)
+        if (state := partitions[index]).is_reassigning
+    ]
