@@ -25,13 +25,13 @@ from headwater.client.errors import (
     RetriableError,
     WrongLoop,
 )
-from headwater.client.measures import Traffic
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
 from headwater.client.nodes import DATA, Nodes
 from headwater.client.refresh import Refresh
 from headwater.errors import ErrorCode
 from headwater.io import Host, process_id
 from headwater.model import TopicPartition
+from headwater.observability.measures import Traffic
 from headwater.protocol import Message
 
 __all__ = ["RETRIED", "Cluster", "Coordinator", "CoordinatorKind", "Target", "Where"]

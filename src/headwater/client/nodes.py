@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from headwater.client.backoff import Backoff
 from headwater.client.config import ClientConfig
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, connect
 from headwater.client.errors import BrokersUnavailable, ClientClosed, ClientError
-from headwater.client.handshake import connect
-from headwater.client.measures import Traffic
 from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
+from headwater.observability.measures import Traffic
 
 if TYPE_CHECKING:
-    from headwater.client.security import Security
+    from headwater.net.peer import PeerSecurity
 
 DATA = 0
 COORDINATION = 1
@@ -59,7 +58,7 @@ class Nodes:
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
         )
         self._sweep: asyncio.TimerHandle | None = None
-        self._security: Security | None = None
+        self._security: PeerSecurity | None = None
         if config.security_protocol != "PLAINTEXT":
             from headwater.client.security import security_of  # few need it, and it loads a lot
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import inspect
 import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from random import Random
-from typing import Any
+from collections.abc import Mapping
 
 from headwater.client.config import ClientConfig
 from headwater.client.errors import (
@@ -21,13 +18,12 @@ from headwater.client.errors import (
     Disconnected,
     NotKafka,
 )
-from headwater.io.tls import Tls, Trust, client_context, is_pem
-from headwater.security.sasl.client import BearerClient, PlainClient, SaslClient
+from headwater.io.tls import Trust, client_context, is_pem
+from headwater.net.peer.security import Login, PeerSecurity, TokenSource
 from headwater.security.sasl.jaas import jaas_options
-from headwater.security.sasl.scram import DIGESTS, ScramClient
+from headwater.security.sasl.scram import DIGESTS
 
 MECHANISMS = ("PLAIN", *DIGESTS, "OAUTHBEARER")
-_NONCE_BITS = 160
 _FILES = (
     "ssl_truststore_location",
     "ssl_ca_location",
@@ -39,62 +35,11 @@ _FILES = (
 # Named in a refusal of the certificate that we showed, or did not show.
 _ABOUT_US = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 
-# Gives a token, or one that can be awaited.
-TokenSource = Callable[[], Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Who the client says it is. One exchange is made for each connection."""
-
-    mechanism: str
-    username: str = ""
-    password: str = ""
-    is_token: bool = False
-    token: TokenSource | None = None
-    extensions: Mapping[str, str] | None = None
-
-    async def begin(self, random: Random) -> SaslClient:
-        if self.mechanism == "PLAIN":
-            return PlainClient(self.username, self.password)
-        if self.mechanism == "OAUTHBEARER":
-            return BearerClient(await self._token(), dict(self.extensions or {}))
-        nonce = f"{random.getrandbits(_NONCE_BITS):x}"
-        return ScramClient(
-            self.mechanism, self.username, self.password, nonce, is_token=self.is_token
-        )
-
-    async def _token(self) -> str:
-        assert self.token is not None
-        try:
-            token = self.token()
-            if inspect.isawaitable(token):
-                token = await token
-        except Exception as error:
-            raise AuthenticationFailed(
-                f"sasl_oauthbearer_token gave no token: {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(token, str) or not token:
-            raise AuthenticationFailed(
-                f"sasl_oauthbearer_token gave {type(token).__name__}: expected a token as text"
-            )
-        return token
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    context: ssl.SSLContext | None = None
-    login: Login | None = None
-
-    def tls(self, host: str) -> Tls | None:
-        """For a connection to this host, as it is written in its certificate."""
-        return None if self.context is None else Tls(self.context, host)
-
-
-def security_of(config: ClientConfig) -> Security:
+def security_of(config: ClientConfig) -> PeerSecurity:
     """Reads the files that the settings name. Raises ConfigError."""
     protocol = config.security_protocol
-    return Security(
+    return PeerSecurity(
         _context(config) if protocol.endswith("SSL") else None,
         _login(config) if protocol.startswith("SASL") else None,
     )
@@ -191,12 +136,29 @@ def _login(config: ClientConfig) -> Login:
 
 
 def _token_source(config: ClientConfig) -> TokenSource:
-    if config.sasl_oauthbearer_token is None:
+    source = config.sasl_oauthbearer_token
+    if source is None:
         raise ConfigError(
             "sasl_mechanism='OAUTHBEARER' needs sasl_oauthbearer_token: a function, async or not, "
-            "that gives a token"
+            "that returns a token"
         )
-    return config.sasl_oauthbearer_token
+
+    async def token() -> str:
+        try:
+            given = source()
+            if inspect.isawaitable(given):
+                given = await given
+        except Exception as error:
+            raise AuthenticationFailed(
+                f"sasl_oauthbearer_token gave no token: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(given, str) or not given:
+            raise AuthenticationFailed(
+                f"sasl_oauthbearer_token gave {type(given).__name__}: expected a token as text"
+            )
+        return given
+
+    return token
 
 
 def _jaas(config: ClientConfig) -> dict[str, str]:

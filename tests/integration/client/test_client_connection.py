@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, connect
 from headwater.client.errors import (
     ClientError,
     Disconnected,
@@ -18,7 +18,6 @@ from headwater.client.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
-from headwater.client.handshake import connect
 from headwater.errors import ErrorCode
 from headwater.io import Address, Host
 from headwater.protocol.apis import ApiKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headwater.client.measures import Window, ratio
 from headwater.model import TopicPartition
+from headwater.observability.measures import Window, ratio
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headwater.client.measures import Window, ratio
+from headwater.observability.measures import Window, ratio
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.connection import Connection
-from headwater.client.errors import ClientError, Disconnected
 from headwater.io import Address
+from headwater.net.peer import PeerConnection, PeerError
+from headwater.net.peer.errors import Disconnected
 from headwater.protocol.frame import encode_response
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
@@ -43,7 +43,7 @@ class HeldStream:
         self.local = self.peer = HERE
         self.sent: list[bytes] = []
         self.held: deque[bytes] = deque()
-        self.receiver: Connection
+        self.receiver: PeerConnection[PeerError]
         self.is_gone = False
         self.is_stuck = False  # the kernel takes nothing
         self.queued = 0
@@ -80,8 +80,8 @@ class HeldStream:
         return True
 
 
-def connection_over(stream: HeldStream, clock: Clock) -> Connection:
-    connection = Connection(
+def connection_over(stream: HeldStream, clock: Clock) -> PeerConnection[PeerError]:
+    connection: PeerConnection[PeerError] = PeerConnection(
         stream, node_id=1, address=HERE, clock=clock, client_id="t", request_timeout_ms=1000
     )
     stream.receiver = connection
@@ -106,7 +106,7 @@ def test_answers_are_the_same_however_the_bytes_are_cut(sizes: list[int], cuts: 
         connection = connection_over(stream, Clock())
         seen: list[tuple[int, int]] = []
 
-        def done(message: Any, error: ClientError | None) -> None:
+        def done(message: Any, error: PeerError | None) -> None:
             assert error is None
             seen.append((message.controller_id, len(message.topics)))
 
@@ -131,7 +131,7 @@ async def test_an_answer_that_waits_to_be_read_is_not_late() -> None:
     """Who held the loop kept us from reading; the peer is not to blame."""
     stream, clock = HeldStream(), Clock()
     connection = connection_over(stream, clock)
-    ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
+    ended: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()
     connection.post(
         MetadataRequest(topics=[]), VERSION, lambda _, error: ended.set_result(error), timeout_ms=1
     )
@@ -150,12 +150,12 @@ async def test_an_answer_may_be_awaited_from_within_another() -> None:
     connection = connection_over(stream, Clock())
     seen: list[int] = []
 
-    def first(message: Any, error: ClientError | None) -> None:
+    def first(message: Any, error: PeerError | None) -> None:
         seen.append(message.controller_id)
         while connection.in_flight:
             assert connection.pump(0)
 
-    def other(message: Any, error: ClientError | None) -> None:
+    def other(message: Any, error: PeerError | None) -> None:
         seen.append(message.controller_id)
 
     for done in (first, other, other):
@@ -174,7 +174,7 @@ async def test_numbers_of_requests_begin_again_before_they_end() -> None:
     connection._correlation_id = 2**31 - 2
     seen: list[int] = []
 
-    def done(message: Any, error: ClientError | None) -> None:
+    def done(message: Any, error: PeerError | None) -> None:
         assert error is None
         seen.append(message.controller_id)
 
@@ -191,7 +191,7 @@ async def test_numbers_of_requests_begin_again_before_they_end() -> None:
 async def test_a_request_without_an_answer_is_done_when_the_kernel_has_it() -> None:
     stream = HeldStream()
     connection = connection_over(stream, Clock())
-    ends: list[tuple[int, ClientError | None]] = []
+    ends: list[tuple[int, PeerError | None]] = []
 
     def post(number: int) -> None:
         connection.post(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.client.consumer.metrics import GroupMetrics, PollMetrics
-from headwater.client.measures import WINDOW_SECONDS, Window
+from headwater.observability.measures import WINDOW_SECONDS, Window
 
 
 def test_a_window_has_the_mean_and_the_highest() -> None:

@@ -1,0 +1,498 @@
+"""A connection to one broker or controller: requests out, responses in, in request order.
+
+Responses arrive by callback where speed matters (`post`) and by `await` elsewhere (`ask`). Each
+frame has its own buffer, so records that a response refers to live as long as the response. Every
+request completes exactly once, with its response or with an error.
+
+Errors are `PeerError`s. A caller with errors of its own gives `as_error`, which converts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from struct import Struct
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from headwater import _core
+from headwater.io import Address, Clock, Stream
+from headwater.net.peer.errors import (
+    ClosedAtFirstRequest,
+    ClosedBeforeVersions,
+    Disconnected,
+    NotKafka,
+    PeerError,
+    TimedOut,
+    UnsupportedVersion,
+)
+from headwater.observability.measures import Traffic
+from headwater.protocol import DecodeError, EncodeError, Message, decode, encode_parts
+from headwater.protocol.apis import APIS, Api, ApiKey, Versions, response_class
+from headwater.protocol.frame import read_response_header, request_prefix
+
+E = TypeVar("E", bound=Exception)
+Done = Callable[[Any, E | None], None]
+
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+# The first answer is a table of versions. What claims to be longer is not Kafka.
+_FIRST_FRAME_BYTES_MAX = 1024 * 1024
+_SMALL_BUFFER_BYTES = 64 * 1024
+_CORRELATION_MAX = 2**31 - 1
+_SIZE = Struct(">i")
+_UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, where ApiVersions has its error code
+
+
+def as_is(error: PeerError) -> PeerError:
+    """The `as_error` of a caller that has no errors of its own."""
+    return error
+
+
+class Prepared(Protocol):
+    """A request that is sent repeatedly and differs only in its records."""
+
+    @property
+    def api(self) -> Api: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def frame(self, correlation_id: int, records: memoryview) -> bytes:
+        """Returns the whole request, beginning with its size."""
+
+    def read(self, frame: bytes) -> Any | None:
+        """Decodes the usual response; None leaves the frame to the general decoder."""
+
+
+class _Pending(Generic[E]):
+    __slots__ = ("api", "correlation_id", "deadline", "done", "read", "version")
+
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        deadline: float,
+        done: Done[E],
+        read: Callable[[bytes], Any | None] | None = None,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.deadline = deadline
+        self.done = done
+        self.read = read
+
+
+class PeerConnection(Generic[E]):
+    """The receiver of a stream. Made by `connect`; usable once that has returned."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        node_id: int,
+        address: Address,
+        clock: Clock,
+        client_id: str,
+        request_timeout_ms: int,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.address = address
+        self.is_open = True
+        self.versions: dict[int, Versions] = {}
+        self.features: dict[str, int] = {}  # finalized levels, by name
+        self.active_at = clock.monotonic()
+        self.trusted_until = inf  # the broker believes for so long who we are (KIP-368)
+        self.throttled_until = 0.0  # the broker's wish (KIP-219); who posts looks at it first
+        self.on_closed: Callable[[PeerConnection[E]], None] | None = None
+        # Set by `connect` at the end of the handshake, which itself deals in `PeerError`s.
+        self.as_error: Callable[[PeerError], E] = cast(Any, as_is)
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._now = clock.monotonic
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._traffic = traffic if traffic is not None else Traffic()
+        self._correlation_id = 0
+        self._pending: deque[_Pending[E]] = deque()
+        # Requests without an answer are done when the kernel has them: after so many bytes.
+        self._unwritten: deque[tuple[int, Done[E]]] = deque()
+        self._posted_bytes = 0  # by `post`
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = 0.0
+        self._is_first = True
+        self._has_served = False  # more than its versions
+        self._failure: PeerError | None = None
+        self.fault: OSError | None = None  # what the system said when it ended
+        self._buffer = bytearray(_SMALL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0  # first byte that is not read
+        self._end = 0  # first byte that is free
+        self._large: bytearray | None = None  # a frame that does not fit the buffer
+        self._large_view = self._view
+        self._large_filled = 0
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"<PeerConnection to node {self.node_id} at {self.address}, {state}>"
+
+    @property
+    def client_id(self) -> str:
+        return self._client_id
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What the kernel did not take yet."""
+        return self._stream.queued_bytes()
+
+    def version(self, api: int, *, at_most: int | None = None) -> int | None:
+        """The newest version that both sides have, or None."""
+        ours, theirs = APIS[api].versions, self.versions.get(api)
+        if ours is None or theirs is None:
+            return None
+        newest = min(ours[1], theirs[1])
+        if at_most is not None and at_most < newest:
+            newest = at_most
+        return newest if newest >= max(ours[0], theirs[0]) else None
+
+    # Requests out
+
+    def post(
+        self,
+        request: Message,
+        version: int,
+        done: Done[E],
+        *,
+        timeout_ms: int,
+        is_answered: bool = True,
+    ) -> None:
+        """Sends now. `done` gets the answer or an error, once; if the broker does not answer such
+        a request, it gets neither when the kernel has taken all of it.
+
+        Never raises for what the network does. It may call `done` before it returns, if the
+        connection is closed already or the request does not fit its version.
+        """
+        if not self.is_open:
+            error = self._failure or self._disconnected("the connection is closed")
+            done(None, self.as_error(type(error)(str(error))))
+            return
+        key = type(request).API
+        assert key is not None, f"{type(request).__name__} is no request"
+        api = APIS[key]
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
+        prefix = request_prefix(api, version, correlation_id, self._client_id)
+        try:
+            parts: list[Any] = encode_parts(request, version, prefix)
+        except EncodeError as error:
+            refusal = UnsupportedVersion(f"{self._who()} is too old for this request: {error}")
+            done(None, self.as_error(refusal))
+            return
+        size = sum(map(len, parts)) - _SIZE.size if len(parts) > 1 else len(parts[0]) - _SIZE.size
+        _SIZE.pack_into(parts[0], 0, size)
+        self._traffic.requests += 1
+        self._traffic.bytes_out += size + _SIZE.size
+        self._posted_bytes += size + _SIZE.size
+        if is_answered:
+            deadline = self._now() + timeout_ms / 1000
+            self._pending.append(_Pending(api, version, correlation_id, deadline, done))
+            self._watch(deadline)
+        else:
+            self.active_at = self._now()  # no answer will say that somebody lives
+            self._unwritten.append((self._posted_bytes, done))
+        self._stream.send(parts)
+        if not is_answered:
+            # Behind what tells of a stream that has ended in `send`: its queue is empty, too.
+            self._loop.call_soon(self._note_written)
+
+    def _note_written(self) -> bool:
+        """Tells those whose requests the kernel has; whether there were any."""
+        unwritten, written = self._unwritten, self._posted_bytes - self._stream.queued_bytes()
+        told = False
+        while self.is_open and unwritten and unwritten[0][0] <= written:
+            unwritten.popleft()[1](None, None)
+            told = True
+        return told
+
+    def post_prepared(
+        self, prepared: Prepared, records: memoryview, done: Done[E], *, timeout_ms: int
+    ) -> None:
+        """As `post`, on an open connection. `done` may get what `prepared.read` made."""
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
+        deadline = self._now() + timeout_ms / 1000
+        self._pending.append(
+            _Pending(prepared.api, prepared.version, correlation_id, deadline, done, prepared.read)
+        )
+        if self._timer is None or deadline < self._timer_deadline:
+            self._watch(deadline)
+        frame = prepared.frame(correlation_id, records)
+        self._traffic.requests += 1
+        self._traffic.bytes_out += len(frame)
+        if len(self._pending) == 1:
+            self._stream.expect()
+        self._stream.send((frame,))
+
+    async def ask(
+        self, request: Message, *, at_most: int | None = None, timeout_ms: int | None = None
+    ) -> Any:
+        """The answer to a request in the newest version of both sides that is not above a bound."""
+        key = type(request).API
+        assert key is not None, f"{type(request).__name__} is no request"
+        version = self.version(key, at_most=at_most)
+        if version is None:
+            raise self.as_error(
+                UnsupportedVersion(
+                    f"{self._who()} does not serve {APIS[key].name} in a version that is known here"
+                    + (f" and at most {at_most}" if at_most is not None else "")
+                )
+            )
+        return await self.exchange(request, version, timeout_ms or self._request_timeout_ms)
+
+    async def exchange(self, request: Message, version: int, timeout_ms: int) -> Any:
+        """The answer to a request in this very version."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        began = self._now()
+
+        def done(message: Any, error: E | None) -> None:
+            if answer.done():  # nobody waits any more
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                now = self._now()
+                self._traffic.latency.note(now - began, now)
+                answer.set_result(message)
+
+        self.post(request, version, done, timeout_ms=timeout_ms)
+        return await answer
+
+    # Timeouts: one timer for all that is in flight
+
+    def _watch(self, deadline: float) -> None:
+        timer = self._timer
+        if timer is not None:
+            if self._timer_deadline <= deadline:
+                return
+            timer.cancel()
+        self._timer_deadline = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - self._now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        # Whoever held the loop for long has kept us from reading answers that are there.
+        while self.is_open and self._pending and self._stream.turn(0):
+            pass
+        self._expire()
+        if self.is_open and self._pending:
+            self._watch(min(each.deadline for each in self._pending))
+
+    def _expire(self) -> None:
+        """Ends the connection if an answer is overdue: those behind it wait for it, too."""
+        now = self._now()
+        late = [each for each in self._pending if each.deadline <= now]
+        if not late:
+            return
+        first = late[0]
+        reason = f"{self._who()} did not answer {first.api.name} in time"
+        for each in late:
+            self._pending.remove(each)
+        self._close(self._disconnected(f"it did not answer {first.api.name} in time"))
+        for each in late:
+            each.done(None, self.as_error(TimedOut(reason)))
+
+    def pump(self, seconds: float) -> bool:
+        """Does what the loop would do for this connection, waiting at most so long for something
+        to happen; whether it did. For who cannot await: answers reach their callbacks in it."""
+        is_written = bool(self._unwritten) and not self._stream.queued_bytes()
+        did = self._stream.turn(0.0 if is_written else seconds)
+        did |= self._note_written()
+        if not did:
+            self._expire()
+        return did
+
+    # Answers in
+
+    def buffer(self) -> memoryview:
+        if self._large is not None:
+            return self._large_view[self._large_filled :]
+        if self._end == len(self._buffer):
+            self._compact()
+        return self._view[self._end :]
+
+    def _compact(self) -> None:
+        left = self._end - self._start
+        self._buffer[:left] = self._buffer[self._start : self._end]
+        self._start = 0
+        self._end = left
+
+    def received(self, count: int) -> None:
+        self.active_at = self._now()
+        self._traffic.bytes_in += count
+        if self._large is None:
+            self._end += count
+            self._read_frames()
+            return
+        self._large_filled += count
+        if self._large_filled == len(self._large):
+            frame, self._large = self._large_view, None
+            self._large_view = self._view
+            self._answer(frame)
+
+    def _read_frames(self) -> None:
+        while self.is_open:
+            start = self._start
+            ready = self._end - start
+            if ready < _SIZE.size:
+                break
+            size: int = _SIZE.unpack_from(self._buffer, start)[0]
+            if not _SIZE.size <= size <= _FIRST_FRAME_BYTES_MAX and not self._may_be(size):
+                return
+            end = start + _SIZE.size + size
+            if end <= self._end:
+                self._start = end
+                frame = bytes(self._view[start + _SIZE.size : end])
+                if not self._answer_quickly(frame):
+                    self._answer(memoryview(frame))
+            elif size + _SIZE.size > len(self._buffer):
+                self._begin_large(size, start + _SIZE.size)
+                return
+            else:
+                break
+        if self._start == self._end:
+            self._start = self._end = 0
+
+    def _begin_large(self, size: int, start: int) -> None:
+        self._large = _core.unfilled(size)  # handed on when it is full, and not before
+        self._large_view = memoryview(self._large)
+        filled = self._end - start
+        self._large_view[:filled] = self._view[start : self._end]
+        self._large_filled = filled
+        self._start = self._end = 0
+
+    def _may_be(self, size: int) -> bool:
+        """Whether a frame may have this size; if not, the connection is over."""
+        most = _FIRST_FRAME_BYTES_MAX if self._is_first else FRAME_BYTES_MAX
+        if _SIZE.size <= size <= most:
+            return True
+        if self._is_first:
+            self._close(self._not_kafka(bytes(self._view[self._start : self._end])))
+        else:
+            self._close(self._disconnected(f"it sent a frame of {size} bytes; at most {most}"))
+        return False
+
+    def _not_kafka(self, start: bytes) -> NotKafka:
+        if start.startswith((b"HTTP", b"<")):  # some answer rubbish with a page and no header
+            what = "HTTP"
+        elif start[:2] in (b"\x15\x03", b"\x16\x03"):
+            what = "TLS"
+        elif start.startswith(b"SSH-"):
+            what = "SSH"
+        else:
+            what = "something else"
+        return NotKafka(f"{self.address} speaks {what}, not Kafka's protocol")
+
+    def _answer_quickly(self, frame: bytes) -> bool:
+        """Whether this was the answer that a prepared request expects."""
+        pending = self._pending[0] if self._pending else None
+        if pending is None or pending.read is None:
+            return False
+        if _SIZE.unpack_from(frame)[0] != pending.correlation_id:
+            return False
+        answer = pending.read(frame)
+        if answer is None:
+            return False
+        self._pending.popleft()
+        pending.done(answer, None)
+        return True
+
+    def _answer(self, frame: memoryview) -> None:
+        self._is_first = False
+        if not self._pending:
+            self._close(self._disconnected("it sent an answer that nobody asked for"))
+            return
+        pending = self._pending[0]
+        api, version = pending.api, pending.version
+        if api.key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED:
+            version = 0  # how a broker answers a version of this request that it does not know
+        try:
+            correlation_id, position = read_response_header(api, version, frame)
+            if correlation_id != pending.correlation_id:
+                raise DecodeError(
+                    f"answer number {correlation_id}, expected {pending.correlation_id}"
+                )
+            message: Any = decode(response_class(api.key), frame, version, position)
+        except DecodeError as error:
+            if not self.versions:
+                self._close(self._not_kafka(b""))
+            else:
+                self._close(self._disconnected(f"its answer to {api.name} is none: {error}"))
+            return
+        self._pending.popleft()
+        self._has_served = self._has_served or bool(self.versions)
+        throttle_ms = getattr(message, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.throttled_until = max(self.throttled_until, self._now() + throttle_ms / 1000)
+        pending.done(message, None)
+
+    # Ending
+
+    def drained(self) -> None:
+        if self._unwritten:
+            self._loop.call_soon(self._note_written)
+
+    def ended(self) -> None:
+        if self._has_served:
+            self._close(self._disconnected("it closed the connection"))
+        elif self.versions:
+            self._close(
+                ClosedAtFirstRequest(
+                    f"{self._who()}: it closed the connection at the first request after the "
+                    "handshake"
+                )
+            )
+        else:
+            self._close(
+                ClosedBeforeVersions(
+                    f"{self._who()}: it closed the connection at the first request"
+                )
+            )
+
+    def closed(self, error: OSError | None) -> None:
+        self.fault = error
+        reason = "it is closed" if error is None else (error.strerror or str(error)).lower()
+        self._close(self._disconnected(reason))
+
+    def close(self) -> None:
+        """Ends the connection now; what is in flight ends with `Disconnected`."""
+        self._close(self._disconnected("closed by this client"))
+
+    def _who(self) -> str:
+        return str(self.address) if self.node_id < 0 else f"node {self.node_id} at {self.address}"
+
+    def _disconnected(self, reason: str) -> Disconnected:
+        return Disconnected(f"{self._who()}: {reason}")
+
+    def _close(self, error: PeerError) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._failure = error
+        self._stream.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = [each.done for each in self._pending]
+        waiting += [done for _, done in self._unwritten]
+        self._pending.clear()
+        self._unwritten.clear()
+        if self.on_closed is not None:
+            self.on_closed(self)
+        for done in waiting:
+            # Each waiter raises its own: a shared exception would gather all their tracebacks.
+            done(None, self.as_error(type(error)(str(error))))
