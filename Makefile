@@ -17,7 +17,6 @@ STAMP := .venv/.installed
 CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 PYTHON_FOLDERS := src tests benchmarks conformance examples harness
 QUICK := tests/unit tests/transcripts tests/properties
-CRASH := $(wildcard tests/crash/test_*.py)
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -36,9 +35,10 @@ demo: setup ## a node, orders, a pipeline on Spark, and what it sums up: as a ta
 
 test: setup ## all tests: unit, properties, simulation, integration, compatibility, Spark, crash
 	@tools/ensure java
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash --ignore=tests/spark
-	$(BIN)/python -m pytest tests/spark
-	$(if $(CRASH),$(BIN)/python -m pytest tests/crash)
+	@tools/run-parts \
+		main 'SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/crash --ignore=tests/spark' \
+		spark '$(BIN)/python -m pytest tests/spark' \
+		crash '$(BIN)/python -m pytest tests/crash'
 
 check: setup ## format, lint, types, import contracts, clippy, the quick tests
 	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
