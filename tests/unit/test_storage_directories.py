@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -270,6 +272,53 @@ def test_truncation_lowers_the_recovery_point_on_disk_at_once() -> None:
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 3}
     log.truncate_to(2)
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
+
+
+def test_a_checkpoint_job_that_a_truncation_overtook_writes_nothing() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings())
+    for _ in range(4):
+        log.roll(NOW)
+        append(log, batch(b"a"))
+    flush(log)
+    late = logs.checkpoint_job()
+    log.truncate_to(2)
+    late.run()
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 2}
+    log.truncate_to(1)
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 1}
+
+
+def test_the_loop_and_a_worker_never_write_a_checkpoint_at_once(tmp_path: Path) -> None:
+    """They would share a temporary file, and whoever is first to rename it takes the other's."""
+
+    class SlowDisk(SystemDisk):
+        def write_atomically(self, path: str, data: bytes) -> None:
+            assert path not in writing
+            writing.add(path)
+            is_writing.set()
+            never.wait(0.05)
+            super().write_atomically(path, data)
+            writing.remove(path)
+
+    writing: set[str] = set()
+    is_writing, never = threading.Event(), threading.Event()
+    logs = open_dirs(SlowDisk(), str(tmp_path))
+    log = logs.create(TP, TOPIC_ID, settings())
+    for _ in range(4):
+        log.roll(NOW)
+        append(log, batch(b"a"))
+    flush(log)
+    is_writing.clear()
+    with ThreadPoolExecutor(1) as workers:
+        late = workers.submit(logs.checkpoint_job().run)
+        is_writing.wait()
+        log.truncate_to(2)
+        late.result()
+    path = f"{tmp_path}/recovery-point-offset-checkpoint"
+    assert read_offsets(SystemDisk(), path) == {TP: 2}
+    logs.close(clean=False)
 
 
 def test_a_new_directory_is_there_after_a_power_cut_with_all_above_it() -> None:

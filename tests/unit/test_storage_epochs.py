@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.io.memory import MemoryDisk
+from headwater.storage import Log
 from headwater.storage.epochs import EpochCache, read_epochs
-from tests.support.logs import PATH, append, batch, open_log, reopen
+from tests.support.logs import PATH, append, batch, flush, open_log, reopen, settings
 
 
 def test_epochs_begin_where_they_were_assigned() -> None:
@@ -147,3 +148,57 @@ def test_a_broken_checkpoint_counts_as_none(content: bytes) -> None:
     disk.make_dirs(PATH)
     disk.write_atomically(f"{PATH}/leader-epoch-checkpoint", content)
     assert read_epochs(disk, f"{PATH}/leader-epoch-checkpoint").entries == []
+
+
+# Truncation
+
+
+def truncated_and_appended_again(disk: MemoryDisk) -> Log:
+    """Epoch 5 from offset 3 on was flushed, then cut and replaced by records of epoch 4."""
+    log = open_log(disk)
+    for epoch in (3, 4, 4, 5, 5):
+        append(log, batch(b"x"), epoch=epoch)
+    flush(log)
+    log.truncate_to(3)
+    append(log, batch(b"y"), epoch=4)
+    return log
+
+
+def test_the_epochs_that_a_truncation_forgets_are_not_in_the_file_any_more() -> None:
+    disk = MemoryDisk()
+    truncated_and_appended_again(disk)
+    assert read_epochs(disk, f"{PATH}/leader-epoch-checkpoint").entries == [(3, 0), (4, 1)]
+
+
+def test_a_crash_after_a_truncation_does_not_bring_its_epochs_back() -> None:
+    disk = MemoryDisk()
+    log = reopen(disk, truncated_and_appended_again(disk), clean=False)
+    assert log.end == 4
+    assert log.epochs.entries == [(3, 0), (4, 1)]
+
+
+@pytest.mark.parametrize("epoch", [4, 6])
+def test_recovery_believes_the_batches_and_not_a_stale_file(epoch: int) -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=settings(segment_bytes=2 * len(batch(b"x"))))
+    for each in (3, 4, 4, epoch):
+        append(log, batch(b"x"), epoch=each)
+    flush(log)
+    stale = b"0\n3\n3 0\n4 1\n5 3\n"
+    disk.write_atomically(f"{PATH}/leader-epoch-checkpoint", stale)
+    log = reopen(disk, log, clean=False, recovery_point=2)
+    assert log.epochs.entries == [(3, 0), (4, 1)] + ([(6, 3)] if epoch == 6 else [])
+
+
+def test_a_flush_that_a_truncation_overtook_does_not_write_its_epochs() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for epoch in (4, 5):
+        append(log, batch(b"x"), epoch=epoch)
+    late = log.flush_job()
+    assert late is not None
+    log.truncate_to(1)
+    append(log, batch(b"y"), epoch=4)
+    late.run()
+    log.flushed(late)
+    assert read_epochs(disk, f"{PATH}/leader-epoch-checkpoint").entries == [(4, 0)]

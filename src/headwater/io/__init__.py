@@ -18,7 +18,7 @@ from headwater.io.network import (
     Stream,
 )
 from headwater.io.process import process_id, watch_forks
-from headwater.io.workers import Workers
+from headwater.io.workers import Workers, write_lock
 
 __all__ = [
     "SYSTEM_SOCKETS",
@@ -38,4 +38,5 @@ __all__ = [
     "Workers",
     "process_id",
     "watch_forks",
+    "write_lock",
 ]

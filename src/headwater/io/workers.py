@@ -7,8 +7,10 @@ that the loop owns. The simulator's twin completes it at some later virtual mome
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +20,12 @@ class Workers(Protocol):
     def run(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
     def close(self) -> None: ...
+
+
+def write_lock() -> AbstractContextManager[bool]:
+    """A lock for a file that both the loop and workers replace, held for one write. Whoever finds
+    it taken would have waited for the device anyway."""
+    return threading.Lock()
 
 
 class ThreadWorkers:

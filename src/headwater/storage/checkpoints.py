@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from headwater.io import Disk
+from headwater.io import Disk, write_lock
 from headwater.model import TopicPartition
 
 _VERSION = "0"
@@ -12,6 +13,44 @@ _VERSION = "0"
 
 class CheckpointCorrupt(ValueError):
     """A checkpoint file that cannot be read as one."""
+
+
+class CheckpointFile:
+    """A checkpoint that is written now by the loop, now by a worker. The content that was made
+    last wins: a job that is overtaken by a truncation must not restore a recovery point or an
+    epoch from before the cut."""
+
+    __slots__ = ("_disk", "_lock", "_made", "_written", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._lock = write_lock()
+        self._made = 0
+        self._written = 0
+        self.path = path
+
+    def prepare(self, content: Callable[[], bytes]) -> CheckpointWrite:
+        """Makes a write of this content, newer than all made before. For the loop only."""
+        self._made += 1
+        return CheckpointWrite(self, self._made, content)
+
+    def write(self, number: int, content: bytes) -> None:
+        with self._lock:
+            if number > self._written:
+                self._disk.write_atomically(self.path, content)
+                self._written = number
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWrite:
+    """A checkpoint's content on its way to the file. `run` blocks on the device."""
+
+    file: CheckpointFile
+    number: int
+    content: Callable[[], bytes]
+
+    def run(self) -> None:
+        self.file.write(self.number, self.content())
 
 
 def render(lines: Iterable[str]) -> bytes:
@@ -31,10 +70,13 @@ def parse(data: bytes, *, path: str) -> list[str]:
     return rows
 
 
+def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return render(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+
+
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replaces the file durably. Blocks on the device."""
-    lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
-    disk.write_atomically(path, render(lines))
+    disk.write_atomically(path, render_offsets(offsets))
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from headwater.config import parse_properties
 from headwater.io import Disk
 from headwater.io.disk import DiskLock
 from headwater.model import TopicPartition, id_from_text, id_text
 from headwater.storage import checkpoints, names
+from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite, render_offsets
 from headwater.storage.failures import Health
 
 _META_VERSION = "1"
@@ -92,6 +94,7 @@ class LogDirectory:
     """An open log directory, which nobody else can open until `release`."""
 
     __slots__ = (
+        "_checkpoints",
         "_disk",
         "_lock",
         "broker_epoch_at_stop",
@@ -109,6 +112,7 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._lock: DiskLock | None = None
+        self._checkpoints: dict[str, CheckpointFile] = {}
         self.path = path
         self.health = Health(path)
         self.id = bytes(16)
@@ -187,10 +191,18 @@ class LogDirectory:
             self.notes.append(str(corrupt))
             return {}
 
-    def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint. Blocks on the device."""
+    def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> CheckpointWrite:
+        """The write that replaces a checkpoint, for a worker or for `write`."""
+        file = self._checkpoints.get(name)
+        if file is None:
+            file = CheckpointFile(self._disk, f"{self.path}/{name}")
+            self._checkpoints[name] = file
+        return file.prepare(partial(render_offsets, offsets))
+
+    def write(self, checkpoint: CheckpointWrite) -> None:
+        """Blocks on the device."""
         with self.health.errors():
-            checkpoints.write_offsets(self._disk, f"{self.path}/{name}", offsets)
+            checkpoint.run()
 
     def mark_clean(self, broker_epoch: int) -> None:
         """The last thing a clean stop does. Blocks on the device."""

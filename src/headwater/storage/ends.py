@@ -134,10 +134,14 @@ def truncate_and_start_at(
 
 def _make_truncation_durable(log: Log) -> None:
     """What was cut must not come back behind what is appended next, nor may a recovery point
-    above the new end leave that unchecked. Truncation is rare enough to wait for it."""
+    above the new end leave that unchecked, nor an epoch that is gone make another replica truncate
+    what took its place. Truncation is rare enough to wait for it."""
     log.segments[-1].file.sync()
     log.unsynced.add_folder(log.path)
     log.unsynced.sync_folders()
+    epochs = log.save_epochs(log.end)
+    if epochs is not None:
+        epochs.run()
     if log.on_truncated is not None:
         log.on_truncated()
 

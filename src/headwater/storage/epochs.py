@@ -9,6 +9,8 @@ from headwater.io import Disk
 from headwater.model import NO_EPOCH, NO_OFFSET, OffsetAndEpoch
 from headwater.storage import checkpoints
 
+_NO_END = 2**63 - 1
+
 
 class EpochCache:
     """Epochs and their first offsets, both growing. `dirty` says that the file may be behind; it
@@ -45,6 +47,17 @@ class EpochCache:
         self._epochs.append(epoch)
         self._starts.append(start)
         self.dirty = True
+
+    def correct(self, epoch: int, *, base_offset: int, last_offset: int) -> int:
+        """Makes the cache agree with a batch that recovery has read. What it says of other offsets
+        stays. Returns up to which offset (exclusive) it now says that the epoch reaches."""
+        slot = bisect_right(self._starts, last_offset) - 1
+        if slot < 0 or self._epochs[slot] != epoch or self._starts[slot] > base_offset:
+            self.truncate_from_end(base_offset)
+            if self.latest != epoch:
+                self.assign(epoch, base_offset)
+            slot = len(self._starts) - 1
+        return self._starts[slot + 1] if slot + 1 < len(self._starts) else _NO_END
 
     def end_of(self, epoch: int, log_end: int) -> OffsetAndEpoch:
         """The largest epoch at or below this one, and where it ends; (-1, -1) if unknown."""

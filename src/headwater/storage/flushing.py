@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 
 from headwater.io import Disk, File
+from headwater.storage.checkpoints import CheckpointWrite
 from headwater.storage.failures import Health
 
 
@@ -19,7 +20,7 @@ class FlushJob:
     truncations: int  # of the log when the job was made: a later one makes the job worthless
     files: tuple[File, ...]  # segments
     paths: tuple[str, ...]  # indexes and snapshots of rolled segments
-    epochs: tuple[str, bytes] | None  # the epoch checkpoint to write, if it changed
+    epochs: CheckpointWrite | None  # the epoch checkpoint, if it changed
     folders: tuple[str, ...]  # directories with new names in them
     names: int  # how many changes of the logs' own names it has to see durable
     indexes: tuple[int, ...] = ()  # whose indexes are among the paths; the log's own numbers
@@ -46,7 +47,7 @@ class FlushJob:
                     self.disk.sync_dir(folder)
             if self.epochs is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    self.disk.write_atomically(*self.epochs)
+                    self.epochs.run()
 
     def _sync_names(self) -> None:
         """The directory that all logs are in: what one job has made durable, others need not."""

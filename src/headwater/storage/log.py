@@ -17,6 +17,7 @@ from headwater.io import Disk
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
 from headwater.storage import appends, ends, names, own_appends, reading, recovery, rolling, search
 from headwater.storage.appends import Appended, AppendRules, Origin
+from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite
 from headwater.storage.failures import Health
 from headwater.storage.flushing import FlushJob
 from headwater.storage.places import RecentPlaces
@@ -42,6 +43,7 @@ class Log:
         "cleaned_to",
         "disk",
         "end",
+        "epoch_file",
         "epochs",
         "health",
         "last_bound",
@@ -91,6 +93,7 @@ class Log:
         self.last_flush_ms = now_ms
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self.epoch_file = CheckpointFile(disk, f"{path}/{names.LEADER_EPOCHS}")
         self.reports = loaded.reports
         self.segments = loaded.segments
         self.size = sum(segment.size for segment in loaded.segments)
@@ -446,7 +449,7 @@ class Log:
             return None
         place = segment_at(self.segments, self.recovery_point)
         files = [s.file for s in self.segments[place:] if s.base < upto and s.size]
-        epochs = self.epochs.take_unsaved(upto)
+        epochs = self.save_epochs(upto)
         paths, folders = self.unsynced.take()
         return FlushJob(
             disk=self.disk,
@@ -455,7 +458,7 @@ class Log:
             truncations=self.truncations,
             files=tuple(files),
             paths=paths,
-            epochs=None if epochs is None else (self._epochs_path, epochs),
+            epochs=epochs,
             folders=folders,
             names=self.health.names,
             indexes=self.unsynced.take_indexes(),
@@ -490,10 +493,10 @@ class Log:
         be durable it must have been sealed and flushed before."""
         if clean and self.health.is_online:
             self.seal()
-            epochs = self.epochs.take_unsaved(self.end)
+            epochs = self.save_epochs(self.end)
             if epochs is not None:
                 with self.health.errors():
-                    self.disk.write_atomically(self._epochs_path, epochs)
+                    epochs.run()
         for segment in self.segments:
             segment.close()
 
@@ -508,6 +511,7 @@ class Log:
         self.unsynced.move(self.path, path)
         self.path = path
         self.snapshots.folder = path
+        self.epoch_file.path = f"{path}/{names.LEADER_EPOCHS}"
         for segment in self.segments:
             segment.move_to(path)
         if self.swap is not None:
@@ -518,9 +522,10 @@ class Log:
         if len(self.producers):
             self.producers.expire(now_ms, self.producer_expiration_ms)
 
-    @property
-    def _epochs_path(self) -> str:
-        return f"{self.path}/{names.LEADER_EPOCHS}"
+    def save_epochs(self, upto: int) -> CheckpointWrite | None:
+        """The write that brings the epoch checkpoint up to date, None if it is."""
+        content = self.epochs.take_unsaved(upto)
+        return None if content is None else self.epoch_file.prepare(lambda: content)
 
 
 def _gaps_to(cleaned_to: int | None, recovery_point: int | None) -> int:

@@ -12,6 +12,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Clock, Disk
 from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition
 from headwater.storage import names
+from headwater.storage.checkpoints import CheckpointWrite
 from headwater.storage.directory import (
     NO_BROKER_EPOCH,
     DirectoryRefused,
@@ -81,12 +82,12 @@ class DeleteJob:
 class CheckpointJob:
     """Writes the checkpoints as they are due now. `run` in a worker."""
 
-    writes: tuple[tuple[LogDirectory, str, dict[TopicPartition, int]], ...]
+    writes: tuple[tuple[LogDirectory, CheckpointWrite], ...]
 
     def run(self) -> None:
-        for directory, name, offsets in self.writes:
+        for directory, checkpoint in self.writes:
             if directory.health.is_online:
-                directory.write(name, offsets)
+                directory.write(checkpoint)
 
 
 class LogDirs:
@@ -422,28 +423,25 @@ class LogDirs:
         writes = []
         for directory in self._online():
             logs = self.logs_in(directory)
-            writes.append((directory, names.RECOVERY_POINTS, _recovery_points(logs)))
-            writes.append((directory, names.LOG_STARTS, _starts(logs)))
+            writes += [(directory, ends) for ends in _checkpoints_of_ends(directory, logs)]
             if high_watermarks is not None:
                 here = {
                     log.tp: high_watermarks[log.tp] for log in logs if log.tp in high_watermarks
                 }
-                writes.append((directory, names.HIGH_WATERMARKS, here))
+                writes.append((directory, directory.checkpoint(names.HIGH_WATERMARKS, here)))
         return CheckpointJob(tuple(writes))
 
     def cleaned_job(self, log: Log) -> CheckpointJob:
         """Says how far the logs of a directory are compacted; run it when one was."""
         directory = self.directory_of(log)
-        return CheckpointJob(
-            ((directory, names.CLEANER_OFFSETS, _cleaned(self.logs_in(directory))),)
-        )
+        cleaned = _cleaned(self.logs_in(directory))
+        return CheckpointJob(((directory, directory.checkpoint(names.CLEANER_OFFSETS, cleaned)),))
 
     def _write_ends(self, directory: LogDirectory) -> None:
         """After a truncation: a recovery point above the new end would leave later appends
         unchecked, and a start at the end would be lost with all that came before it."""
-        logs = self.logs_in(directory)
-        directory.write(names.RECOVERY_POINTS, _recovery_points(logs))
-        directory.write(names.LOG_STARTS, _starts(logs))
+        for checkpoint in _checkpoints_of_ends(directory, self.logs_in(directory)):
+            directory.write(checkpoint)
 
     def closing_jobs(self) -> list[Callable[[], None]]:
         """What a clean close has to wait for, one job for each log, to be run in workers side by
@@ -521,6 +519,14 @@ def _close_clean(log: Log) -> None:
         job.run()
         log.flushed(job)
     log.close(clean=True)
+
+
+def _checkpoints_of_ends(directory: LogDirectory, logs: list[Log]) -> list[CheckpointWrite]:
+    """Up to where each log is durable, and where it starts."""
+    return [
+        directory.checkpoint(names.RECOVERY_POINTS, _recovery_points(logs)),
+        directory.checkpoint(names.LOG_STARTS, _starts(logs)),
+    ]
 
 
 def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:

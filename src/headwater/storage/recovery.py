@@ -159,7 +159,7 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
     size = segment.size
     segment.start_reindexing()
     epochs, producers = log.epochs, log.producers
-    latest_epoch = epochs.latest
+    epoch = epoch_end = -1  # what the cache is known to say, right up to this offset
     offset_max = segment.base + _RELATIVE_MAX
     end, good = segment.base, 0
     reason: str | None = None
@@ -171,9 +171,12 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
             if not end <= batch.base_offset <= last_offset <= offset_max:
                 reason = f"offset {batch.base_offset} where {end} or more was expected"
                 break
-            if batch.leader_epoch > latest_epoch:
-                latest_epoch = batch.leader_epoch
-                epochs.assign(latest_epoch, batch.base_offset)
+            if batch.leader_epoch != epoch or last_offset >= epoch_end:
+                epoch = batch.leader_epoch
+                if epoch >= 0:
+                    epoch_end = epochs.correct(
+                        epoch, base_offset=batch.base_offset, last_offset=last_offset
+                    )
             if batch.producer_id >= 0:
                 note_batch(producers, batch, chunk, segment.txn_index)
             end = last_offset + 1
