@@ -152,7 +152,7 @@ class QuorumStory:
         n = int(command.words[0])
         disk = self.disks[n]
         disk.synced = len(disk.log)
-        self.act(n, lambda node: node.on_flushed(disk.synced))
+        self.act(n, lambda node: node.on_flushed(disk.synced, epoch=node.epoch))
 
     def do_resign(self, command: Command) -> None:
         self.act(int(command.words[0]), lambda node: node.resign(self.now))
@@ -267,7 +267,8 @@ def describe(message: Message) -> str:
                 return f"Fetch diverging at {message.diverging.offset}@{message.diverging.epoch}"
             if message.records_from is not None:
                 return f"Fetch records from {message.records_from}"
-            return f"Fetch refused epoch={message.epoch} leader={message.leader_id}"
+            error = message.error.name
+            return f"Fetch {error} epoch={message.epoch} leader={message.leader_id}"
 
 
 @pytest.mark.parametrize("path", stories(_FOLDER), ids=lambda path: path.stem)

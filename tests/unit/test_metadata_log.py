@@ -29,6 +29,7 @@ from headwater.io.sockets import SocketNetwork
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image
 from headwater.metadata.features import default_levels
 from headwater.metadata.snapshot import decode_snapshot, id_from_file_name
+from headwater.model import OffsetAndEpoch
 from headwater.protocol.messages.create_topics import CreateTopicsRequest
 from headwater.storage import StorageFailed
 from headwater.storage.directory import read_meta_properties
@@ -320,6 +321,43 @@ def test_a_node_that_does_not_lead_refuses_commands() -> None:
         with pytest.raises(ApiError) as refused:
             await driver.ask(lambda machine: machine.decide_no_op())
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+    run(test)
+
+
+def test_whoever_waits_for_a_commit_hears_that_leadership_was_lost() -> None:
+    """Records of the next leader may reach the offset waited for: they are not the answer."""
+
+    async def test() -> None:
+        node = await started()
+        node.workers.held = True
+        asked = asyncio.ensure_future(node.create("a"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        node.metadata.resign()
+        with pytest.raises(ApiError) as refused:
+            await asked
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert not node.controller.is_active
+
+    run(test)
+
+
+def test_a_commit_of_a_later_epoch_is_no_answer_to_an_earlier_one() -> None:
+    async def test() -> None:
+        node = await started()
+        metadata = node.metadata
+        end = OffsetAndEpoch(metadata.log_end, metadata.epoch)
+        await metadata.committed(end)
+        metadata.resign()
+        metadata.carry_out(metadata.raft.tick(metadata.raft.next_deadline()))
+        assert metadata.is_leader
+        assert metadata.epoch == end.epoch + 1
+        with pytest.raises(ApiError) as refused:
+            await metadata.committed(end)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        # Its controller has seen nothing of the new epoch, so it may not decide in it.
+        assert not node.controller.is_active
 
     run(test)
 

@@ -129,7 +129,8 @@ class Cluster:
     def sync(self, n: int) -> None:
         disk = self.disks[n]
         disk.synced = len(disk.records)
-        self.do(n, self.nodes[n].on_flushed(disk.synced))
+        node = self.nodes[n]
+        self.do(n, node.on_flushed(disk.synced, epoch=node.epoch))
 
     def deliver(self, sender: int, to: int, message: Message | Answer) -> None:
         node = self.nodes.get(to)

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from headwater.errors import ErrorCode
 from headwater.model import NO_NODE, OffsetAndEpoch
 from headwater.quorum import ElectionState, Raft, Ready, ReplicaKey, Role, Voter, VoterSet
 from headwater.quorum.model import (
@@ -51,7 +52,7 @@ def leader(voters: int = 3) -> Raft:
         node.on_vote_reply(other, VoteReply(1, NO_NODE, True, False), 10.0)
     assert role(node) is Role.LEADER
     node.on_appended(log_end=node.log_end + 1, epoch=node.epoch)
-    node.on_flushed(node.log_end)
+    node.on_flushed(node.log_end, epoch=node.epoch)
     return node
 
 
@@ -78,7 +79,7 @@ def test_a_sole_voter_leads_at_once_and_commits_what_it_flushes() -> None:
     assert [voter.voter_id for voter in ready.leader_change.granting_voters] == [1]
     assert not ready.messages
     node.on_appended(log_end=3, epoch=5)
-    assert node.on_flushed(3).committed == 3
+    assert node.on_flushed(3, epoch=5).committed == 3
     assert node.next_deadline() == float("inf")
 
 
@@ -198,6 +199,31 @@ def test_a_leader_reminds_those_who_have_not_acknowledged_it() -> None:
     assert [envelope.to for envelope in ready.messages] == [3]
 
 
+def test_a_leader_of_static_voters_counts_itself_as_acknowledged() -> None:
+    """Static voters have no directory ids, and a node always knows its own."""
+    node = Raft(
+        KEYS[1],
+        VoterSet.of(*(Voter(ReplicaKey(number)) for number in (1, 2, 3))),
+        Random(7),
+        state=ElectionState(),
+        log_end=0,
+        epochs=[],
+    )
+    node.start(0.0)
+    node.tick(10.0)
+    node.on_vote_reply(2, VoteReply(0, NO_NODE, True, True), 10.0)
+    node.on_vote_reply(2, VoteReply(1, NO_NODE, True, False), 10.0)
+    assert role(node) is Role.LEADER
+    assert [envelope.to for envelope in node.tick(11.1).messages] == [2, 3]
+
+
+def test_a_static_voter_remembers_its_vote_without_the_directory() -> None:
+    node = raft(epoch=1, voted=ReplicaKey(2))
+    node.start(0.0)
+    ready = node.on_vote(VoteRequest(1, KEYS[2], OffsetAndEpoch(0, 0), False), 1.0)
+    assert sent(ready) == [VoteReply(1, NO_NODE, True, False)]
+
+
 def test_the_first_successor_starts_at_once_and_others_wait() -> None:
     first, second = raft(2, epoch=1, leader_id=1), raft(3, epoch=1, leader_id=1)
     for node in (first, second):
@@ -233,7 +259,7 @@ def test_an_old_leader_is_told_of_the_new_epoch() -> None:
 def test_what_a_majority_has_is_committed() -> None:
     node = leader()
     node.on_appended(log_end=10, epoch=1)
-    assert node.on_flushed(10).committed is None
+    assert node.on_flushed(10, epoch=1).committed is None
     assert node.on_fetch(FetchRequest(KEYS[2], 1, 4, 1), 11.0).committed == 4
     assert node.on_fetch(FetchRequest(KEYS[3], 1, 7, 1), 11.0).committed == 7
     assert node.on_fetch(FetchRequest(KEYS[2], 1, 5, 1), 11.0).committed is None
@@ -244,7 +270,23 @@ def test_a_leaders_own_records_count_only_once_flushed() -> None:
     node = leader()
     node.on_appended(log_end=10, epoch=1)
     assert node.on_fetch(FetchRequest(KEYS[2], 1, 10, 1), 11.0).committed == 1
-    assert node.on_flushed(10).committed == 10
+    assert node.on_flushed(10, epoch=1).committed == 10
+
+
+def test_a_sync_that_began_in_an_earlier_epoch_counts_for_nothing() -> None:
+    """The log may have been truncated and written again while the sync was under way."""
+    node = leader()
+    node.on_appended(log_end=10, epoch=1)
+    node.on_begin_epoch(BeginEpoch(2, 2), 11.0)
+    node.on_truncated(1)
+    node.on_end_epoch(EndEpoch(2, 2, (1, 3)), 12.0)
+    node.on_vote_reply(3, VoteReply(2, NO_NODE, True, True), 12.0)
+    node.on_vote_reply(3, VoteReply(3, NO_NODE, True, False), 12.0)
+    assert role(node) is Role.LEADER
+    node.on_appended(log_end=12, epoch=3)
+    node.on_flushed(10, epoch=1)
+    assert node.on_fetch(FetchRequest(KEYS[3], 3, 12, 3), 12.1).committed is None
+    assert node.on_flushed(12, epoch=3).committed == 12
 
 
 def test_records_of_older_epochs_wait_for_one_of_the_new_epoch() -> None:
@@ -255,7 +297,7 @@ def test_records_of_older_epochs_wait_for_one_of_the_new_epoch() -> None:
     node.on_vote_reply(2, VoteReply(2, NO_NODE, True, False), 10.0)
     assert role(node) is Role.LEADER
     node.on_appended(log_end=6, epoch=2)
-    node.on_flushed(6)
+    node.on_flushed(6, epoch=2)
     assert node.on_fetch(FetchRequest(KEYS[2], 2, 5, 1), 11.0).committed is None
     assert node.on_fetch(FetchRequest(KEYS[2], 2, 6, 2), 11.0).committed == 6
 
@@ -322,14 +364,23 @@ def test_a_follower_commits_no_more_than_it_has() -> None:
     assert node.on_high_watermark(3).committed is None
 
 
-def test_a_fetch_of_another_epoch_is_answered_with_ours() -> None:
+def test_a_fetch_of_another_epoch_is_refused_with_ours() -> None:
     node = leader()
     (reply,) = sent(node.on_fetch(FetchRequest(KEYS[2], 0, 0, 0), 11.0))
-    assert reply == FetchReply(1, 1)
+    assert reply == FetchReply(1, 1, error=ErrorCode.FENCED_LEADER_EPOCH)
     follower = raft(epoch=5, leader_id=2)
     follower.start(0.0)
     (reply,) = sent(follower.on_fetch(FetchRequest(KEYS[3], 5, 0, 0), 1.0))
-    assert reply == FetchReply(5, 2)
+    assert reply == FetchReply(5, 2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@pytest.mark.parametrize("replica", [KEYS[2], ReplicaKey(9, b"9" * 16)])
+def test_a_fetch_with_a_larger_epoch_does_not_depose_the_leader(replica: ReplicaKey) -> None:
+    node = leader()
+    ready = node.on_fetch(FetchRequest(replica, 7, 0, 0), 11.0)
+    assert sent(ready) == [FetchReply(1, 1, error=ErrorCode.UNKNOWN_LEADER_EPOCH)]
+    assert ready.vote is None
+    assert (role(node), node.epoch) == (Role.LEADER, 1)
 
 
 def test_an_answer_from_one_who_leads_no_more_is_no_sign_of_a_leader() -> None:

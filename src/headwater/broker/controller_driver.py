@@ -19,6 +19,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
 from headwater.metadata import Image
 from headwater.metadata.features import supported_features
+from headwater.model import OffsetAndEpoch
 from headwater.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     Feature,
@@ -36,8 +37,7 @@ class ControllerDriver:
         self._config = config
         self._metadata = metadata
         self._machine = Controller(cluster_id, config, host.random)
-        self._seen = 0  # the end of all that was decided
-        self._is_active = False
+        self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
 
     @property
     def image(self) -> Image:
@@ -46,7 +46,9 @@ class ControllerDriver:
 
     @property
     def is_active(self) -> bool:
-        return self._is_active and self._metadata.is_leader
+        """Whether it may decide: this node still leads the epoch it took over in."""
+        seen, metadata = self._seen, self._metadata
+        return seen is not None and metadata.is_leader and metadata.epoch == seen.epoch
 
     async def start(self) -> None:
         """Takes over once the log's leader, with the first records of a new cluster if it is one.
@@ -59,8 +61,7 @@ class ControllerDriver:
             self._metadata.replayed(), self._metadata.registration_offsets, self._metadata.log_end
         )
         machine.on_loaded(now)
-        self._is_active = True
-        self._seen = self._metadata.log_end
+        self._seen = OffsetAndEpoch(self._metadata.log_end, self._metadata.epoch)
         self._do(
             machine.decide_activate(self._metadata.bootstrap, log_is_empty=self._metadata.is_new)
         )
@@ -104,12 +105,13 @@ class ControllerDriver:
             end = self._metadata.append(
                 records, metadata_version=self._machine.image.metadata_version
             )
-            self._machine.apply(records, end - len(records))
+            self._machine.apply(records, end.offset - len(records))
             self._seen = end
 
     async def committed(self) -> None:
         """Returns when everything decided up to now is committed and in the broker's image."""
-        await self._metadata.committed(self._seen)
+        if self._seen is not None:
+            await self._metadata.committed(self._seen)
 
     async def run(self) -> None:
         """What happens without being asked: silent brokers are fenced, leadership goes back to

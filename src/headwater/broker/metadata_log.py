@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone_voters
 from headwater.broker.metadata_snapshots import MetadataSnapshots
 from headwater.config import NodeConfig
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
 from headwater.metadata import Delta, Image, Replay
 from headwater.metadata.batches import (
@@ -90,7 +90,7 @@ class MetadataLog:
         self._subscribers: list[Subscriber] = []
         self.registration_offsets: dict[int, int] = {}  # where each broker was registered
         self._uncommitted: deque[_Batch] = deque()  # in the log, and not yet in the image
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: deque[tuple[OffsetAndEpoch, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
         self._failure: StorageFailed | None = None
@@ -229,9 +229,13 @@ class MetadataLog:
         """Takes part in the quorum. A sole voter leads when this returns, and its image has all
         that was committed before."""
         self.failed = asyncio.get_running_loop().create_future()
-        self._do(self.raft.start(self._host.clock.monotonic()))
+        self.carry_out(self.raft.start(self._host.clock.monotonic()))
         if self.is_leader:
-            await self.committed(self._log.end)
+            await self.committed(OffsetAndEpoch(self._log.end, self.epoch))
+
+    def resign(self) -> None:
+        """Gives up leadership, if this node has it: whoever waits for a commit is told."""
+        self.carry_out(self.raft.resign(self._host.clock.monotonic()))
 
     async def close(self) -> None:
         """What cannot be synced now (the disk is full) was never answered and may be lost."""
@@ -251,9 +255,11 @@ class MetadataLog:
 
     # Appending
 
-    def append(self, records: Sequence[Message], *, metadata_version: int) -> int:
-        """One batch, all or nothing, in the versions of that level; its end offset. It is committed
-        when `committed` returns."""
+    def append(self, records: Sequence[Message], *, metadata_version: int) -> OffsetAndEpoch:
+        """Appends one batch, all or nothing, in the record versions of that metadata version.
+
+        Returns its end, for `committed`.
+        """
         assert self.is_leader
         now_ms = self._host.clock.wall_ms()
         data = encode_batch(
@@ -265,7 +271,7 @@ class MetadataLog:
         )
         return self._append(data, now_ms, records)
 
-    def _append(self, data: bytes, now_ms: int, records: Sequence[Message]) -> int:
+    def _append(self, data: bytes, now_ms: int, records: Sequence[Message]) -> OffsetAndEpoch:
         if self._failure is not None:
             raise self._failure
         append = partial(
@@ -288,22 +294,32 @@ class MetadataLog:
         self._uncommitted.append(_Batch(end, now_ms, len(data), records))
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
-        return end.offset
+        return end
 
-    async def committed(self, offset: int) -> None:
-        """Returns when all below `offset` is durable with a majority and in the image."""
+    async def committed(self, end: OffsetAndEpoch) -> None:
+        """Returns when all below `end.offset` is durable with a majority and in the image.
+
+        Raises NOT_CONTROLLER if this node does not lead `end.epoch` any more. The offset alone says
+        nothing then: another leader's records may have taken the place of those waited for.
+        """
         if self._failure is not None:
             raise self._failure
-        if offset <= self.applied:
+        if not self._leads(end.epoch):
+            raise _leadership_lost(end.epoch)
+        if end.offset <= self.applied:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((offset, waiter))
+        self._waiters.append((end, waiter))
         await waiter
+
+    def _leads(self, epoch: int) -> bool:
+        return self.is_leader and self.raft.epoch == epoch
 
     async def _flush(self) -> None:
         """Syncs until nothing is unsynced: what came during one sync shares the next."""
         try:
             while (job := self._log.flush_job()) is not None:
+                epoch = self.raft.epoch
                 try:
                     await self._host.workers.run(job.run)
                 except StorageFailed:
@@ -316,7 +332,7 @@ class MetadataLog:
                         await asyncio.sleep(_FULL_DISK_SECONDS)
                     continue
                 self._log.flushed(job)
-                self._do(self.raft.on_flushed(job.upto))
+                self.carry_out(self.raft.on_flushed(job.upto, epoch=epoch))
         except StorageFailed as failure:
             self._fail(failure)
         finally:
@@ -325,16 +341,22 @@ class MetadataLog:
     def _fail(self, failure: StorageFailed) -> None:
         """Nobody knows what of the log is on disk now; the node must stop and look again."""
         self._failure = failure
-        while self._waiters:
-            _, waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(failure)
+        self._fail_waiters(lambda epoch: failure)
         if self.failed is not None and not self.failed.done():
             self.failed.set_result(failure)
 
+    def _fail_waiters(self, failure: Callable[[int], ApiError]) -> None:
+        while self._waiters:
+            end, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(failure(end.epoch))
+
     # What the quorum decided
 
-    def _do(self, ready: Ready) -> None:
+    def carry_out(self, ready: Ready) -> None:
+        """Does what the machine decided, in the order that `Ready` asks for."""
+        if self._waiters and not self._leads(self._waiters[0][0].epoch):
+            self._fail_waiters(_leadership_lost)
         if ready.vote is not None:
             # Synced here and now: see Ready. It is rare, and nothing may overtake it.
             data = encode_state(
@@ -379,7 +401,7 @@ class MetadataLog:
         if delta:
             for subscriber in self._subscribers:
                 subscriber(self.image, delta)
-        while self._waiters and self._waiters[0][0] <= self.applied:
+        while self._waiters and self._waiters[0][0].offset <= self.applied:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -430,6 +452,12 @@ class MetadataLog:
 
     def describe_quorum(self) -> QuorumDescription:
         return self.raft.describe(self._host.clock.monotonic())
+
+
+def _leadership_lost(epoch: int) -> ApiError:
+    return ApiError(
+        ErrorCode.NOT_CONTROLLER, f"this node does not lead epoch {epoch} of the quorum any more"
+    )
 
 
 def _log_settings(config: NodeConfig) -> dict[str, str]:

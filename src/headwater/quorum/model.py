@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headwater.errors import ErrorCode
 from headwater.model import NO_NODE, ZERO_ID, OffsetAndEpoch
 from headwater.protocol.records.quorum import (
     Endpoint,
@@ -144,13 +145,15 @@ class FetchRequest(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """`records_from` is set where records may follow; `diverging` where the log must be cut."""
+    """`records_from` is set where records may follow, `diverging` where the follower must truncate
+    its log, `error` where the peer does not lead the epoch of the request."""
 
     epoch: int
     leader_id: int
     high_watermark: int = -1
     records_from: int | None = None
     diverging: OffsetAndEpoch | None = None
+    error: ErrorCode = ErrorCode.NONE
 
 
 Message = (

@@ -51,7 +51,9 @@ class Progress:
     def __post_init__(self) -> None:
         self.quorum_seen = self.began
         for voter in self.voters.voters.values():
-            self._voters[voter.key.id] = _Replica(voter.key, acknowledged=voter.key == self.me)
+            self._voters[voter.key.id] = _Replica(
+                voter.key, acknowledged=voter.key.matches(self.me)
+            )
 
     def on_flushed(self, offset: int) -> bool:
         """The leader's own log is durable up to here; whether the high watermark moved."""

@@ -12,6 +12,7 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
+from headwater.errors import ErrorCode
 from headwater.model import NO_NODE, OffsetAndEpoch
 from headwater.protocol.records.quorum import LeaderChangeMessage, LeaderChangeMessageVoter
 from headwater.quorum.model import (
@@ -179,7 +180,8 @@ class Raft:
             )
         if self.leader_id != NO_NODE or self.role in (Role.CANDIDATE, Role.LEADER):
             return False
-        return self.voted is None or self.voted == request.candidate
+        # Static voters have no directory ids: `quorum-state` then keeps only the node id of a vote.
+        return self.voted is None or self.voted.matches(request.candidate)
 
     def _is_up_to_date(self, last: OffsetAndEpoch) -> bool:
         mine = self.last_epoch
@@ -338,10 +340,9 @@ class Raft:
 
     def on_fetch(self, request: FetchRequest, now: float) -> Ready:
         ready = Ready()
-        if request.epoch > self.epoch:
-            self._enter_epoch(ready, request.epoch, now)
-        if self.role is not Role.LEADER or request.epoch != self.epoch:
-            answer = FetchReply(self.epoch, self.leader_id)
+        refusal = self._fetch_refusal(request)
+        if refusal is not ErrorCode.NONE:
+            answer = FetchReply(self.epoch, self.leader_id, error=refusal)
             ready.messages.append(Envelope(request.replica.id, answer))
             return ready
         assert self.progress is not None
@@ -363,6 +364,15 @@ class Raft:
         )
         ready.messages.append(Envelope(request.replica.id, answer))
         return ready
+
+    def _fetch_refusal(self, request: FetchRequest) -> ErrorCode:
+        if request.epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if request.epoch > self.epoch:
+            # A fetch proves nothing about an election: anybody may send one. Only a vote or the
+            # new leader itself ends a leadership.
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if self.role is Role.LEADER else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _divergence(self, request: FetchRequest) -> OffsetAndEpoch | None:
         """Where the follower's log leaves ours; None if ours continues it."""
@@ -429,10 +439,14 @@ class Raft:
             self._epochs.append(OffsetAndEpoch(self.log_end, epoch))
         self.log_end = log_end
 
-    def on_flushed(self, offset: int) -> Ready:
-        """A leader's log is durable up to here."""
+    def on_flushed(self, offset: int, *, epoch: int) -> Ready:
+        """Notes that the log is durable up to `offset`, by a sync that began in `epoch`.
+
+        A sync of an earlier epoch counts for nothing: the log may have been truncated and written
+        again meanwhile. The first record of each leadership makes sure that another one follows.
+        """
         ready = Ready()
-        if self.role is Role.LEADER:
+        if self.role is Role.LEADER and epoch == self.epoch:
             assert self.progress is not None
             if self.progress.on_flushed(offset):
                 self.high_watermark = ready.committed = self.progress.high_watermark
