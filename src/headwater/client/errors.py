@@ -8,8 +8,14 @@ Each has `code`, the broker's error code if there was one; its text has the valu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from headwater.client.advice import ADVICE
 from headwater.errors import RETRIABLE, ErrorCode
+from headwater.model import NO_OFFSET
+
+if TYPE_CHECKING:
+    from headwater._core import ConsumedRecord
 
 
 class ClientError(Exception):
@@ -18,6 +24,27 @@ class ClientError(Exception):
     def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+class PartitionError(ClientError):
+    """An error about one place in one partition, which `topic`, `partition` and `offset` name.
+
+    `offset` is -1 if no offset is involved.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        topic: str = "",
+        partition: int = -1,
+        offset: int = NO_OFFSET,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
 
 
 class RetriableError(ClientError):
@@ -140,8 +167,28 @@ class SerializationFailed(InvalidRecord):
     """A key or value that the serializer does not take, or that is neither bytes nor text."""
 
 
-class DeserializationFailed(InvalidRecord):
-    """The deserializer raised; the record stays, and `seek` passes it."""
+class CorruptRecord(InvalidRecord, PartitionError):
+    """The batch at `offset` is corrupt: `seek` past it, or read it from another replica."""
+
+
+class DeserializationFailed(InvalidRecord, PartitionError):
+    """A deserializer raised. `record` is the record with its raw key and value, and `part` says
+    which of the two failed. Seek past it, or give the consumer an `on_bad_record`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        topic: str = "",
+        partition: int = -1,
+        offset: int = NO_OFFSET,
+        part: Literal["key", "value"] = "value",
+        record: ConsumedRecord | None = None,
+    ) -> None:
+        super().__init__(message, code=code, topic=topic, partition=partition, offset=offset)
+        self.part = part
+        self.record = record
 
 
 class CommitFailed(ClientError):
@@ -152,16 +199,31 @@ class RebalanceInProgress(ClientError):
     """The group is being rebalanced; poll, then try again."""
 
 
-class OffsetOutOfRange(ClientError):
-    """The offset is not in the log, and auto_offset_reset is "none"."""
+class OffsetOutOfRange(PartitionError):
+    """The log does not contain `offset`, and auto_offset_reset is "none"."""
 
 
-class LogTruncated(ClientError):
-    """The log was cut behind the consumer's position: what it read there is gone."""
+class LogTruncated(PartitionError):
+    """The log was truncated below the consumer's position, `offset`, and auto_offset_reset is
+    "none". From `divergent_offset` on, records differ from those that were read; -1 if the broker
+    does not know where that begins."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        topic: str = "",
+        partition: int = -1,
+        offset: int = NO_OFFSET,
+        divergent_offset: int = NO_OFFSET,
+    ) -> None:
+        super().__init__(message, code=code, topic=topic, partition=partition, offset=offset)
+        self.divergent_offset = divergent_offset
 
 
-class NoOffsetForPartition(ClientError):
-    """Nothing is committed, and auto_offset_reset is "none"."""
+class NoOffsetForPartition(PartitionError):
+    """The group has no committed offset for the partition, and auto_offset_reset is "none"."""
 
 
 class PollIntervalExceeded(ClientError):

@@ -19,6 +19,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
 from headwater.client.errors import (
     ClientError,
+    CorruptRecord,
     InvalidRecord,
     NotLeader,
     OffsetOutOfRange,
@@ -129,7 +130,12 @@ class RangeReader:
             try:
                 whole, next_offset, types = _core.extent(found.records, from_offset=offset)
             except _core.CorruptBatch as error:
-                raise InvalidRecord(f"{tp} at offset {offset}: {error}") from None
+                raise CorruptRecord(
+                    f"{tp}: the batch at offset {offset} is corrupt ({error})",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    offset=offset,
+                ) from None
             if whole == 0:
                 # A batch that is larger than what was asked for comes cut short from old brokers.
                 if size >= _FETCH_BYTES_MAX:
@@ -279,7 +285,11 @@ class RangeReader:
         except ClientError:
             pass
         return OffsetOutOfRange(
-            f"{tp}: offset {offset} is not in the log; {has}", code=ErrorCode.OFFSET_OUT_OF_RANGE
+            f"{tp}: offset {offset} is not in the log; {has}",
+            code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=offset,
         )
 
     async def _edge(self, tp: TopicPartition, which: int) -> int:

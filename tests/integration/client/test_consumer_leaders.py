@@ -311,9 +311,12 @@ async def test_a_log_that_was_cut_under_the_consumer_is_noticed(policy: str) -> 
                 broker.write(b"new %d" % number, epoch=1)
             broker.topics = [one_topic("t", epoch=1)]
             if policy == "none":
-                with pytest.raises(LogTruncated, match=r"t-0.*position 5.*from 2 on"):
+                with pytest.raises(LogTruncated, match=r"t-0.*position 5.*from 2 on") as raised:
                     await values(consumer, 1)
-                consumer.seek(TP, 2)
+                error = raised.value
+                assert (error.topic, error.partition, error.offset) == ("t", 0, 5)
+                assert error.divergent_offset == 2
+                consumer.seek(TP, error.divergent_offset)
             assert await values(consumer, 4) == [b"new %d" % n for n in range(2, 6)]
 
 

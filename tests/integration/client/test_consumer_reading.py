@@ -295,8 +295,9 @@ async def test_without_a_policy_there_must_be_a_position(
     async with Consumer(shared_broker.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign([tp])
         for _ in range(2):
-            with pytest.raises(NoOffsetForPartition, match=f"{tp}.*seek"):
+            with pytest.raises(NoOffsetForPartition, match=f"{tp}.*seek") as raised:
                 await consumer.poll(10_000)
+            assert (raised.value.topic, raised.value.partition, raised.value.offset) == (*tp, -1)
         with pytest.raises(NoOffsetForPartition):
             await consumer.position(tp)
         consumer.seek(tp, 3)
@@ -311,8 +312,9 @@ async def test_an_offset_out_of_range_is_named_with_the_range(
     async with Consumer(shared_broker.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 77)
-        with pytest.raises(OffsetOutOfRange, match=f"{tp}: offset 77 .* 0 up to .* 5"):
+        with pytest.raises(OffsetOutOfRange, match=f"{tp}: offset 77 .* 0 up to .* 5") as raised:
             await consumer.poll(10_000)
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == (*tp, 77)
         consumer.seek(tp, 4)
         assert values(await polled(consumer, 1)) == [4]
 
@@ -375,10 +377,14 @@ async def test_deserializers_make_objects_and_a_bad_record_can_be_passed(
     ) as consumer:
         (good,) = await first(consumer, 1)
         assert (good.key, good.value) == ("k", {"n": 1})
-        with pytest.raises(DeserializationFailed, match=f"{tp}.*offset 1"):
+        with pytest.raises(DeserializationFailed, match=f"{tp}.*offset 1") as raised:
             await first(consumer, 1)
         assert await consumer.position(tp) == 1
-        consumer.seek(tp, 2)
+        error = raised.value
+        assert (error.topic, error.partition, error.offset, error.part) == (*tp, 1, "value")
+        assert error.record is not None
+        assert (error.record.value, error.record.offset) == (b"{", 1)
+        consumer.seek((error.topic, error.partition), error.offset + 1)
         assert (await first(consumer, 1))[0].value == {"n": 3}
 
 

@@ -11,6 +11,7 @@ import headwater
 from headwater.client import errors
 from headwater.client.errors import (
     ClientError,
+    DeserializationFailed,
     NotLeader,
     Refused,
     RetriableError,
@@ -75,3 +76,13 @@ def test_a_bad_name_is_answered_with_what_a_name_may_be() -> None:
     text = str(error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, "topic ../x"))
     assert "../x" in text
     assert "1 to 249" in text
+
+
+def test_an_error_about_a_place_in_a_partition_survives_pickling_with_its_place() -> None:
+    record = headwater.ConsumedRecord("t", 3, 7, value=b"?")
+    error = DeserializationFailed(
+        "bad", topic="t", partition=3, offset=7, part="key", record=record
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.topic, copy.partition, copy.offset, copy.part) == ("t", 3, 7, "key")
+    assert copy.record == record

@@ -12,7 +12,7 @@ from headwater.client.consumer.fetched import Frame, Ledger, Piece
 from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.tables import table
-from headwater.client.errors import DeserializationFailed, InvalidRecord
+from headwater.client.errors import CorruptRecord, DeserializationFailed, InvalidRecord
 from headwater.model import TopicPartition
 
 
@@ -256,8 +256,9 @@ def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
     setup.fetched(state, bytes(bad))
     assert len(setup.handing.take(9)) == 2
     for _ in range(2):
-        with pytest.raises(InvalidRecord, match=r"t-0.*offset 2 is corrupt \(crc"):
+        with pytest.raises(CorruptRecord, match=r"t-0.*offset 2 is corrupt \(crc") as raised:
             setup.handing.take(9)
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 0, 2)
     with pytest.raises(InvalidRecord):
         setup.handing.slice(9)
     with pytest.raises(InvalidRecord):

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from headwater._core import ArrowRecords, ConsumedRecord, CorruptBatch
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.fetched import Piece
 from headwater.client.consumer.partition import PartitionState, Phase
 from headwater.client.consumer.slices import Slice
-from headwater.client.errors import DeserializationFailed, InvalidRecord
+from headwater.client.errors import CorruptRecord, DeserializationFailed, InvalidRecord
 from headwater.model import TopicPartition
 
 _log = logging.getLogger("headwater.client")
@@ -216,10 +216,12 @@ class Handing:
         very first."""
         made: list[ConsumedRecord] = []
         for record in records:
+            part: Literal["key", "value"] = "key"
             try:
                 key, value = record.key, record.value
                 if key is not None and self._key is not None:
                     key = self._key(key)
+                part = "value"
                 if value is not None and self._value is not None:
                     value = self._value(value)
             except Exception as error:
@@ -227,17 +229,25 @@ class Handing:
                 if made:
                     break
                 raise DeserializationFailed(
-                    f"{state.tp}: the record at offset {record.offset} cannot be deserialized: "
-                    f"{error!r}; seek past it to go on"
+                    f"{state.tp}: the {part} of the record at offset {record.offset} cannot be "
+                    f"deserialized: {error!r}; seek past it to go on",
+                    topic=state.tp.topic,
+                    partition=state.tp.partition,
+                    offset=record.offset,
+                    part=part,
+                    record=record,
                 ) from error
             made.append(record.with_content(key, value))
         return made
 
 
-def _corrupt(state: PartitionState, fault: CorruptBatch) -> InvalidRecord:
-    return InvalidRecord(
-        f"{state.tp}: what the broker has at offset {state.position} is corrupt ({fault}); seek "
-        "past it to go on"
+def _corrupt(state: PartitionState, fault: CorruptBatch) -> CorruptRecord:
+    return CorruptRecord(
+        f"{state.tp}: the batch at offset {state.position} is corrupt ({fault}); seek past it to "
+        "go on",
+        topic=state.tp.topic,
+        partition=state.tp.partition,
+        offset=state.position,
     )
 
 

@@ -148,7 +148,9 @@ class Positions:
         self._give_up(
             state,
             NoOffsetForPartition(
-                f'{state.tp}: {where}, and auto_offset_reset is "none"; seek, or set the policy'
+                f'{state.tp}: {where}, and auto_offset_reset is "none"; seek, or set the policy',
+                topic=state.tp.topic,
+                partition=state.tp.partition,
             ),
         )
 
@@ -223,6 +225,9 @@ class Positions:
                 f"{state.tp}: offset {offset} is not in the log, which has {first} up to and not "
                 f'including {end}; auto_offset_reset is "none", so seek',
                 code=ErrorCode.OFFSET_OUT_OF_RANGE,
+                topic=state.tp.topic,
+                partition=state.tp.partition,
+                offset=offset,
             ),
         )
 
@@ -252,7 +257,14 @@ class Positions:
         where = "no record before it is" if parted == NO_OFFSET else f"from {parted} on it differs"
         text = f"{state.tp}: the log was cut before position {state.position}; {where}"
         if self._reset_timestamp() is None:
-            self._give_up(state, LogTruncated(f'{text}. auto_offset_reset is "none", so seek'))
+            error = LogTruncated(
+                f'{text}. auto_offset_reset is "none", so seek',
+                topic=state.tp.topic,
+                partition=state.tp.partition,
+                offset=state.position,
+                divergent_offset=parted,
+            )
+            self._give_up(state, error)
             return
         _log.warning("%s; reading on from there", text)
         if parted == NO_OFFSET:
