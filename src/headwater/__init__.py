@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headwater.client.consumer import (
         ConsumedRecord,
         Consumer,
+        DeadLetter,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RebalanceListener,
@@ -131,6 +132,7 @@ __all__ = [
     "Consumer",
     "CoordinatorUnavailable",
     "CorruptRecord",
+    "DeadLetter",
     "DeliveryTimedOut",
     "DeserializationFailed",
     "Disconnected",
@@ -196,6 +198,7 @@ __all__ = [
 _CONSUMER = (
     "ConsumedRecord",
     "Consumer",
+    "DeadLetter",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RebalanceListener",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headwater.client.admin import NewTopic
     from headwater.client.consumer import (
         ConsumedRecord,
+        DeadLetter,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RebalanceListener,
@@ -30,6 +31,7 @@ __all__ = [
     "Admin",
     "ConsumedRecord",
     "Consumer",
+    "DeadLetter",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from headwater._blocking.client import BlockingClient, there, waiting
 from headwater.client.consumer import ConsumedRecord, given
 from headwater.client.consumer import Consumer as AsyncConsumer
+from headwater.client.consumer.bad_records import (
+    BadRecordCallback,
+    OnBadRecord,
+    bad_record_callback,
+    run_callback,
+)
 from headwater.client.consumer.listener import tell
+from headwater.client.errors import DeserializationFailed
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -49,6 +56,16 @@ class _Listener:
         )
 
 
+def _in_thread(callback: BadRecordCallback) -> BadRecordCallback:
+    """Calls a user's function in a thread where it may call the consumer and wait."""
+
+    async def run(error: DeserializationFailed) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, lambda: asyncio.run(run_callback(callback, error)))
+
+    return run
+
+
 class Consumer(BlockingClient):
     """Reads records; see `headwater.Consumer`. One thread at a time may poll it or loop over it;
     the other calls may come from any thread."""
@@ -63,16 +80,19 @@ class Consumer(BlockingClient):
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | None = None,
         listener: object | None = None,
+        on_bad_record: OnBadRecord = "raise",
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         super().__init__("headwater-consumer")
+        callback = bad_record_callback(on_bad_record, is_blocking=True)
         self.asynchronous = AsyncConsumer(
             bootstrap,
             group=group,
             topics=topics,
             pattern=pattern,
             listener=None if listener is None else _Listener(listener),
+            on_bad_record="raise" if callback is None else _in_thread(callback),
             config=config,
             **settings,
         )

@@ -41,6 +41,8 @@ class ClientConfig:
     """What every client has."""
 
     KIND: ClassVar[str] = "client"
+    # Arguments of the client's constructor that are not settings, for hints about misspelt ones.
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("bootstrap", "config")
 
     bootstrap_servers: tuple[Address, ...] = _key((), read.bootstrap)
     client_id: str = _key("", read.text)
@@ -218,6 +220,14 @@ class ProducerConfig(ClientConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     KIND: ClassVar[str] = "consumer"
+    ARGUMENTS: ClassVar[tuple[str, ...]] = (
+        *ClientConfig.ARGUMENTS,
+        "group",
+        "topics",
+        "pattern",
+        "listener",
+        "on_bad_record",
+    )
 
     group_id: str | None = _key(None, read.filled_text)
     group_instance_id: str | None = _key(None, read.filled_text)
@@ -310,7 +320,10 @@ def _known_as(name: str) -> str:
 def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:
     from difflib import get_close_matches  # only who makes a mistake needs it
 
-    near = get_close_matches(name, [*cls.names(), *UNUSED[cls.KIND]], n=1, cutoff=0.5)
+    known = {*cls.names(), *UNUSED[cls.KIND]}
+    if "." not in spelled:  # a keyword argument
+        known |= {argument.replace("_", ".") for argument in cls.ARGUMENTS}
+    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     if not near:
         return f"no setting is called {spelled}"
     hint = near[0] if "." in spelled else near[0].replace(".", "_")

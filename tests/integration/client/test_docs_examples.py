@@ -80,6 +80,14 @@ def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
     assert rest == ["cleanup.policy is compact", "payments-0 ends at 1", "billing goes on at 0"]
 
 
+def test_the_example_of_dead_letters_skips_what_cannot_be_read() -> None:
+    assert run("dead_letters.py") == [
+        "paid 500 cents",
+        "paid 250 cents",
+        "dead letter b'{\"cents\": ' of payments-0 @1: value, json.decoder.JSONDecodeError",
+    ]
+
+
 def test_the_page_of_the_command_is_a_script_that_says_what_is_shown(tmp_path: Path) -> None:
     script = ROOT / "examples" / "command.sh"
     for piece in re.findall(r"```sh\n(.*?)```", page("docs/command"), re.DOTALL):

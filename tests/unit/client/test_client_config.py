@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from typing import Any, get_type_hints
 from uuid import UUID
@@ -279,3 +280,24 @@ def test_a_deserializer_that_nobody_knows_is_refused() -> None:
 def test_times_that_are_long_in_kafka_may_be_long_here() -> None:
     config = ConsumerConfig.build(BOOTSTRAP, config={"metadata.max.age.ms": 2**63 - 1})
     assert config.metadata_max_age_ms == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("spelled", "meant"),
+    [("topic", "topics"), ("listner", "listener"), ("on_bad_records", "on_bad_record")],
+)
+def test_a_misspelt_argument_of_the_consumer_is_named_with_the_one_that_was_meant(
+    spelled: str, meant: str
+) -> None:
+    arguments: Any = {spelled: None}
+    with pytest.raises(ConfigError, match=rf"{spelled}; did you mean {meant}\?"):
+        Consumer(BOOTSTRAP, **arguments)
+
+
+def test_every_argument_of_the_consumer_is_known_to_its_settings() -> None:
+    named = {
+        each.name
+        for each in inspect.signature(Consumer.__init__).parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    assert named - {"self", "host"} == set(ConsumerConfig.ARGUMENTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater._core import ConsumedRecord
+from headwater.client.consumer.bad_records import DeadLetter
 from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.consumer import Consumer
 from headwater.client.consumer.listener import RebalanceListener
@@ -11,6 +12,7 @@ from headwater.client.consumer.offsets import OffsetAndTimestamp
 __all__ = [
     "ConsumedRecord",
     "Consumer",
+    "DeadLetter",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RebalanceListener",

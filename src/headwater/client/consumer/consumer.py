@@ -17,6 +17,12 @@ from headwater._core import ConsumedRecord
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
 from headwater.client.consumer import given
+from headwater.client.consumer.bad_records import (
+    BadRecordCallback,
+    OnBadRecord,
+    bad_record_callback,
+    run_callback,
+)
 from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.committer import Committed, Committer
 from headwater.client.consumer.given import GivenOffsets
@@ -31,7 +37,13 @@ from headwater.client.consumer.partition import (
 from headwater.client.consumer.reading import Reading
 from headwater.client.consumer.slices import Slice
 from headwater.client.consumer.subscription import Subscriptions
-from headwater.client.errors import ClientClosed, ClientError, ConfigError, RequestTimedOut
+from headwater.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    DeserializationFailed,
+    RequestTimedOut,
+)
 from headwater.io import Host
 from headwater.model import TopicPartition
 
@@ -56,6 +68,11 @@ class Consumer:
     With a group, the partitions of the topics are shared among its members; without one, this
     consumer reads all of them, or those given to `assign`. Settings are Kafka's, spelled with
     underscores, or a dict `config` with Kafka's names.
+
+    `on_bad_record` says what happens to a record that a deserializer does not take: "raise"
+    raises `DeserializationFailed` and stays at the record; a function (plain or `async`) is called
+    with that error and the record is skipped when it returns; a `DeadLetter` sends the record to
+    another topic first.
     """
 
     def __init__(
@@ -66,6 +83,7 @@ class Consumer:
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | None = None,
         listener: object | None = None,
+        on_bad_record: OnBadRecord = "raise",
         config: Mapping[str, Any] | None = None,
         host: Host | None = None,
         **settings: Unpack[ConsumerSettings],
@@ -84,6 +102,7 @@ class Consumer:
         self._cluster = Cluster(self.config, self._host)
         self._subscriptions = Subscriptions()
         self._listener = given.listener(listener)
+        self._on_bad_record = bad_record_callback(on_bad_record, is_blocking=False)
         self._reading: Reading | None = None
         self._is_polling = False
         self._closing = False
@@ -267,7 +286,15 @@ class Consumer:
                 until = deadline if deadline is not None else now + _JOIN_SECONDS
                 await reading.turn(until, is_waiting=is_waiting)
                 self._polled()
-                taken = take(reading)
+                try:
+                    taken = take(reading)
+                except DeserializationFailed as error:
+                    if self._on_bad_record is None:
+                        raise
+                    await self._pass_bad_record(reading, self._on_bad_record, error)
+                    if deadline is not None and self._cluster.now() >= deadline:
+                        return None
+                    continue
                 if taken:
                     return taken
                 if is_waiting and deadline is not None and self._cluster.now() >= deadline:
@@ -278,6 +305,17 @@ class Consumer:
                 is_waiting = True
         finally:
             self._is_polling = False
+
+    async def _pass_bad_record(
+        self, reading: Reading, callback: BadRecordCallback, error: DeserializationFailed
+    ) -> None:
+        """Moves past a record when the callback has returned, unless somebody has moved the
+        partition meanwhile; the callback itself may have."""
+        state = self._subscriptions.state(TopicPartition(error.topic, error.partition))
+        before = state.changes
+        await run_callback(callback, error)
+        if state.changes == before:
+            reading.handing.skip(state, error.offset)
 
     # Where to read
 

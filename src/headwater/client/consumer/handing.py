@@ -102,6 +102,13 @@ class Handing:
         if state in self._unsettled:
             self._unsettled.remove(state)
 
+    def skip(self, state: PartitionState, offset: int) -> None:
+        """Moves past the record at this offset, which is the next one and cannot be read."""
+        piece = state.pieces[0]
+        piece.rewind(offset + 1)
+        self._passed(state, piece)
+        state.done = state.position
+
     # Handing out
 
     def take(self, records_max: int) -> list[ConsumedRecord]:
@@ -204,7 +211,7 @@ class Handing:
             state.epoch = piece.records.leader_epoch
         if piece.records.is_done:
             state.drop_piece()
-            self._ready.popleft()  # the next one's turn
+            self._ready.remove(state)  # the first, unless a callback has let others go ahead
             state.is_queued = False
             self.arrived(state)
             self._drained()
