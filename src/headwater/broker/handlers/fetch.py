@@ -69,6 +69,7 @@ class _Fetch:
         "_replica_id",
         "_request",
         "_session",
+        "_stable",
         "_timer",
         "_wanted",
     )
@@ -96,6 +97,9 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []
         self._found_bytes = 0
+        # For readers of committed records: the last stable offset of each partition that is waited
+        # for, and how many bytes were appended since it last moved.
+        self._stable: dict[Partition, tuple[int, int]] | None = None
 
     # Reading
 
@@ -183,9 +187,11 @@ class _Fetch:
             return 0
         data.records = found.slice
         if committed:
+            # Those after the slice come with the slices they concern.
+            upto = min(end, log.offset_bound(found))
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-                for a in log.aborted(wanted.offset, end)
+                for a in log.aborted(wanted.offset, upto)
             ]
         return len(found.slice)
 
@@ -230,12 +236,23 @@ class _Fetch:
         self._done = loop.create_future()
         for partition in self._partitions:
             partition.watchers[self] = None
+        if self._request.isolation_level == READ_COMMITTED:
+            self._stable = {each: (each.last_stable_offset, 0) for each in self._partitions}
         self._context.connection.on_gone[self._cancel] = None
         self._context.connection.on_next = self._on_next
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._finish)
         return self._done
 
     def on_more(self, partition: Partition, added_bytes: int) -> None:
+        if self._stable is not None:
+            stable, held_bytes = self._stable[partition]
+            added_bytes += held_bytes
+            if partition.last_stable_offset == stable:
+                # A transaction is open: an answer now would bring nothing, and the peer would
+                # ask again with each append until it ends.
+                self._stable[partition] = stable, added_bytes
+                return
+            self._stable[partition] = partition.last_stable_offset, 0
         self._found_bytes += added_bytes
         if self._found_bytes >= self._bytes_min:
             self._wake()

@@ -1,0 +1,167 @@
+"""Fetch: what a reader of committed records gets, and when its wait ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from headwater import _core
+from headwater.broker.context import Context
+from headwater.broker.handlers import fetch
+from headwater.broker.partition import Partition
+from headwater.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from headwater.storage import Origin
+from tests.support.logs import NOW, TOPIC_ID, TP, batch, marker, open_log, sent, settings
+
+VERSION = 12
+NEVER_MS = 3_600_000
+
+
+class Bench:
+    """One partition, led here, and the fetch handler."""
+
+    def __init__(self, **topic_settings: object) -> None:
+        log = open_log(config=settings(**topic_settings))
+        self.partition = Partition(TP, TOPIC_ID, log, SimpleNamespace(), high_watermark=0)
+        self.partition.become_leader(epoch=1, isr=(1,), replicas=(1,), node_id=1)
+        self.broker: Any = SimpleNamespace(
+            partitions=SimpleNamespace(get=lambda topic, index: self.partition),
+            config=SimpleNamespace(fetch_max_bytes=1 << 20),
+            clock=SimpleNamespace(monotonic=lambda: 0.0),
+            fetch_sessions=SimpleNamespace(remove=lambda session_id: None),
+        )
+
+    def append(self, data: bytearray) -> None:
+        self.partition.append(data, acks=1, now_ms=NOW, origin=Origin.COORDINATOR)
+
+    def fetch(self, offset: int, **more: Any) -> asyncio.Future[FetchResponse]:
+        request = FetchRequest(
+            max_wait_ms=more.pop("max_wait_ms", NEVER_MS),
+            min_bytes=more.pop("min_bytes", 1),
+            isolation_level=fetch.READ_COMMITTED,
+            topics=[
+                FetchTopic(
+                    topic=TP.topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=TP.partition,
+                            fetch_offset=offset,
+                            partition_max_bytes=more.pop("bytes_max", 1 << 20),
+                        )
+                    ],
+                )
+            ],
+        )
+        connection: Any = SimpleNamespace(on_gone={}, on_next=None)
+        handled: Any = fetch.handle(self.broker, Context(connection, VERSION, "test"), request)
+        answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        if isinstance(handled, FetchResponse):
+            answer.set_result(handled)
+        else:
+            answer = handled
+        return answer
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await story()
+
+    asyncio.run(main())
+
+
+async def turns() -> None:
+    """Lets everything happen that is due now."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def only(response: FetchResponse) -> PartitionData:
+    (topic,) = response.responses
+    (data,) = topic.partitions
+    return data
+
+
+def offsets(data: PartitionData) -> list[int]:
+    found: Any = data.records
+    return [each.base_offset for each in _core.scan(found.read())[0]] if len(found) else []
+
+
+def test_an_open_transaction_does_not_wake_readers_of_committed_records() -> None:
+    async def story() -> None:
+        bench = Bench()
+        bench.append(sent(7, 0, transactional=True))
+        fetched = bench.fetch(0)
+        for sequence in range(1, 4):
+            bench.append(sent(7, sequence, transactional=True))
+            bench.append(batch(b"of another producer"))
+            await turns()
+            assert not fetched.done()
+        bench.append(marker(7, abort=False))
+        assert offsets(only(await fetched)) == list(range(8))
+
+    run(story)
+
+
+def test_without_a_transaction_the_next_batch_ends_the_wait() -> None:
+    async def story() -> None:
+        bench = Bench()
+        fetched = bench.fetch(0)
+        bench.append(batch(b"plain"))
+        assert offsets(only(await fetched)) == [0]
+
+    run(story)
+
+
+def test_only_what_is_decided_counts_for_min_bytes() -> None:
+    async def story() -> None:
+        bench = Bench()
+        size = len(batch(b"x"))
+        fetched = bench.fetch(0, min_bytes=3 * size)
+        bench.append(batch(b"x"))
+        bench.append(sent(7, 0, transactional=True))
+        bench.append(batch(b"x" * 3 * size))
+        await turns()
+        assert not fetched.done()
+        bench.append(sent(8, 0, transactional=True))
+        bench.append(marker(7, abort=False))
+        # The second transaction holds back all from its first record on.
+        assert offsets(only(await fetched)) == [0, 1, 2]
+
+    run(story)
+
+
+def test_a_wait_ends_in_time_with_what_is_decided() -> None:
+    async def story() -> None:
+        bench = Bench()
+        bench.append(batch(b"x"))
+        bench.append(sent(7, 0, transactional=True))
+        data = only(await bench.fetch(0, min_bytes=1 << 19, max_wait_ms=1))
+        assert offsets(data) == [0]
+        assert data.last_stable_offset == 1
+
+    run(story)
+
+
+def test_the_aborted_transactions_are_those_of_the_slice() -> None:
+    async def story() -> None:
+        bench = Bench(index_interval_bytes=1)
+        for producer in range(20):
+            bench.append(sent(producer, 0, transactional=True))
+            bench.append(marker(producer, abort=True))
+        whole = only(await bench.fetch(0))
+        assert [each.producer_id for each in whole.aborted_transactions or ()] == list(range(20))
+        data = only(await bench.fetch(10, bytes_max=3 * len(marker(0, abort=True))))
+        assert set(offsets(data)) >= {10, 11}
+        found = [each.producer_id for each in data.aborted_transactions or ()]
+        assert found[0] == 5
+        assert len(found) <= 3
+
+    run(story)
