@@ -74,13 +74,19 @@ class Node:
         self.host = Host(SystemClock(), Random(1), MemoryDisk(), SocketNetwork(), self.workers)
         self.config: NodeConfig = node_config({"log.dirs": "/d"} | (settings or {}))
         self.news: list[Delta] = []
+        self.failures: list[BaseException] = []
 
     async def start(self) -> None:
         cluster_id = format_directories(self.host, self.config).cluster_id
         properties = read_meta_properties(self.host.disk, "/d")
         assert properties is not None
         assert properties.directory_id is not None
-        self.metadata = MetadataLog(self.host, self.config, directory_id=properties.directory_id)
+        self.metadata = MetadataLog(
+            self.host,
+            self.config,
+            directory_id=properties.directory_id,
+            on_failure=lambda what, error: self.failures.append(error),
+        )
         self.metadata.open()
         self.news.clear()
         self.metadata.subscribe(self.follow)
@@ -137,6 +143,25 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
         await test()
 
     asyncio.run(main())
+
+
+def test_a_subscriber_that_raises_keeps_nobody_else_from_the_change() -> None:
+    async def test() -> None:
+        node = await started()
+
+        def breaks(image: Image, delta: Delta) -> None:
+            raise RuntimeError("a subscriber is broken")
+
+        later: list[Delta] = []
+        node.metadata.subscribe(breaks)
+        node.metadata.subscribe(lambda image, delta: later.append(delta))
+        assert await asyncio.wait_for(node.create("orders"), 10) == [0]
+        assert await asyncio.wait_for(node.create("bills"), 10) == [0]
+        assert len(later) == 2
+        assert {"orders", "bills"} <= node.metadata.image.topics.keys()
+        assert [str(error) for error in node.failures] == ["a subscriber is broken"] * 2
+
+    run(test)
 
 
 def test_a_new_node_leads_and_has_its_first_records() -> None:

@@ -73,10 +73,13 @@ class MetadataLog:
         *,
         directory_id: bytes,
         make_room: Callable[[], bool] = lambda: False,
+        on_failure: Callable[[str, BaseException], None] = lambda what, error: None,
     ) -> None:
-        """`make_room` is asked when the disk is full, and says whether it is worth a try now."""
+        """`make_room` is asked when the disk is full, and says whether it is worth a try now.
+        `on_failure` is told what failed when a subscriber raises."""
         self._host = host
         self._make_room = make_room
+        self._on_failure = on_failure
         self._config = config
         self._me = ReplicaKey(config.node_id, directory_id)
         self._path = f"{config.metadata_log_dir}/{METADATA_LOG}"
@@ -400,7 +403,11 @@ class MetadataLog:
             self._snapshots.note(batch.end, timestamp=batch.timestamp, size=batch.size)
         if delta:
             for subscriber in self._subscribers:
-                subscriber(self.image, delta)
+                try:
+                    subscriber(self.image, delta)
+                except Exception as error:
+                    # As in Kafka: the others must still follow, and what is committed is applied.
+                    self._on_failure("a change of the metadata was not followed", error)
         while self._waiters and self._waiters[0][0].offset <= self.applied:
             _, waiter = self._waiters.popleft()
             if not waiter.done():

@@ -179,6 +179,7 @@ class Node:
             self.config,
             directory_id=directory.id,
             make_room=lambda: self._housekeeping.on_full(),
+            on_failure=self._lines.failure,
         )
         self._metadata.open(directory.health)
         self._reserve.watch(directory.health)
@@ -235,6 +236,7 @@ class Node:
             self._lines,
         )
         self._metadata.subscribe(self._follow)
+        self._metadata.subscribe(self._groups.follow)
 
     async def _start_quorum(self) -> None:
         await self._metadata.start()
@@ -265,7 +267,6 @@ class Node:
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
         self._partitions.follow(image, delta)
-        self._groups.follow(image, delta)
 
     def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
         try:
