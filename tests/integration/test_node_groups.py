@@ -10,6 +10,11 @@ from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDes
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headwater.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headwater.protocol.messages.offset_commit import (
@@ -23,6 +28,7 @@ from tests.conftest import MakeBroker
 from tests.support.wire import Wire, until
 
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
+BROKER_LOGGER = 8  # a resource type of IncrementalAlterConfigs
 BY_NAME = 9  # the newest version of OffsetCommit that knows topics by name
 
 
@@ -39,11 +45,34 @@ def find_coordinator(wire: Wire, group: str) -> None:
     until(found, f"a coordinator of {group}")
 
 
-def test_a_member_says_why_it_joins_and_leaves_and_the_log_says_it_too(
+def test_a_normal_join_and_leave_write_no_line_to_the_log(make_broker: MakeBroker) -> None:
+    broker = make_broker(AT_ONCE)
+    join_and_leave(broker.bootstrap)
+    assert not [line for line in broker.log_lines if "billing" in line]
+
+
+def test_at_level_debug_the_log_has_the_reasons_that_members_give(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(AT_ONCE)
-    with Wire(broker.bootstrap, client_id="app") as wire:
+    with Wire(broker.bootstrap) as wire:
+        level = AlterableConfig(name="root", config_operation=0, value="DEBUG")
+        logger = AlterConfigsResource(
+            resource_type=BROKER_LOGGER, resource_name="1", configs=[level]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[logger], validate_only=False)
+        assert wire.ask(request).responses[0].error_code == 0
+    join_and_leave(broker.bootstrap)
+    said = [line.rstrip() for line in broker.log_lines if "group billing" in line]
+    assert len(said) == 2
+    assert "rebalance to generation 1: app-" in said[0]
+    assert said[0].endswith(r"joins ('deploy\nof Monday')")
+    assert "rebalance to generation 2: app-" in said[1]
+    assert said[1].endswith("leaves ('done')")
+
+
+def join_and_leave(bootstrap: str) -> None:
+    with Wire(bootstrap, client_id="app") as wire:
         find_coordinator(wire, "billing")
         request = JoinGroupRequest(
             group_id="billing",
@@ -68,12 +97,6 @@ def test_a_member_says_why_it_joins_and_leaves_and_the_log_says_it_too(
         assert wire.ask(synced).error_code == 0
         leaving = MemberIdentity(member_id=joined.member_id, reason="done")
         wire.ask(LeaveGroupRequest(group_id="billing", members=[leaving]))
-    said = [line.rstrip() for line in broker.log_lines if "group billing" in line]
-    assert len(said) == 2
-    assert "forms generation 1: app-" in said[0]
-    assert said[0].endswith(r"joins ('deploy\nof Monday')")
-    assert "forms generation 2: app-" in said[1]
-    assert said[1].endswith("leaves ('done')")
 
 
 def test_the_newer_protocol_can_be_switched_off(make_broker: MakeBroker) -> None:

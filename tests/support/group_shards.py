@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, TypeVar
 
+from headwater.broker.coordinators.records import value_version
 from headwater.errors import ErrorCode
 from headwater.groups.decision import ClientInfo, Decision, Record, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
-from headwater.groups.versions import value_version
 from headwater.protocol import Message, decode, encode
 from headwater.protocol.messages.delete_groups import DeleteGroupsResponse
 from headwater.protocol.messages.describe_groups import DescribedGroup
@@ -102,6 +102,7 @@ class ShardDesk:
         self.tokens = 0
         self.asked: set[Token] = set()
         self.answers: dict[Token, Message] = {}
+        self.notes: list[str] = []  # lines for the node's log that are not routine
         self.shard.on_loaded(self.now)
 
     # The driver's part
@@ -113,6 +114,7 @@ class ShardDesk:
         return self.tokens
 
     def carry_out(self, decision: Decision, *, producer_id: int = -1) -> None:
+        self.notes += [note.text for note in decision.notes if not note.is_routine]
         for record in decision.records:
             offset = len(self.log)
             self.log.append(_copy(record))

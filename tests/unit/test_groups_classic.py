@@ -495,3 +495,29 @@ def test_a_group_of_a_thousand_converges() -> None:
     desk = ShardDesk(SETTINGS)
     desk.members(1000)
     assert len(desk.describe(GROUP).members) == 1000
+
+
+# Lines in the node's log
+
+
+def test_the_log_says_that_a_silent_member_was_removed_and_nothing_of_those_who_come_and_go() -> (
+    None
+):
+    desk = ShardDesk()
+    first, second = desk.members(2)
+    desk.leave((second, None))
+    token = desk.join(first)
+    desk.sync(first, desk.joined(token).generation_id, {first: b"all"})
+    assert desk.notes == []
+    desk.advance(11)
+    assert desk.notes == [f"group billing: removed {first}: sent no heartbeat for 10000 ms"]
+
+
+def test_the_log_says_that_members_did_not_rejoin_in_time() -> None:
+    desk = ShardDesk()
+    first, second = desk.members(2, rebalance_ms=1000)
+    desk.join(first, rebalance_ms=1000, speaks=protocols("range"))
+    desk.advance(1.5)
+    assert desk.notes == [
+        f"group billing: removed {second}: did not rejoin within the rebalance timeout"
+    ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.broker.coordinators.records import value_version
 from headwater.config import node_config
 from headwater.errors import ErrorCode
 from headwater.groups.decision import Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
-from headwater.groups.versions import value_version
 from headwater.protocol.messages.list_groups import ListedGroup
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,

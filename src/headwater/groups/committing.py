@@ -152,7 +152,6 @@ def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 def commit_in_transaction(
     request: TxnOffsetCommitRequest, turn: Turn, *, metadata_max: int
 ) -> TxnOffsetCommitResponse:
-    """The records belong to the producer's transaction: the driver must write them as such."""
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
         answered = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)

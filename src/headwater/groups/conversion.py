@@ -125,6 +125,6 @@ def start(classic: ClassicGroup, timers: Timers, *, rebalances: bool) -> None:
         for member in classic.roster:
             classic.renew(member, turn.now)
         if rebalances:
-            classic.prepare_rebalance(turn, "it is a classic group again")
+            classic.prepare_rebalance(turn, "the last consumer member left")
 
     timers.set(Timer(begin), float("-inf"))

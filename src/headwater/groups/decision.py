@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from headwater.protocol.schema import Message
 
 # The driver's name for a request that waits for an answer.
 Token: TypeAlias = int
+
+NO_PRODUCER = -1
+
+
+class Note(NamedTuple):
+    """A line for the node's log; a routine one is written only at level debug."""
+
+    text: str
+    is_routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +39,13 @@ class Decision:
 
     records: Sequence[Record] = ()
     replies: Sequence[tuple[Token, Message]] = ()
-    notes: Sequence[str] = ()  # what happened, for the node's log
+    notes: Sequence[Note] = ()
     # Whether the records mean nothing without each other. Else a long list may become several
     # batches, of which a crash may leave only the first.
     is_atomic: bool = True
-
-    def __add__(self, later: Decision) -> Decision:
-        if later is NOTHING:
-            return self
-        if self is NOTHING:
-            return later
-        return Decision(
-            (*self.records, *later.records),
-            (*self.replies, *later.replies),
-            (*self.notes, *later.notes),
-            self.is_atomic or later.is_atomic,
-        )
+    # The transaction that the records are part of: they count when its marker commits it.
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = NO_PRODUCER
 
 
 NOTHING = Decision()

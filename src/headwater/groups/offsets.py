@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import ErrorCode
-from headwater.groups.decision import Record
+from headwater.groups.decision import NO_PRODUCER, Record
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
@@ -25,7 +25,6 @@ from headwater.protocol.records.group_offsets import (
 )
 from headwater.protocol.schema import ZERO_UUID, Message
 
-NO_PRODUCER = -1
 NO_OFFSET = -1
 NEVER = -1
 

@@ -25,6 +25,7 @@ from headwater.groups.consumer.downgrade import Downgraded
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import (
+    NO_PRODUCER,
     NOTHING,
     ClientInfo,
     Decision,
@@ -34,7 +35,7 @@ from headwater.groups.decision import (
     reply,
 )
 from headwater.groups.modern import Describable, ModernGroup
-from headwater.groups.offsets import NO_PRODUCER, Offsets, modernized
+from headwater.groups.offsets import Offsets, modernized
 from headwater.groups.settings import GroupSettings
 from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
@@ -296,7 +297,7 @@ class GroupShard:
         now: float,
         now_ms: int,
     ) -> Decision:
-        """The records are part of the producer's transaction; `apply` must be told its id."""
+        """The records are part of the producer's transaction."""
         for topic in request.topics:
             if topic.topic_id == ZERO_UUID:
                 topic.topic_id = self._topics.id(topic.name) or ZERO_UUID
@@ -306,6 +307,7 @@ class GroupShard:
             return reply(token, committing.commit_in_transaction_refused(request, code))
         turn = Turn(now, now_ms)
         length_max = self._settings.offset_metadata_bytes_max
+        turn.producer_id, turn.producer_epoch = request.producer_id, request.producer_epoch
         turn.reply(token, committing.commit_in_transaction(request, turn, metadata_max=length_max))
         return turn.decision()
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from headwater.broker.context import Context
+from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.hashing import partition_of
 from headwater.broker.coordinators.records import GroupCodec
-from headwater.broker.coordinators.shard import Shard, State
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
@@ -84,7 +84,7 @@ class GroupCoordinator:
         self._partitions = partitions
         self._lines = lines
         self._codec = GroupCodec()
-        self._shards: dict[int, Shard[GroupShard]] = {}
+        self._shards: dict[int, CoordinatorDriver[GroupShard]] = {}
         self._image = Image()
 
     # Finding
@@ -94,7 +94,7 @@ class GroupCoordinator:
         topic = self._image.topics.get(OFFSETS_TOPIC)
         return partition_of(group_id, len(topic.partitions)) if topic is not None else None
 
-    def shard(self, group_id: str) -> Shard[GroupShard]:
+    def shard(self, group_id: str) -> CoordinatorDriver[GroupShard]:
         index = self.partition_for(group_id)
         found = None if index is None else self._shards.get(index)
         if found is None:  # led elsewhere, or the topic is still to be made
@@ -102,7 +102,7 @@ class GroupCoordinator:
         found.check()
         return found
 
-    def shards(self) -> list[Shard[GroupShard]]:
+    def shards(self) -> list[CoordinatorDriver[GroupShard]]:
         return list(self._shards.values())
 
     def ask(
@@ -133,7 +133,7 @@ class GroupCoordinator:
             deleted = {gone.name for gone in delta.topics_deleted.values()}
             now = self._host.clock.monotonic()
             for shard in self._shards.values():
-                shard.do(lambda machine: machine.on_metadata(topics, deleted, now))
+                shard.run(lambda machine: machine.on_metadata(topics, deleted, now))
         self._follow_configs(image, delta)
 
     def _follow_partition(self, index: int) -> None:
@@ -148,7 +148,7 @@ class GroupCoordinator:
             shard.close()
             shard = None
         if shard is None and leader is not None:
-            shard = Shard(
+            shard = CoordinatorDriver(
                 partition,
                 self._make_machine,
                 self._on_loaded,

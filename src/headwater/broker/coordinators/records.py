@@ -5,12 +5,25 @@ from __future__ import annotations
 from struct import Struct
 
 from headwater.groups.decision import Record
-from headwater.groups.versions import value_version
+from headwater.groups.offsets import NEVER
 from headwater.protocol import DecodeError, Message, decode, encode
+from headwater.protocol.records.group_offsets import GroupMetadataValue, OffsetCommitValue
 from headwater.protocol.records.groups import group_record
 
 _NUMBER = Struct(">h")
 _KEY_VERSION = 0
+_GROUP_METADATA = 3
+# The only version with an expiration time, which clients older than Kafka 2.1 ask for.
+_OFFSET_THAT_EXPIRES = 1
+
+
+def value_version(value: Message) -> int:
+    """Returns the version in which Kafka 4.3 writes a value: the newest, with two exceptions."""
+    if isinstance(value, GroupMetadataValue):
+        return _GROUP_METADATA
+    if isinstance(value, OffsetCommitValue) and value.expire_timestamp != NEVER:
+        return _OFFSET_THAT_EXPIRES
+    return type(value).VERSIONS[1]
 
 
 class GroupCodec:

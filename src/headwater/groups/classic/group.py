@@ -18,7 +18,7 @@ from headwater.groups.classic.written import read_member, write_member
 from headwater.groups.decision import ClientInfo, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn
+from headwater.groups.turn import Turn, removed
 from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.protocol.messages.sync_group import SyncGroupResponse
 from headwater.protocol.records.group_offsets import GroupMetadataKey, GroupMetadataValue
@@ -118,7 +118,11 @@ class ClassicGroup:
             self.renew(member, turn.now)
         if len(self.roster) > self.settings.group_size_max:
             # The bound was lowered. A rebalance lets members commit before some must go.
-            self.prepare_rebalance(turn, f"more than {self.settings.group_size_max} members")
+            too_many = f"more than {self.settings.group_size_max} members"
+            turn.note(
+                f"group {self.id} has {too_many} (group.max.size); the last to rejoin must go"
+            )
+            self.prepare_rebalance(turn, too_many)
 
     # What others ask about it
 
@@ -281,7 +285,8 @@ class ClassicGroup:
             self.prepare_rebalance(turn, why)
 
     def prepare_rebalance(self, turn: Turn, why: str) -> None:
-        turn.note(f"group {self.id} forms generation {self.generation + 1}: {why}")
+        what = f"group {self.id}: rebalance to generation {self.generation + 1}: {why}"
+        turn.note(what, is_routine=True)
         if self.state is State.COMPLETING_REBALANCE:
             self._send_back_syncs(turn)
         self.unsynced.clear()
@@ -314,9 +319,14 @@ class ClassicGroup:
         """Closes the door: dynamic members that have not rejoined are out, the rest is the next
         generation. Static ones keep their place until their session ends."""
         self._join_timer.cancel()
-        for member in list(self.roster):
-            if member.id not in self.joins and member.instance_id is None:
-                self.remove(member.id, turn)
+        late = [
+            member.id
+            for member in self.roster
+            if member.id not in self.joins and member.instance_id is None
+        ]
+        for member_id in late:
+            self.remove(member_id, turn)
+        self._note_removed(late, "did not rejoin within the rebalance timeout", turn)
         if len(self.roster) and not self._elect_leader():
             timeout_ms = max(self.roster.rebalance_timeout_ms(), _RETRY_MS_MIN)
             self.timers.set(self._join_timer, turn.now + timeout_ms / 1000)
@@ -438,7 +448,8 @@ class ClassicGroup:
             late = list(self.unsynced)
             for member_id in late:
                 self.remove(member_id, turn)
-            self.prepare_rebalance(turn, f"no SyncGroup came from {', '.join(late)}")
+            self._note_removed(late, "sent no SyncGroup within the rebalance timeout", turn)
+            self.prepare_rebalance(turn, f"{late[0]} was removed")
 
     def _on_pending_end(self, member_id: str, turn: Turn) -> None:
         self.remove(member_id, turn)
@@ -452,11 +463,14 @@ class ClassicGroup:
         waits = member_id in self.joins or member_id in self.syncs
         if waits and not member.is_new:
             return  # it cannot send heartbeats while it waits for us
-        self.on_gone(member_id, turn, f"no heartbeat for {member.session_timeout_ms} ms")
-
-    def on_gone(self, member_id: str, turn: Turn, why: str) -> None:
         self.remove(member_id, turn)
+        why = f"sent no heartbeat for {member.session_timeout_ms} ms"
+        self._note_removed([member_id], why, turn)
         if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self.prepare_rebalance(turn, f"{member_id} is gone ({why})")
+            self.prepare_rebalance(turn, f"{member_id} was removed")
         elif self.state is State.PREPARING_REBALANCE and self.everybody_joined:
             self.complete_join(turn)
+
+    def _note_removed(self, member_ids: list[str], why: str, turn: Turn) -> None:
+        if member_ids:
+            turn.note(removed(self.id, member_ids, why))

@@ -29,12 +29,14 @@ from headwater.groups.decision import (
     NOTHING,
     ClientInfo,
     Decision,
+    Note,
     Record,
     Token,
     TopicsView,
 )
 from headwater.groups.modern import Describable, Session
 from headwater.groups.settings import GroupSettings
+from headwater.groups.turn import removed
 from headwater.model import id_text
 from headwater.protocol.messages.consumer_group_describe import DescribedGroup
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -449,9 +451,8 @@ class ConsumerGroup:
             elif epoch in (None, member.epoch):
                 overdue.append(member)
         if overdue:
-            others = f" and {len(overdue) - 1} more" if len(overdue) > 1 else ""
-            late = f"{overdue[0].id}{others}: no heartbeat, or no revocation, in time"
-            note = f"group {self.id} goes on without {late}"
+            why = "sent no heartbeat, or did not revoke partitions, in time"
+            note = Note(removed(self.id, [member.id for member in overdue], why))
             return replace(self.remove(overdue, now_ms), notes=(note,))
         if self.regexes.is_asked and not self._removing:
             return Decision(self.regexes.resolve(now_ms))

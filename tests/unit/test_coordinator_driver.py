@@ -1,0 +1,310 @@
+"""The driver of the coordinators on a real log in memory: loading, and surviving failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from headwater import _core
+from headwater.broker.coordinators.driver import CoordinatorDriver, State
+from headwater.broker.coordinators.records import GroupCodec
+from headwater.broker.partition import ALL_IN_SYNC, Partition
+from headwater.errors import ApiError, ErrorCode
+from headwater.groups.decision import Decision, Record
+from headwater.groups.settings import GroupSettings
+from headwater.groups.shard import GroupShard
+from headwater.io.clock import SystemClock
+from headwater.io.memory import MemoryDisk
+from headwater.model import TopicPartition
+from headwater.observability import Log as Lines
+from headwater.protocol import Message
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headwater.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from headwater.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
+from headwater.storage import Log, Origin
+from tests.support.logs import NOW, TOPIC_ID, marker, open_log, settings
+
+T = TypeVar("T")
+TP = TopicPartition("__consumer_offsets", 0)
+GROUP, TOPIC = "billing", "orders"
+NO_PRODUCER = -1
+
+
+class InlineWorkers:
+    """Does the work at once."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def close(self) -> None: ...
+
+
+class Desk:
+    """One partition of the offsets topic, which this broker leads, and its driver."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        self.log = log or open_log(MemoryDisk(), settings(cleanup_policy="compact"))
+        self.partition = Partition(TP, TOPIC_ID, self.log, InlineWorkers(), 0)
+        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1,), node_id=1)
+        self.lines: list[str] = []
+        self.codec = GroupCodec()
+        self.clock = SystemClock()
+        self.driver = self.new_driver()
+
+    def new_driver(self) -> CoordinatorDriver[GroupShard]:
+        return CoordinatorDriver(
+            self.partition,
+            lambda: GroupShard(GroupSettings(), Random(1)),
+            lambda machine: None,
+            self.codec,
+            self.clock,
+            InlineWorkers(),
+            Lines(self.clock, self.lines.append),
+        )
+
+    async def load(self) -> GroupShard:
+        await self.driver.load()
+        return self.driver.machine
+
+    def offset(self, partition: int, offset: int | None, *, producer_id: int = NO_PRODUCER) -> None:
+        """An offset in the log, as a coordinator that has gone wrote it."""
+        key = OffsetCommitKey(group=GROUP, topic=TOPIC, partition=partition)
+        value = None
+        if offset is not None:
+            value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
+        written, content = self.codec.encode(Record(key, value))
+        batch = _core.encode(
+            [(written, content, (), NOW)],
+            producer_id=producer_id,
+            producer_epoch=NO_PRODUCER if producer_id == NO_PRODUCER else 0,
+            transactional=producer_id != NO_PRODUCER,
+        )
+        self.append(bytearray(batch))
+
+    def end(self, producer_id: int, *, commits: bool) -> None:
+        self.append(marker(producer_id, abort=not commits))
+
+    def append(self, batch: bytearray) -> None:
+        self.partition.append(batch, acks=ALL_IN_SYNC, now_ms=NOW, origin=Origin.COORDINATOR)
+
+    def commit(self, offset: int) -> Message | Awaitable[Message]:
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=offset, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        return self.driver.ask(
+            lambda shard, token: shard.commit(token, request, version=9, now=0.0, now_ms=NOW)
+        )
+
+
+def fetched(machine: GroupShard, *partitions: int, stable: bool = False) -> dict[int, object]:
+    """By partition, the committed offset, or the error that stands in its place."""
+    request = OffsetFetchRequestGroup(
+        group_id=GROUP,
+        topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(partitions))],
+    )
+    (topic,) = machine.fetch_offsets(request, require_stable=stable).topics
+    return {
+        found.partition_index: (
+            ErrorCode(found.error_code) if found.error_code else found.committed_offset
+        )
+        for found in topic.partitions
+    }
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test()
+
+    asyncio.run(main())
+
+
+# Transactions in the log
+
+
+def test_offsets_of_an_aborted_transaction_are_not_loaded() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.offset(0, 10)
+        desk.offset(0, 99, producer_id=7)
+        desk.offset(1, 99, producer_id=7)
+        desk.end(7, commits=False)
+        machine = await desk.load()
+        assert fetched(machine, 0, 1, stable=True) == {0: 10, 1: -1}
+
+    run(test)
+
+
+def test_offsets_of_a_committed_transaction_count_from_its_marker_on() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.offset(0, 10)
+        desk.offset(0, 20, producer_id=7)
+        desk.end(7, commits=True)
+        assert fetched(await desk.load(), 0, stable=True) == {0: 20}
+
+    run(test)
+
+
+def test_offsets_of_an_open_transaction_are_loaded_as_pending() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.offset(0, 10)
+        desk.offset(0, 20, producer_id=7)
+        desk.offset(1, 30, producer_id=8)
+        desk.end(8, commits=True)
+        machine = await desk.load()
+        assert fetched(machine, 0, 1) == {0: 10, 1: 30}
+        unstable = {0: ErrorCode.UNSTABLE_OFFSET_COMMIT, 1: 30}
+        assert fetched(machine, 0, 1, stable=True) == unstable
+        machine.apply_marker(7, commits=True)
+        assert fetched(machine, 0, 1, stable=True) == {0: 20, 1: 30}
+
+    run(test)
+
+
+def test_a_marker_ends_only_its_own_producers_transaction() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.offset(0, 20, producer_id=7)
+        desk.offset(1, 30, producer_id=8)
+        desk.end(7, commits=False)
+        machine = await desk.load()
+        unstable = {0: -1, 1: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        assert fetched(machine, 0, 1, stable=True) == unstable
+
+    run(test)
+
+
+def test_a_tombstone_drops_what_is_pending() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.offset(0, 20, producer_id=7)
+        desk.offset(0, None)
+        desk.end(7, commits=True)
+        assert fetched(await desk.load(), 0, stable=True) == {0: -1}
+
+    run(test)
+
+
+def test_a_transactional_commit_is_written_as_part_of_its_transaction() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.commit(5)
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=GROUP,
+            producer_id=7,
+            producer_epoch=3,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=6, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        desk.driver.ask(
+            lambda shard, token: shard.commit_in_transaction(
+                token, request, version=5, now=0.0, now_ms=NOW
+            )
+        )
+        live = desk.driver.machine
+        assert fetched(live, 0, stable=True) == {0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        desk.driver = desk.new_driver()
+        assert (await desk.load()).durable_state() == live.durable_state()
+        desk.append(marker(7, abort=False, epoch=3))
+        desk.driver = desk.new_driver()
+        assert fetched(await desk.load(), 0, stable=True) == {0: 6}
+
+    run(test)
+
+
+# Failures
+
+
+def test_a_log_that_cannot_be_loaded_leaves_the_partition_without_a_coordinator() -> None:
+    async def test() -> None:
+        desk = Desk()
+        cut_short = b"\x00\x03\x00"  # the key of a consumer group's record, and half an id
+        desk.append(bytearray(_core.encode([(cut_short, b"", (), NOW)])))
+        desk.driver.start()
+        await all_tasks_done()
+        assert desk.driver.state is State.FAILED
+        assert any("cannot be loaded" in line for line in desk.lines)
+        with pytest.raises(ApiError) as refusal:
+            desk.commit(5)
+        assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
+def test_an_append_that_fails_outside_of_a_request_is_logged_and_the_machine_loaded_again() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        assert isinstance(desk.commit(5), OffsetCommitResponse)
+        key = OffsetCommitKey(group=GROUP, topic=TOPIC, partition=0)
+        too_large = OffsetCommitValue(offset=6, metadata="m" * 30_000, commit_timestamp=NOW)
+        desk.log.config = settings(cleanup_policy="compact", max_message_bytes=1000)
+        desk.driver.run(lambda machine: Decision((Record(key, too_large),)))
+        assert desk.driver.state is State.LOADING
+        assert any("append" in line for line in desk.lines)
+        await all_tasks_done()
+        assert fetched(desk.driver.machine, 0) == {0: 5}
+
+    run(test)
+
+
+def test_a_machine_that_breaks_outside_of_a_request_is_logged_and_loaded_again() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.commit(5)
+
+        def breaks(machine: GroupShard) -> Decision:
+            raise AssertionError("an invariant does not hold")
+
+        desk.driver.run(breaks)
+        assert any("an invariant does not hold" in line for line in desk.lines)
+        await all_tasks_done()
+        assert fetched(desk.driver.machine, 0) == {0: 5}
+
+    run(test)
+
+
+async def all_tasks_done() -> None:
+    """Waits for whatever the driver has started."""
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
