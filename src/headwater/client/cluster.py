@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from headwater.client.backoff import Backoff
+from headwater.client.backoff import Backoff, Retries
 from headwater.client.config import ClientConfig
 from headwater.client.connection import Connection
 from headwater.client.coordinators import Coordinator, CoordinatorKind, Coordinators
@@ -86,6 +86,10 @@ class Cluster:
         """The moment that is so far away."""
         return self.host.clock.monotonic() + timeout_ms / 1000
 
+    def retries(self, deadline: float) -> Retries:
+        """Returns the attempts of one operation, with retry_backoff_ms between them."""
+        return Retries(self._backoff, self.host, deadline)
+
     # Beginning and ending
 
     async def start(self) -> None:
@@ -96,8 +100,7 @@ class Cluster:
             raise ClientError("the client is started already")
         self._loop = asyncio.get_running_loop()
         self.check()
-        deadline = self.deadline(self.config.start_timeout_ms)
-        failures = 0
+        retries = self.retries(self.deadline(self.config.start_timeout_ms))
         try:
             async with asyncio.timeout(self.config.start_timeout_ms / 1000):
                 while True:
@@ -105,11 +108,8 @@ class Cluster:
                         await self._refresh.refresh()
                         break
                     except RetriableError:
-                        failures += 1
-                        wait = self._backoff.seconds(failures, self.host.random)
-                        if self.now() + wait >= deadline:
+                        if not await retries.pause():
                             raise
-                        await asyncio.sleep(wait)
         except TimeoutError:
             await self.close()
             raise self._unreachable() from None
@@ -354,7 +354,7 @@ class Cluster:
         the caller knows what it means. Without any answer the last error is raised.
         """
         self.check()
-        failures = 0
+        retries = self.retries(deadline)
         answer: Any = None
         last: RetriableError | None = None
         while True:
@@ -377,9 +377,8 @@ class Cluster:
                     return answer
             if self._closed:
                 raise ClientClosed("the client was closed")
-            failures += 1
-            wait = self._backoff.seconds(failures, self.host.random)
-            if self.now() + wait >= deadline:
+            wait = retries.next_wait()
+            if wait is None:
                 if problem is None:
                     return answer
                 raise problem

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from headwater.client.backoff import Backoff
+from headwater.client.backoff import Backoff, Retries
+from headwater.io import Host
 
 
 def test_waits_double_up_to_their_bound() -> None:
@@ -34,3 +35,15 @@ def test_a_bound_below_the_first_wait_is_the_first_wait() -> None:
 def test_before_the_first_failure_there_is_no_wait_to_ask_for() -> None:
     with pytest.raises(AssertionError):
         Backoff(100, 1_000).seconds(0, Random(1))
+
+
+def test_an_operation_gives_up_when_the_next_wait_would_pass_its_deadline() -> None:
+    host = Host.system()
+    now = host.clock.monotonic()
+    patient = Retries(Backoff(100, 100), host, now + 60)
+    hurried = Retries(Backoff(100, 100), host, now + 0.001)
+    wait = patient.next_wait()
+    assert wait is not None
+    assert 0.08 <= wait <= 0.1
+    assert hurried.next_wait() is None
+    assert (patient.failures, hurried.failures) == (1, 1)

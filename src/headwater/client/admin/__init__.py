@@ -57,7 +57,7 @@ from headwater.client.admin.group_answers import Group, Member
 from headwater.client.admin.groups import GroupListed
 from headwater.client.admin.lag import PartitionLag
 from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
-from headwater.client.admin.offsets import OffsetFound, OffsetSpec
+from headwater.client.admin.offsets import OffsetFound
 from headwater.client.admin.operations import Operation
 from headwater.client.admin.producers import ActiveProducer, ProducerFence
 from headwater.client.admin.quorum import Quorum, QuorumReplica
@@ -65,7 +65,6 @@ from headwater.client.admin.quotas import QUOTA_ANY, QUOTA_DEFAULT, QuotaEntity,
 from headwater.client.admin.reassignments import Reassignment
 from headwater.client.admin.records import HIGH_WATERMARK
 from headwater.client.admin.results import or_raise
-from headwater.client.admin.routing import Router
 from headwater.client.admin.scram import ScramCredential
 from headwater.client.admin.share_offsets import ShareOffset
 from headwater.client.admin.tokens import DelegationToken
@@ -80,6 +79,8 @@ from headwater.client.admin.topics import (
 from headwater.client.admin.transactions import Transaction, TransactionListed
 from headwater.client.cluster import Cluster
 from headwater.client.config import AdminConfig, Bootstrap
+from headwater.client.requests.list_offsets import OffsetSpec
+from headwater.client.requests.routing import Router
 from headwater.io import Host
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Admin:
         self.config = AdminConfig.build(bootstrap, config=config, **settings)
         self._cluster = Cluster(self.config, host or Host.system())
         # For the families of calls below; each is one module, and reads like the API it asks.
-        self.router = Router(self._cluster, self.config)
+        self.router = Router(self._cluster, default_timeout_ms=self.config.default_api_timeout_ms)
 
     async def start(self) -> Self:
         """Finds a first broker; `async with` does it."""

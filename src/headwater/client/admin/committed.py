@@ -4,40 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headwater.client.admin.results import by_topic, only, outcome
-from headwater.client.admin.routing import is_lost
+from headwater.client.admin.results import only, outcome
 from headwater.client.errors import ClientError, UnknownTopic, error_for
-from headwater.errors import ErrorCode
-from headwater.model import TopicPartition
-from headwater.protocol.apis import ApiKey
-from headwater.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from headwater.client.requests.offset_commit import OffsetAndMetadata, commit_offsets
+from headwater.client.requests.offset_fetch import GroupOffsets, fetch_offsets
+from headwater.client.requests.routing import by_topic, is_lost
+from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headwater.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
     from headwater.client.connection import Connection
-
-_BY_GROUP_SINCE = 8  # from this version on OffsetFetch asks for groups
-# Until this one OffsetFetch and OffsetCommit speak of topics by name. Offsets outlive topics, and
-# of a topic that is gone nobody knows the id.
-_BY_NAME_UNTIL = 9
-_STABLE_SINCE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,82 +58,26 @@ async def list_group_offsets(
 ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
     """The same for many groups: `["billing"]`, or `{"billing": [TopicPartition("orders", 0)]}`.
     `require_stable` waits for offsets of transactions that are still to end."""
-    given = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
-    wanted: dict[str, dict[str, list[int]] | None] = {
-        group_id: None if partitions is None else by_topic(partitions)
-        for group_id, partitions in given.items()
+    wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
+    found = await fetch_offsets(
+        admin.router, wanted, require_stable=require_stable, timeout_ms=timeout_ms
+    )
+    return {
+        group_id: each if isinstance(each, ClientError) else _committed(each)
+        for group_id, each in found.items()
     }
 
-    async def ask(
-        node: Connection, keys: Sequence[str], deadline: float
-    ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
-        version = node.version(ApiKey.OFFSET_FETCH)
-        least = _STABLE_SINCE if require_stable else None
-        if version is not None and version < _BY_GROUP_SINCE:
-            return {
-                key: _committed(
-                    key,
-                    await admin.router.ask(
-                        node, _one_group(key, wanted[key], require_stable), deadline, at_least=least
-                    ),
-                )
-                for key in keys
-            }
-        request = OffsetFetchRequest(
-            groups=[_group(key, wanted[key]) for key in keys], require_stable=require_stable
+
+def _committed(offsets: GroupOffsets) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        tp: CommittedOffset(
+            each.offset,
+            leader_epoch=None if each.leader_epoch < 0 else each.leader_epoch,
+            metadata=each.metadata,
         )
-        answer = await admin.router.ask(node, request, deadline, at_most=_BY_NAME_UNTIL)
-        return {each.group_id: _committed(each.group_id, each) for each in answer.groups}
-
-    return await admin.router.by_coordinator(list(wanted), ask, timeout_ms=timeout_ms)
-
-
-def _group(group_id: str, topics: dict[str, list[int]] | None) -> OffsetFetchRequestGroup:
-    return OffsetFetchRequestGroup(
-        group_id=group_id,
-        topics=None
-        if topics is None
-        else [
-            OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
-            for name, numbers in topics.items()
-        ],
-    )
-
-
-def _one_group(
-    group_id: str, topics: dict[str, list[int]] | None, require_stable: bool
-) -> OffsetFetchRequest:
-    return OffsetFetchRequest(
-        group_id=group_id,
-        topics=None
-        if topics is None
-        else [
-            OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
-            for name, numbers in topics.items()
-        ],
-        require_stable=require_stable,
-    )
-
-
-def _committed(group_id: str, about: Any) -> dict[TopicPartition, CommittedOffset] | ClientError:
-    """From an answer for one group, or from its part of an answer for many: they look alike."""
-    if about.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        return error_for(about.error_code, f"offsets of group {group_id}")
-    found = {}
-    for topic in about.topics:
-        for each in topic.partitions:
-            where = TopicPartition(topic.name, each.partition_index)
-            if each.error_code:
-                return error_for(each.error_code, f"offset of group {group_id} in {where}")
-            if each.committed_offset >= 0:
-                found[where] = CommittedOffset(
-                    offset=each.committed_offset,
-                    leader_epoch=None
-                    if each.committed_leader_epoch < 0
-                    else each.committed_leader_epoch,
-                    metadata=each.metadata or "",
-                )
-    return found
+        for tp, each in offsets.items()
+        if each is not None
+    }
 
 
 async def alter_group_offsets(
@@ -161,35 +88,15 @@ async def alter_group_offsets(
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
     """Moves the committed offsets of a group that has no members; it need not exist yet."""
-    wanted = {
-        TopicPartition(*where): CommittedOffset(to) if isinstance(to, int) else to
-        for where, to in offsets.items()
-    }
-    if not wanted:
-        return {}
-    request = OffsetCommitRequest(
-        group_id=group_id,
-        member_id="",
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    _commit(number, wanted[TopicPartition(topic, number)]) for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(wanted).items()
-        ],
-    )
-    return await _of_one_group(admin, group_id, request, timeout_ms, at_most=_BY_NAME_UNTIL)
+    wanted = {TopicPartition(*where): _offset(to) for where, to in offsets.items()}
+    return await commit_offsets(admin.router, group_id, wanted, timeout_ms=timeout_ms)
 
 
-def _commit(number: int, offset: CommittedOffset) -> OffsetCommitRequestPartition:
-    return OffsetCommitRequestPartition(
-        partition_index=number,
-        committed_offset=offset.offset,
-        committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
-        committed_metadata=offset.metadata,
-    )
+def _offset(to: int | CommittedOffset) -> OffsetAndMetadata:
+    if isinstance(to, int):
+        return OffsetAndMetadata(to)
+    epoch = NO_EPOCH if to.leader_epoch is None else to.leader_epoch
+    return OffsetAndMetadata(to.offset, epoch, to.metadata)
 
 
 async def delete_group_offsets(
@@ -212,32 +119,18 @@ async def delete_group_offsets(
             for topic, numbers in by_topic(partitions).items()
         ],
     )
-    return await _of_one_group(admin, group_id, request, timeout_ms)
-
-
-async def _of_one_group(
-    admin: Admin,
-    group_id: str,
-    request: OffsetCommitRequest | OffsetDeleteRequest,
-    timeout_ms: int | None,
-    *,
-    at_most: int | None = None,
-) -> dict[TopicPartition, ClientError | None]:
-    """Both answer for each partition, and say that the coordinator is another one for all."""
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, ClientError | None] | ClientError]:
-        answer = await admin.router.ask(node, request, deadline, at_most=at_most)
-        code = getattr(answer, "error_code", 0)
-        if code:
-            return {group_id: error_for(code, f"group {group_id}")}
+        answer = await admin.router.ask(node, request, deadline)
+        if answer.error_code:
+            return {group_id: error_for(answer.error_code, f"group {group_id}")}
         results: dict[TopicPartition, ClientError | None] = {}
         for topic in answer.topics:
             for each in topic.partitions:
                 where = TopicPartition(topic.name, each.partition_index)
-                what = f"offset of group {group_id} in {where}"
-                error = outcome(each.error_code, what, _why(each.error_code))
+                error = outcome(each.error_code, f"offset of group {group_id} in {where}")
                 if error is not None and (is_lost(error) or is_new(where, error)):
                     return {group_id: error}  # all of it goes into the next round
                 results[where] = error
@@ -252,10 +145,3 @@ async def _of_one_group(
     return only(
         await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms, patience=patience)
     )
-
-
-def _why(code: int) -> str | None:
-    """What a code means to somebody who is no member of the group."""
-    if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        return "the group has members, which commit themselves: stop them first"
-    return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from headwater.client.admin.results import by_topic, check, outcome
+from headwater.client.admin.results import check, outcome
 from headwater.client.errors import ClientError
+from headwater.client.requests.routing import by_topic
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions

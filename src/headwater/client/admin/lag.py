@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from headwater import _core
 from headwater.client.admin.committed import group_offsets
-from headwater.client.admin.offsets import OffsetFound, OffsetSpec, list_offsets
-from headwater.client.admin.results import by_topic
+from headwater.client.admin.offsets import OffsetFound, list_offsets
 from headwater.client.admin.topics import Topic, describe_topics
 from headwater.client.errors import ClientError
+from headwater.client.requests.list_offsets import OffsetSpec
+from headwater.client.requests.routing import by_topic
 from headwater.model import TopicPartition
 from headwater.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.client.admin.results import by_topic, outcome
+from headwater.client.admin.results import outcome
 from headwater.client.errors import ClientError, error_for
+from headwater.client.requests.routing import by_topic
 from headwater.model import TopicPartition
 from headwater.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
-from headwater.client.admin.results import by_topic, or_raise
-from headwater.client.errors import ClientError, error_for
+from headwater.client.admin.results import or_raise
+from headwater.client.errors import ClientError
+from headwater.client.requests import list_offsets as requests
+from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec
 from headwater.model import TopicPartition
-from headwater.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
-    from headwater.client.connection import Connection
-
-_NO_REPLICA = -1
-_ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-
-
-class OffsetSpec(IntEnum):
-    """Which offset is meant, besides that of a time."""
-
-    LATEST = -1  # the end: the next record will have it
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3  # of the record with the latest timestamp
-    EARLIEST_LOCAL = -4  # the first that is on the broker's own disk
-    LATEST_TIERED = -5
-    EARLIEST_PENDING_UPLOAD = -6
-
-
-# The first version of ListOffsets that knows them.
-_SINCE = {
-    OffsetSpec.MAX_TIMESTAMP: 7,
-    OffsetSpec.EARLIEST_LOCAL: 8,
-    OffsetSpec.LATEST_TIERED: 9,
-    OffsetSpec.EARLIEST_PENDING_UPLOAD: 11,
-}
-_ISOLATION_SINCE = 2
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 # A spec, a time, or a time as milliseconds since 1970.
@@ -69,42 +39,20 @@ async def list_offsets(
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetFound | ClientError]:
     """The offset in each partition that belongs to a spec or a time."""
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
     timestamps = {
         TopicPartition(*where): _timestamp(question) for where, question in partitions.items()
     }
-    least = max((_SINCE.get(OffsetSpec(at), 0) for at in timestamps.values() if at < 0), default=0)
-    if isolation == "read_committed":
-        least = max(least, _ISOLATION_SINCE)
-
-    async def ask(
-        node: Connection, asked: Sequence[TopicPartition], deadline: float
-    ) -> dict[TopicPartition, OffsetFound | ClientError]:
-        request = ListOffsetsRequest(
-            replica_id=_NO_REPLICA,
-            isolation_level=_ISOLATION[isolation],
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=number,
-                            timestamp=timestamps[TopicPartition(topic, number)],
-                        )
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(asked).items()
-            ],
-            timeout_ms=admin.router.left_ms(deadline),
-        )
-        answer = await admin.router.ask(node, request, deadline, at_least=least)
-        return {
-            TopicPartition(topic.name, each.partition_index): _found(topic.name, each)
-            for topic in answer.topics
-            for each in topic.partitions
-        }
-
-    return await admin.router.by_leader(timestamps, ask, timeout_ms=timeout_ms)
+    results = await requests.list_offsets(
+        admin.router,
+        timestamps,
+        read_committed=isolation == "read_committed",
+        timeout_ms=timeout_ms,
+    )
+    return {
+        tp: each if isinstance(each, ClientError) else _found(each) for tp, each in results.items()
+    }
 
 
 def _timestamp(question: OffsetQuestion) -> int:
@@ -113,9 +61,7 @@ def _timestamp(question: OffsetQuestion) -> int:
     return int(question)
 
 
-def _found(topic: str, each: ListOffsetsPartitionResponse) -> OffsetFound | ClientError:
-    if each.error_code:
-        return error_for(each.error_code, f"{topic}-{each.partition_index}")
+def _found(each: OffsetAndTimestamp) -> OffsetFound:
     return OffsetFound(
         offset=None if each.offset < 0 else each.offset,
         timestamp=None if each.timestamp < 0 else each.timestamp,

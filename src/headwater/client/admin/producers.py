@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.results import by_topic
 from headwater.client.errors import ClientError, error_for
+from headwater.client.requests.routing import by_topic
 from headwater.model import TopicPartition
 from headwater.protocol.messages.describe_producers import (
     DescribeProducersRequest,

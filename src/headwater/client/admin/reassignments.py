@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.results import by_topic, check, outcome
+from headwater.client.admin.results import check, outcome
 from headwater.client.errors import ClientError
+from headwater.client.requests.routing import by_topic
 from headwater.model import TopicPartition
 from headwater.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -74,7 +75,7 @@ async def reassign_partitions(
                 results[where] = outcome(each.error_code, str(where), each.error_message)
         return results
 
-    return await admin.router.settle(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 def _replicas(to: Sequence[int] | None) -> list[int] | None:

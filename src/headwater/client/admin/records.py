@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.results import by_topic
 from headwater.client.errors import ClientError, error_for
+from headwater.client.requests.routing import by_topic
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.messages.delete_records import (

@@ -10,12 +10,11 @@ API) is raised, whatever was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from enum import IntEnum
 from typing import TypeVar
 
 from headwater.client.errors import ClientError, error_for
-from headwater.model import TopicPartition
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
@@ -48,14 +47,6 @@ def check(code: int, what: str, message: str | None = None) -> None:
 def outcome(code: int, what: str, message: str | None = None) -> ClientError | None:
     """For what has no result but that it was done."""
     return error_for(code, what, message) if code else None
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions of each topic, in the order in which they come."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
 
 
 def known(kind: type[E], number: int) -> E:

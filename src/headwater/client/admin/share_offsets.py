@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.client.admin.results import by_topic, only, outcome
+from headwater.client.admin.results import only, outcome
 from headwater.client.errors import ClientError, error_for
+from headwater.client.requests.routing import by_topic
 from headwater.model import TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.alter_share_group_offsets import (

@@ -154,11 +154,11 @@ async def create_topics(
         )
         return {each.name: _created(each) for each in answer.topics}
 
-    results = await admin.router.settle(wanted, round_of, timeout_ms=timeout_ms)
+    results = await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
     if not validate_only:
         made = [each for each in results.values() if isinstance(each, TopicCreated)]
-        admin.router.on_topics_made(each.name for each in made)
-        admin.router.on_topics_made(each.id for each in made if each.id is not None)
+        admin.router.on_topics_created(each.name for each in made)
+        admin.router.on_topics_created(each.id for each in made if each.id is not None)
     return results
 
 
@@ -250,7 +250,7 @@ async def delete_topics(
             results[key] = outcome(each.error_code, f"topic {key}", each.error_message)
         return results
 
-    return await admin.router.settle(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 async def list_topics(
@@ -302,8 +302,10 @@ async def describe_topics(
         return await _describe_by_ids(admin, pending, deadline, operations=operations)
 
     patience = admin.router.patience
-    found = await admin.router.settle(names, by_name, deadline=deadline, patience=patience)
-    return found | await admin.router.settle(ids, by_id, deadline=deadline, patience=patience)
+    found = await admin.router.retry_pending(names, by_name, deadline=deadline, patience=patience)
+    return found | await admin.router.retry_pending(
+        ids, by_id, deadline=deadline, patience=patience
+    )
 
 
 async def _describe_by_pages(
@@ -442,7 +444,7 @@ async def create_partitions(
             for each in answer.results
         }
 
-    return await admin.router.settle(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 def _growing(name: str, new: NewPartitions) -> create_partitions_api.CreatePartitionsTopic:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headwater._core import ConsumedRecord
 from headwater.client.consumer.bad_records import DeadLetter
-from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.consumer import Consumer
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.offsets import OffsetAndTimestamp
+from headwater.client.requests.offset_commit import OffsetAndMetadata
 
 __all__ = [
     "ConsumedRecord",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster, Coordinator
 from headwater.client.config import ConsumerConfig
 from headwater.client.connection import Connection
-from headwater.client.consumer.membership.contract import CommitIdentity
 from headwater.client.errors import (
     ClientError,
     CommitFailed,
@@ -20,8 +19,9 @@ from headwater.client.errors import (
     UnknownTopic,
     error_for,
 )
+from headwater.client.requests.offset_commit import CommitIdentity, OffsetAndMetadata, Offsets
 from headwater.errors import ErrorCode
-from headwater.model import NO_EPOCH, ZERO_ID, TopicPartition
+from headwater.model import ZERO_ID, TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,17 +59,6 @@ _WAIT = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next record to read, and a note of the user's."""
-
-    offset: int
-    leader_epoch: int = NO_EPOCH
-    metadata: str = ""
-
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commits:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer import given
-from headwater.client.consumer.commits import Commits, OffsetAndMetadata, Offsets
+from headwater.client.consumer.commits import Commits
 from headwater.client.consumer.given import GivenOffsets
 from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.metrics import GroupMetrics
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.errors import ClientError, RetriableError, UnknownTopic
+from headwater.client.requests.offset_commit import OffsetAndMetadata, Offsets
 from headwater.model import TopicPartition
 
 _log = logging.getLogger("headwater.client")

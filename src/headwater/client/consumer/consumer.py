@@ -23,7 +23,6 @@ from headwater.client.consumer.bad_records import (
     bad_record_callback,
     run_callback,
 )
-from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.consumer.committer import Committed, Committer
 from headwater.client.consumer.given import GivenOffsets
 from headwater.client.consumer.loops import Records
@@ -44,6 +43,7 @@ from headwater.client.errors import (
     DeserializationFailed,
     RequestTimedOut,
 )
+from headwater.client.requests.offset_commit import OffsetAndMetadata
 from headwater.io import Host
 from headwater.model import TopicPartition
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from operator import index
 
-from headwater.client.consumer.commits import OffsetAndMetadata
 from headwater.client.errors import ClientError
+from headwater.client.requests.offset_commit import OffsetAndMetadata
 from headwater.model import NO_EPOCH, TopicPartition
 
 GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int]

@@ -14,7 +14,6 @@ from headwater.client.consumer.fetcher import Fetcher
 from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.listener import tell
 from headwater.client.consumer.membership import Membership, make_membership
-from headwater.client.consumer.membership.contract import CommitIdentity
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import OffsetLookup
 from headwater.client.consumer.partition import PartitionState
@@ -25,6 +24,7 @@ from headwater.client.consumer.tasks import Tasks
 from headwater.client.consumer.ungrouped import AllPartitions
 from headwater.client.errors import RetriableError, error_for
 from headwater.client.metadata import Change
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.io import Host
 from headwater.model import NO_EPOCH, TopicPartition
 

@@ -13,11 +13,11 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.membership.contract import (
     Callbacks,
-    CommitIdentity,
     Subscription,
 )
 from headwater.client.errors import CommitFailed, RetriableError
 from headwater.client.metadata import Change
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.model import TopicPartition
 
 

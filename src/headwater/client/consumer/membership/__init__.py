@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from headwater.client.consumer.membership.contract import (
     Callbacks,
-    CommitIdentity,
     Membership,
     Subscription,
 )
+from headwater.client.requests.offset_commit import CommitIdentity
 
 if TYPE_CHECKING:
     from headwater.client.cluster import Cluster

@@ -18,7 +18,6 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
 )
-from headwater.client.consumer.membership.contract import CommitIdentity
 from headwater.client.consumer.membership.embedded import (
     PROTOCOL_TYPE,
     read_assignment,
@@ -41,6 +40,7 @@ from headwater.client.errors import (
     RebalanceInProgress,
     error_for,
 )
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.errors import ErrorCode
 from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol import DecodeError

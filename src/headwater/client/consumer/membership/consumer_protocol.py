@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from headwater.client.consumer.membership.contract import CommitIdentity
 from headwater.client.consumer.membership.settings import MembershipSettings
 from headwater.client.consumer.membership.steps import (
     DONE,
@@ -26,6 +25,7 @@ from headwater.client.consumer.membership.steps import (
     in_order,
 )
 from headwater.client.errors import ClientError, CommitFailed, error_for
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.messages.consumer_group_heartbeat import (

@@ -8,20 +8,10 @@ All that needs no callback (heartbeats, a join under way) goes on in the backgro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
 
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.model import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class CommitIdentity:
-    """Who commits, as OffsetCommit says it; also what a transaction's offsets are fenced by."""
-
-    group_id: str
-    member_id: str
-    generation_or_epoch: int
-    instance_id: str | None = None
 
 
 class Subscription(Protocol):

@@ -16,7 +16,6 @@ from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.membership.contract import (
     Callbacks,
-    CommitIdentity,
     Subscription,
 )
 from headwater.client.consumer.membership.settings import MembershipSettings
@@ -30,6 +29,7 @@ from headwater.client.errors import (
     RetriableError,
 )
 from headwater.client.metadata import Change
+from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.model import TopicPartition
 
 _log = logging.getLogger("headwater.client")

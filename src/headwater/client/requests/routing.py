@@ -1,11 +1,11 @@
-"""To whom a question goes, and asking again what may still be answered.
+"""Sends requests to the nodes that must answer them, and retries.
 
-A call for many things is split by the node that must answer: the leader of a partition, the
-coordinator of a group, a broker itself. Each part is one request; what a node refuses because it is
-the wrong one, or not ready, goes into the next round, until the deadline. In all families alike:
+A call about many things is split by node: the leader of a partition, the coordinator of a group, a
+broker itself. Each node gets one request. Whatever a node refuses because it is the wrong one or
+not ready goes into the next round, until the deadline. For all calls alike:
 
-- each key has its own result or its own error in the end;
-- what cannot be asked at all (a version that nobody has, a closed client) is raised.
+- each key ends with its own result or its own error;
+- a call that no broker can serve (an unsupported version, a closed client) raises.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster, CoordinatorKind, Where
-from headwater.client.config import AdminConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import (
     ClientError,
@@ -28,7 +26,7 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.errors import ErrorCode
-from headwater.model import NO_NODE, TopicPartition
+from headwater.model import NO_EPOCH, NO_NODE, TopicPartition
 from headwater.protocol import Message
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -37,7 +35,7 @@ K = TypeVar("K", bound=Hashable)
 N = TypeVar("N", bound=Hashable)
 R = TypeVar("R")
 
-# Asks one node for some keys: what came of each.
+# Asks one node about some keys and returns a result or an error for each.
 AskNode = Callable[[Connection, Sequence[K], float], Awaitable[dict[K, R | ClientError]]]
 AskRound = Callable[[list[K], float], Awaitable[dict[K, R | ClientError]]]
 
@@ -48,7 +46,7 @@ _COORDINATOR_LOST = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# The node was the wrong one, or not ready; the same question may be answered a moment later.
+# The node was the wrong one or not ready; the same request may succeed a moment later.
 _AGAIN = _COORDINATOR_LOST | {
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -64,15 +62,15 @@ _AGAIN = _COORDINATOR_LOST | {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 }
-# A topic that was made a moment ago is not known to every broker yet. So long one that is unknown
-# is asked for again; whoever mistyped a name need not wait for the whole timeout.
+# A new topic is not known to every broker at once, so an unknown one is retried this long; a
+# mistyped name must not cost the whole timeout.
 _UNKNOWN_TOPIC_SECONDS = 1.0
 _NEW_TOPIC_SECONDS = 10.0
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class _NodeGone(Exception):
-    """A broker that was asked is not one of the cluster's any more."""
+    """A broker that was asked has left the cluster."""
 
 
 def _no_patience(_: object) -> float:
@@ -80,40 +78,51 @@ def _no_patience(_: object) -> float:
 
 
 class Router:
-    """All that the families of calls need of the cluster."""
+    """Routes requests within one cluster.
 
-    def __init__(self, cluster: Cluster, config: AdminConfig) -> None:
-        self._cluster = cluster
-        self._config = config
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._made: dict[str, float] = {}  # names and ids of topics made by this client
+    `trusts_metadata` is for clients that keep the metadata of their topics fresh: the first round
+    goes to the leaders already known. Without it, each call about partitions asks who leads them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        default_timeout_ms: int = 60_000,
+        trusts_metadata: bool = False,
+    ) -> None:
+        self.cluster = cluster
+        self._default_timeout_ms = default_timeout_ms
+        self._trusts_metadata = trusts_metadata
+        # Names and ids of the topics created by this client, with the time until which to wait
+        # for them to become known.
+        self._created: dict[str, float] = {}
 
     # Time and chance
 
     def deadline(self, timeout_ms: int | None) -> float:
-        given_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._cluster.deadline(given_ms)
+        return self.cluster.deadline(self._default_timeout_ms if timeout_ms is None else timeout_ms)
 
     def left_ms(self, deadline: float) -> int:
-        """What is left of a call's time, for requests that say it and for calls within calls."""
-        return max(1, round((deadline - self._cluster.now()) * 1000))
+        """Returns the rest of a call's time, for requests that carry a timeout and nested calls."""
+        return max(1, round((deadline - self.cluster.now()) * 1000))
 
     def random_bytes(self, count: int) -> bytes:
-        return self._cluster.host.random.randbytes(count)
+        return self.cluster.host.random.randbytes(count)
 
-    def on_topics_made(self, names: Iterable[str]) -> None:
-        """Brokers learn of new topics one after the other; whoever has made one has not mistyped
-        its name, so it is waited for."""
-        now = self._cluster.now()
-        self._made = {name: until for name, until in self._made.items() if until > now}
-        self._made |= dict.fromkeys(names, now + _NEW_TOPIC_SECONDS)
+    def on_topics_created(self, names: Iterable[str]) -> None:
+        """Notes names or ids that are not mistyped: brokers learn of new topics one after the
+        other, so calls about these wait for them."""
+        now = self.cluster.now()
+        self._created = {name: until for name, until in self._created.items() if until > now}
+        self._created |= dict.fromkeys(names, now + _NEW_TOPIC_SECONDS)
 
     def patience(self, name: str) -> float:
-        """For how many seconds a topic that nobody knows may still become known."""
-        now = self._cluster.now()
-        return self._made.get(name, now) - now
+        """Returns for how many seconds an unknown topic may still become known."""
+        now = self.cluster.now()
+        return self._created.get(name, now) - now
 
-    # One question
+    # One request
 
     async def ask(
         self,
@@ -124,9 +133,9 @@ class Router:
         at_least: int | None = None,
         at_most: int | None = None,
     ) -> Any:
-        """Asks a node once; `at_least` is the version without which the question cannot be put."""
+        """Asks a node once; UnsupportedVersion if it does not serve version `at_least`."""
         _check_version(node, request, at_least, at_most)
-        timeout_ms = min(self._config.request_timeout_ms, self.left_ms(deadline))
+        timeout_ms = min(self.cluster.config.request_timeout_ms, self.left_ms(deadline))
         return await node.ask(request, at_most=at_most, timeout_ms=timeout_ms)
 
     async def anyone(
@@ -138,11 +147,11 @@ class Router:
         at_least: int | None = None,
         node_id: int | None = None,
     ) -> Any:
-        """The answer of whichever broker is least busy, or of one in particular."""
+        """Asks the least loaded broker, or the broker `node_id`."""
         if deadline is None:
             deadline = self.deadline(timeout_ms)
         to = Where.ANY if node_id is None else node_id
-        return await self._persist(request, to, deadline, at_least)
+        return await self._ask_until(request, to, deadline, at_least)
 
     async def controller(
         self,
@@ -152,31 +161,31 @@ class Router:
         timeout_ms: int | None = None,
         at_least: int | None = None,
     ) -> Any:
-        """The answer of the controller, or of a broker that hands the question on to it."""
+        """Asks the controller, or a broker that forwards to it."""
         if deadline is None:
             deadline = self.deadline(timeout_ms)
-        return await self._persist(request, Where.CONTROLLER, deadline, at_least)
+        return await self._ask_until(request, Where.CONTROLLER, deadline, at_least)
 
-    async def _persist(
+    async def _ask_until(
         self, request: Message, to: Where | int, deadline: float, at_least: int | None
     ) -> Any:
         if at_least is not None:
-            self._cluster.check()
-            async with _within(deadline - self._cluster.now()):
-                node = await self._cluster.any()
+            self.cluster.check()
+            async with _within(deadline - self.cluster.now()):
+                node = await self.cluster.any()
             _check_version(node, request, at_least, None)
-        return await self._cluster.ask(
+        return await self.cluster.ask(
             request, to=to, code_of=_code_of, deadline=deadline, retry=_AGAIN
         )
 
     async def serves(self, api: ApiKey, deadline: float) -> bool:
-        """Whether the cluster has an API, as far as one of its brokers tells."""
-        self._cluster.check()
-        async with _within(deadline - self._cluster.now()):
-            return (await self._cluster.any()).version(api) is not None
+        """Returns whether one of the brokers serves an API."""
+        self.cluster.check()
+        async with _within(deadline - self.cluster.now()):
+            return (await self.cluster.any()).version(api) is not None
 
     async def require(self, api: ApiKey, deadline: float) -> None:
-        """For what begins with another question than its own."""
+        """Raises UnsupportedVersion if the cluster lacks an API that a later step needs."""
         if not await self.serves(api, deadline):
             raise UnsupportedVersion(f"the cluster does not serve {APIS[api].name}")
 
@@ -188,19 +197,19 @@ class Router:
         at_least: int | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, Any]:
-        """The answer of each broker, or the error that it met."""
+        """Returns each broker's response, or its error."""
         deadline = self.deadline(timeout_ms)
         if nodes is not None:
             return await self._ask_nodes(request, list(nodes), deadline, at_least)
         while True:
-            await self._learn([], deadline)
-            brokers = self._cluster.metadata.brokers
+            await self.learn([], deadline)
+            brokers = self.cluster.metadata.brokers
             try:
                 return await self._ask_nodes(
                     request, sorted(brokers), deadline, at_least, all_are_needed=True
                 )
             except _NodeGone:
-                continue  # what it had is with others now, who may have answered before that
+                continue  # what it held is with other brokers now, which may have answered before
 
     async def _ask_nodes(
         self,
@@ -221,19 +230,19 @@ class Router:
 
         async def ask_round(pending: list[int], deadline: float) -> dict[int, Any]:
             nonlocal is_again
-            if is_again or not self._cluster.metadata.brokers.keys() >= set(pending):
-                await self._learn([], deadline)
+            if is_again or not self.cluster.metadata.brokers.keys() >= set(pending):
+                await self.learn([], deadline)
             is_again = True
-            if all_are_needed and not self._cluster.metadata.brokers.keys() >= set(pending):
+            if all_are_needed and not self.cluster.metadata.brokers.keys() >= set(pending):
                 raise _NodeGone
             nodes = {node_id: [node_id] for node_id in pending}
-            return await self._fan_out(nodes, self._cluster.connection, ask, deadline)
+            return await self._fan_out(nodes, self.cluster.connection, ask, deadline)
 
-        return await self.settle(node_ids, ask_round, deadline=deadline)
+        return await self.retry_pending(node_ids, ask_round, deadline=deadline)
 
-    # Many questions at once
+    # Many requests at once
 
-    async def settle(
+    async def retry_pending(
         self,
         keys: Iterable[K],
         ask_round: AskRound[K, R],
@@ -242,36 +251,36 @@ class Router:
         deadline: float | None = None,
         patience: Callable[[K], float] = _no_patience,
     ) -> dict[K, R | ClientError]:
-        """Asks for all keys, then again for those that were not refused for good, until each has
-        its result or the time is over. For `patience` seconds its topic may become known."""
-        self._cluster.check()
+        """Asks about all keys, then again about those with a transient error, until each has its
+        result or the deadline comes. An unknown topic counts as transient for `patience` seconds.
+        """
+        self.cluster.check()
         if deadline is None:
             deadline = self.deadline(timeout_ms)
         wanted = list(dict.fromkeys(keys))
         results: dict[K, R | ClientError] = {}
         pending = wanted
-        failures = 0
-        known_by = {key: self._cluster.now() + patience(key) for key in wanted}
+        retries = self.cluster.retries(deadline)
+        known_by = {key: self.cluster.now() + patience(key) for key in wanted}
         while pending:
-            # That the time is over says less than what went wrong before.
+            # An error from an earlier round says more than the timeout of the last one.
             try:
                 answers = await ask_round(pending, deadline)
             except RetriableError:
-                if failures:
+                if retries.failures:
                     break
                 raise
             for key in pending:
                 result = answers.get(key, _no_answer(key))
                 if key not in results or not isinstance(result, RequestTimedOut):
                     results[key] = result
-            now = self._cluster.now()
+            now = self.cluster.now()
             pending = [key for key in pending if _may_change(results[key], now < known_by[key])]
-            failures += 1
-            wait = self._backoff.seconds(failures, self._cluster.host.random)
-            if pending and self._cluster.now() + wait >= deadline:
+            if pending and not await retries.pause():
                 break
-            if pending:
-                await asyncio.sleep(wait)
+        unsupported = [each for each in results.values() if isinstance(each, UnsupportedVersion)]
+        if unsupported and len(unsupported) == len(results):
+            raise unsupported[0]
         return {key: results[key] for key in wanted}
 
     async def by_leader(
@@ -280,34 +289,86 @@ class Router:
         ask: AskNode[TopicPartition, R],
         *,
         timeout_ms: int | None = None,
+        deadline: float | None = None,
     ) -> dict[TopicPartition, R | ClientError]:
-        """Each partition's leader is asked for it."""
+        """Asks the leader of each partition, until each has a result or the deadline comes."""
+        is_first = True
 
         async def ask_round(
             pending: list[TopicPartition], deadline: float
         ) -> dict[TopicPartition, R | ClientError]:
-            errors = await self._learn({each.topic for each in pending}, deadline)
-            results: dict[TopicPartition, R | ClientError] = {}
-            led: dict[int, list[TopicPartition]] = {}
-            for each in pending:
-                partition = self._cluster.metadata.partition(each)
-                if each.topic in errors:
-                    results[each] = error_for(errors[each.topic], f"topic {each.topic}")
-                elif partition is None:
-                    results[each] = error_for(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {each}"
-                    )
-                elif partition.leader == NO_NODE:
-                    results[each] = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {each}")
-                else:
-                    led.setdefault(partition.leader, []).append(each)
-            connect = self._cluster.connection
-            return results | await self._fan_out(led, connect, ask, deadline)
+            nonlocal is_first
+            topics = {each.topic for each in pending}
+            if is_first and self._trusts_metadata:
+                topics -= self.cluster.metadata.topics.keys()
+            is_first = False
+            errors = await self.learn(topics, deadline) if topics else {}
+            refused: dict[TopicPartition, R | ClientError] = {
+                each: error_for(errors[each.topic], f"topic {each.topic}")
+                for each in pending
+                if each.topic in errors
+            }
+            allowed = [each for each in pending if each not in refused]
+            return refused | await self._ask_leaders(allowed, ask, deadline)
 
         def patience(partition: TopicPartition) -> float:
             return max(_UNKNOWN_TOPIC_SECONDS, self.patience(partition.topic))
 
-        return await self.settle(partitions, ask_round, timeout_ms=timeout_ms, patience=patience)
+        return await self.retry_pending(
+            partitions, ask_round, timeout_ms=timeout_ms, deadline=deadline, patience=patience
+        )
+
+    async def by_leader_once(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: AskNode[TopicPartition, R],
+        *,
+        deadline: float,
+    ) -> dict[TopicPartition, R | ClientError]:
+        """Asks the leaders already known, once. For clients that schedule the retries of each
+        partition: after an error the metadata of its topic is refreshed in the background."""
+        wanted = list(partitions)
+        answers = await self._ask_leaders(wanted, ask, deadline)
+        results: dict[TopicPartition, R | ClientError] = {}
+        for each in wanted:
+            result = results[each] = answers.get(each, _no_answer(each))
+            if isinstance(result, ClientError):
+                self.cluster.need_update(each.topic)
+        return results
+
+    async def _ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: AskNode[TopicPartition, R],
+        deadline: float,
+    ) -> dict[TopicPartition, R | ClientError]:
+        results: dict[TopicPartition, R | ClientError] = {}
+        led: dict[int, list[TopicPartition]] = {}
+        for each in partitions:
+            partition = self.cluster.metadata.partition(each)
+            if partition is None:
+                results[each] = self._unknown(each)
+            elif partition.leader == NO_NODE:
+                results[each] = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {each}")
+            else:
+                led.setdefault(partition.leader, []).append(each)
+        return results | await self._fan_out(led, self.cluster.connection, ask, deadline)
+
+    def _unknown(self, tp: TopicPartition) -> ClientError:
+        topic = self.cluster.metadata.topics.get(tp.topic)
+        if topic is None:
+            return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic}")
+        last = len(topic.partitions) - 1
+        return error_for(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"partition {tp}",
+            f"it does not exist: the topic has partitions 0 to {last}",
+        )
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Returns the leader epoch to send with a request, so that a stale leader is fenced."""
+        partition = self.cluster.metadata.partition(tp)
+        return NO_EPOCH if partition is None else partition.leader_epoch
 
     async def by_coordinator(
         self,
@@ -319,7 +380,7 @@ class Router:
         deadline: float | None = None,
         patience: Callable[[str], float] = _no_patience,
     ) -> dict[str, R | ClientError]:
-        """Each group's coordinator is asked for it, or that of each transactional id."""
+        """Asks the coordinator of each group, or of each transactional id."""
         kind = CoordinatorKind.TRANSACTION if transactions else CoordinatorKind.GROUP
 
         async def ask_round(pending: list[str], deadline: float) -> dict[str, R | ClientError]:
@@ -338,19 +399,19 @@ class Router:
             results |= await self._fan_out(nodes, connect, ask, deadline)
             for key, result in results.items():
                 if isinstance(result, ClientError) and is_lost(result):
-                    self._cluster.coordinator_lost(key, kind)
+                    self.cluster.coordinator_lost(key, kind)
             return results
 
         async def find(key: str, deadline: float) -> Connection | ClientError:
             try:
-                async with _within(deadline - self._cluster.now()):
-                    return await self._cluster.coordinator(key, kind, deadline=deadline)
+                async with _within(deadline - self.cluster.now()):
+                    return await self.cluster.coordinator(key, kind, deadline=deadline)
             except FatalError:
                 raise
             except ClientError as error:
                 return error
 
-        return await self.settle(
+        return await self.retry_pending(
             keys, ask_round, timeout_ms=timeout_ms, deadline=deadline, patience=patience
         )
 
@@ -363,22 +424,22 @@ class Router:
         timeout_ms: int | None = None,
         patience: Callable[[K], float] = _no_patience,
     ) -> dict[K, R | ClientError]:
-        """The broker that a key belongs to is asked for it; any, if it belongs to none."""
+        """Asks the broker that each key belongs to; any broker if it belongs to none."""
 
         async def ask_round(pending: list[K], deadline: float) -> dict[K, R | ClientError]:
             nodes: dict[int | None, list[K]] = {}
             for key in pending:
                 nodes.setdefault(node_of(key), []).append(key)
-            if any(node_id not in self._cluster.metadata.brokers for node_id in nodes):
-                await self._learn([], deadline)
+            if any(node_id not in self.cluster.metadata.brokers for node_id in nodes):
+                await self.learn([], deadline)
             return await self._fan_out(nodes, connect, ask, deadline)
 
         async def connect(node_id: int | None) -> Connection:
             if node_id is None:
-                return await self._cluster.any()
-            return await self._cluster.connection(node_id)
+                return await self.cluster.any()
+            return await self.cluster.connection(node_id)
 
-        return await self.settle(keys, ask_round, timeout_ms=timeout_ms, patience=patience)
+        return await self.retry_pending(keys, ask_round, timeout_ms=timeout_ms, patience=patience)
 
     async def _fan_out(
         self,
@@ -387,15 +448,15 @@ class Router:
         ask: AskNode[K, R],
         deadline: float,
     ) -> dict[K, R | ClientError]:
-        """One request for each node, all at the same time. What keeps a node from answering is the
-        error of all that it was asked for."""
+        """Sends one request to each node, all at the same time. A node's failure is the error of
+        every key that it was asked about."""
 
         async def ask_one(node: N, keys: list[K]) -> dict[K, R | ClientError]:
             try:
-                async with _within(deadline - self._cluster.now()):
+                async with _within(deadline - self.cluster.now()):
                     connection = await connect(node)
                 return await ask(connection, keys, deadline)
-            except RetriableError as error:
+            except (RetriableError, UnsupportedVersion) as error:
                 return dict.fromkeys(keys, error)
 
         results: dict[K, R | ClientError] = {}
@@ -403,17 +464,27 @@ class Router:
             results |= part
         return results
 
-    async def _learn(self, topics: Iterable[str], deadline: float) -> dict[str, int]:
-        """Asks who leads what, and which brokers there are; the codes of topics that are refused.
-
-        What we have heard before may be as old as the mistake that made us ask."""
+    async def learn(self, topics: Iterable[str] | None, deadline: float) -> dict[str, int]:
+        """Asks for the metadata of these topics (None: of all) and for the brokers; returns the
+        error codes of topics that were refused. It always asks: what is known may be as stale as
+        the mistake that led here."""
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in sorted(topics)],
+            topics=None
+            if topics is None
+            else [MetadataRequestTopic(name=name) for name in sorted(topics)],
             allow_auto_topic_creation=False,
         )
-        answer = await self._cluster.ask(request, code_of=_code_of, deadline=deadline, retry=_AGAIN)
-        self._cluster.metadata.update(answer)
+        answer = await self.cluster.ask(request, code_of=_code_of, deadline=deadline, retry=_AGAIN)
+        self.cluster.metadata.update(answer, is_all=topics is None)
         return {each.name: each.error_code for each in answer.topics if each.error_code}
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Returns the partition numbers of each topic, in the order given."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
 
 
 @asynccontextmanager
@@ -422,11 +493,11 @@ async def _within(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(max(0.0, seconds)):
             yield
     except TimeoutError:
-        raise RequestTimedOut("no broker could be reached within the time given") from None
+        raise RequestTimedOut("no broker could be reached within the timeout") from None
 
 
 def _no_answer(key: object) -> ClientError:
-    return RequestTimedOut(f"the broker left out {key} in its answer")
+    return RequestTimedOut(f"the broker's response does not mention {key}")
 
 
 def _check_version(
@@ -443,8 +514,8 @@ def _check_version(
 
 
 def _code_of(answer: Any) -> int:
-    """The code of an answer, or, where each of its parts has one, that of the first part which says
-    that the wrong node was asked: then no part was done."""
+    """Returns the code of a response. Where each part has its own, NOT_CONTROLLER in any part means
+    that the wrong node was asked and no part was done."""
     code: int = getattr(answer, "error_code", 0)
     if code:
         return code
@@ -456,15 +527,16 @@ def _code_of(answer: Any) -> int:
 
 
 def _may_change(result: object, may_appear: bool) -> bool:
-    """Whether asking again may bring another result."""
+    """Returns whether another attempt may bring another result."""
     if not isinstance(result, RetriableError):
         return False
-    if result.code is None:  # the network's, not a broker's
+    if result.code is None:  # from the network, not from a broker
         return True
     return result.code in _AGAIN or (may_appear and result.code in _UNKNOWN_TOPIC)
 
 
 def is_lost(error: ClientError) -> bool:
+    """Returns whether an error means that the coordinator must be looked up again."""
     return error.code in _COORDINATOR_LOST or (
         error.code is None and isinstance(error, RetriableError)
     )
