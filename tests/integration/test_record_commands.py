@@ -225,13 +225,13 @@ def sh(shell: Shell, command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_output_that_nobody_takes_is_no_accident(shell: Shell, topic: str) -> None:
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(shell: Shell, topic: str) -> None:
     shell.out("produce", topic, stdin="1\n2\n")
     consume = f"consume {topic} --from beginning --until-end"
-    assert sh(shell, f"{consume} | head -1") == (0, "1\n", "")
+    assert sh(shell, f"{consume} | head -1")[1:] == ("1\n", "")
     for command in (consume, "topic list", "version"):
         assert sh(shell, f"{command} >&-") == (0, "", "")
-        assert sh(shell, f"{command} | true") == (0, "", "")
+        assert sh(shell, f"{command} | true")[1:] == ("", "")
     assert sh(shell, f"produce {topic} --value 3 2>&-") == (0, "", "")
     assert sh(shell, f"topic describe {topic}-nowhere 2>&-") == (1, "", "")
 
@@ -243,6 +243,48 @@ def test_output_that_cannot_be_written_is_said(shell: Shell, topic: str) -> None
         name = command.split()[0]
         said = f"headwater {name}: no space left on device\n"
         assert sh(shell, f"{command} > /dev/full") == (1, "", said)
+
+
+@pytest.fixture
+def many(shell: Shell, topic: str) -> int:
+    """Puts 2,000 records of a kilobyte into the topic: more than a pipe holds."""
+    shell.out("produce", topic, stdin=f"{'x' * 1023}\n" * 2000)
+    return 2000
+
+
+def committed(shell: Shell, group: str) -> int:
+    told = json.loads(shell.out("group", "describe", group, "--offsets", "--output", "json"))
+    return sum(each["committed"] or 0 for each in told["offsets"])
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_does_not_fit_is_an_error_and_is_not_committed(
+    shell: Shell, topic: str, many: int, tmp_path: Path, unbuffered: str
+) -> None:
+    shell.environment["PYTHONUNBUFFERED"] = unbuffered
+    group = f"{topic}-{unbuffered}"
+    consume = f"consume {topic} --group {group} --from beginning --max {many}"
+    limited = tmp_path / "limited"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; {HEADWATER} {consume} > {limited}"],
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, "headwater consume: file too large\n")
+    assert committed(shell, group) <= limited.stat().st_size // 1024
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_records_that_the_pipe_did_not_take_are_not_committed(
+    shell: Shell, topic: str, many: int, unbuffered: str
+) -> None:
+    shell.environment["PYTHONUNBUFFERED"] = unbuffered
+    consume = f"consume {topic} --group {topic} --from beginning --max {many}"
+    code, shown, said = sh(shell, f"{consume} | head -3")
+    assert (code, len(shown), said) == (1, 3 * 1024, "")
+    assert committed(shell, topic) <= 100  # a pipe holds 64 KB, and `head` has read some
 
 
 def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> None:
@@ -347,10 +389,60 @@ def test_bash_completes_though_it_takes_words_apart(
     assert done.stdout.splitlines() == [each.format(**names) for each in expected], done.stderr
 
 
-# Ctrl-C
+# Signals
 
 
-def test_whoever_ends_sending_hears_how_much_was_sent(shell: Shell, topic: str) -> None:
+def run_until(shell: Shell, words: tuple[str, ...], lines: int) -> subprocess.Popen[str]:
+    """Starts a command and waits for its first lines."""
+    running = subprocess.Popen(
+        [HEADWATER, *words],
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    for _ in range(lines):
+        assert running.stdout.readline()
+    return running
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_member_that_is_told_to_end_commits_and_leaves_its_group(
+    shell: Shell, topic: str, number: signal.Signals
+) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    words = ("consume", topic, "--group", topic, "--from", "beginning")
+    with run_until(shell, words, lines=2) as reading:
+        reading.send_signal(number)
+        rest, said = reading.communicate(timeout=60)
+    expected = 0 if number == signal.SIGINT else -number
+    assert (reading.returncode, rest, said) == (expected, "", "")
+    told = json.loads(shell.out("group", "describe", topic, "--output", "json"))
+    assert (told["members"], told["state"]) == ([], "Empty")
+    assert committed(shell, topic) == 2
+
+
+def test_a_reader_that_takes_nothing_does_not_keep_the_command_from_ending(
+    shell: Shell, topic: str, many: int
+) -> None:
+    words = ("consume", topic, "--group", topic, "--from", "beginning")
+    with run_until(shell, words, lines=1) as reading:
+        reading.send_signal(signal.SIGTERM)
+        assert reading.wait(timeout=60) == -signal.SIGTERM
+    assert committed(shell, topic) < many
+
+
+def test_the_command_ends_when_nobody_reads_its_output(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, stdin="1\n2\n")
+    code, shown, said = sh(shell, f"consume {topic} --from beginning | head -2")
+    assert (code, shown, said) == (1, "1\n2\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_producer_that_is_told_to_end_sends_the_rest_and_says_how_much(
+    shell: Shell, topic: str, number: signal.Signals
+) -> None:
     command = [HEADWATER, "produce", topic]
     with subprocess.Popen(
         command, env=shell.environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -359,12 +451,12 @@ def test_whoever_ends_sending_hears_how_much_was_sent(shell: Shell, topic: str) 
         producing.stdin.write("1\n2\n")
         producing.stdin.flush()
         shell.out("consume", topic, "--from", "beginning", "--max", "2")
-        producing.send_signal(signal.SIGINT)
+        producing.send_signal(number)
         _, said = producing.communicate(timeout=60)
-    assert (producing.returncode, said) == (130, f"2 records sent to {topic}\n")
+    assert (producing.returncode, said) == (-number, f"2 records sent to {topic}\n")
 
 
-@pytest.mark.parametrize(("words", "code"), [((), 0), (("--max", "3"), 130)])
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--max", "3"), -signal.SIGINT)])
 def test_reading_that_is_broken_off_is_no_success_if_it_had_an_end(
     shell: Shell, topic: str, words: tuple[str, ...], code: int
 ) -> None:

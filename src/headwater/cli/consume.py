@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -21,8 +22,10 @@ from headwater.cli.cluster_options import (
 )
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.numbers import from_one, seconds
+from headwater.cli.output import RecordOutput
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import JSON, printer
+from headwater.cli.stopping import Stopped, StopSignals
 from headwater.cli.times import read_time_ms
 
 if TYPE_CHECKING:
@@ -97,8 +100,8 @@ def run(options: Namespace) -> int:
         settings = {"group": options.group, "topics": [topic for topic, _ in topics]}
         settings["auto_offset_reset"] = "earliest" if options.start == _BEGINNING else "latest"
         settings["listener"] = quiet
-    seen = 0
-    with explained_errors():
+    has_end = options.until_end or options.max is not None
+    with StopSignals() as stop, explained_errors():
         from headwater.blocking import Consumer
 
         cluster = cluster_of(options)
@@ -124,12 +127,10 @@ def run(options: Namespace) -> int:
                 quiet.begin()
             if options.max is None and ends is None and sys.stderr.isatty():
                 print("waiting for records; Ctrl-C ends", file=sys.stderr)
-            try:
-                seen = _copy(consumer, show, options, ends, quiet)
-            except KeyboardInterrupt:
-                if ends is None and options.max is None:
-                    return 0  # the usual end of reading what comes
-                raise
+            seen = _copy(consumer, show, options, ends, quiet, stop)
+    # Ctrl-C is the usual end of reading what comes.
+    if stop.number is not None and (has_end or stop.number != signal.SIGINT):
+        raise Stopped(stop.number)
     if sys.stderr.isatty():
         print(plural(seen, "record"), file=sys.stderr)
     return 0
@@ -227,16 +228,21 @@ def _copy(
     options: Namespace,
     ends: dict[TopicPartition, int] | None,
     quiet: _Quiet,
+    stop: StopSignals,
 ) -> int:
-    """Prints records until what was asked for is there; answers how many."""
+    """Prints records until the end that was asked for, or a signal; returns how many.
+
+    A record counts as consumed by its group once the next poll, or the close, finds it written: an
+    exception on the way leaves it to be read again."""
     from headwater.model import TopicPartition
 
-    out = sys.stdout.buffer
+    out = RecordOutput(stop)
     left = options.max
+    stop.raises = False
     # Between the lines of records a bar would be no help, nor where nobody knows of an end.
     shows = (ends is not None or left is not None) and not sys.stdout.isatty()
     with Progress(_total(consumer, left, ends), "records", shows=shows) as progress:
-        while left is None or left > 0:
+        while (left is None or left > 0) and stop.number is None:
             if ends is not None and all(
                 consumer.position(place) >= end for place, end in ends.items()
             ):
@@ -250,12 +256,13 @@ def _copy(
                 ]
             if records:
                 out.write(b"".join(map(show, records)))
-                out.flush()
                 progress.add(len(records))
                 left = None if left is None else left - len(records)
                 quiet.begin()
             elif quiet.has_lasted(options.timeout):
                 break
+            elif out.is_reader_gone():
+                raise BrokenPipeError
         return progress.done
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 FAILED = 1  # the world did not allow it: a port in use, a directory that another node holds
 USAGE = 2  # the user asked for something that cannot be: an option, a setting
-INTERRUPTED = 130  # as a shell says it of a command that Ctrl-C ended
 
 
 class CommandError(Exception):

@@ -6,14 +6,16 @@ only when its name stands on the command line.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
+from signal import SIGINT
 
 from headwater import __version__
-from headwater.cli.errors import FAILED, INTERRUPTED, USAGE, CommandError
+from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.parser import Parser
 
 # In the order in which a user meets them; the module is named after the command.
@@ -59,7 +61,7 @@ FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    _replace_what_is_closed()
+    _prepare_standard_streams()
     given = behind(sys.argv[1:] if arguments is None else list(arguments))
     parser = parser_for(given)
     try:
@@ -76,26 +78,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"headwater {options.command}: {error}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
-        # Whoever read our output (`| head`) has seen enough. Nothing more may be written to it,
+        # The reader of our output (`| head`) has seen enough. Nothing more may be written to it,
         # not even by the interpreter as it ends.
         sys.stdout = None
-        return 0
+        return FAILED
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         what = f"{error.filename}: {reason}" if error.filename else reason
         print(f"headwater {options.command}: {what}", file=sys.stderr)
         sys.stdout = None  # what is left in it may be what could not be written
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        from headwater.cli.stopping import die_of
+
+        return die_of(getattr(interrupt, "number", SIGINT))
     return code
 
 
-def _replace_what_is_closed() -> None:
-    """Whoever has closed our output (`>&-`) wants none of it; Python has None there instead."""
+def _prepare_standard_streams() -> None:
+    """Makes standard output and standard error safe to write to.
+
+    A closed stream (`>&-`), for which Python has None, is replaced by the null device. With
+    PYTHONUNBUFFERED Python writes straight to the descriptor and ignores how much was taken: a
+    buffer in between writes the rest, and raises if it cannot.
+    """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until this process ends
+        elif isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+            buffered = io.TextIOWrapper(
+                io.BufferedWriter(stream.buffer),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=True,
+            )
+            setattr(sys, name, buffered)
 
 
 def behind(given: list[str]) -> list[str]:

@@ -1,10 +1,57 @@
-"""What commands print: tables for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs, records as bytes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import stat
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
+
+from headwater.cli.stopping import Stopped, StopSignals
+
+_LOOK_MS = 100  # how long a signal may wait while the reader of our output takes nothing
+_FILE_STEP_BYTES = 1 << 20
+
+
+class RecordOutput:
+    """Standard output for records, as bytes. All of it is written, or an exception says why not."""
+
+    def __init__(self, stop: StopSignals) -> None:
+        self._stop = stop
+        try:
+            self._fd: int | None = sys.stdout.fileno()
+        except (OSError, ValueError):  # captured by a test
+            self._fd = None
+            return
+        is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._step_bytes = _FILE_STEP_BYTES if is_file else select.PIPE_BUF
+        self._room, self._reader = select.poll(), select.poll()
+        self._room.register(self._fd, select.POLLOUT)
+        self._reader.register(self._fd, 0)
+
+    def write(self, data: bytes) -> None:
+        """Writes in steps that do not block, so that a signal can end the wait for a reader that
+        takes nothing: a blocked write would be lost half way, and nobody would know which half."""
+        if self._fd is None:
+            sys.stdout.buffer.write(data)
+            return
+        left = memoryview(data)
+        while left:
+            if self._room.poll(_LOOK_MS):
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(self._fd, left[: self._step_bytes]) :]
+            elif self._stop.number is not None:
+                raise Stopped(self._stop.number)
+
+    def is_reader_gone(self) -> bool:
+        """Whether the other end of the pipe is closed, as after `| head` has ended: a command that
+        waits for records would otherwise stay until it has one to write."""
+        if self._fd is None:
+            return False
+        return any(event & select.POLLERR for _, event in self._reader.poll(0))
 
 
 def add_output_option(parser: ArgumentParser) -> None:

@@ -20,11 +20,12 @@ from headwater.cli.cluster_options import (
     cluster_of,
     explained_errors,
 )
-from headwater.cli.errors import FAILED, INTERRUPTED, USAGE, CommandError
+from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.numbers import from_zero
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import TypedRecord, headers_given, reader
+from headwater.cli.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
     from headwater.blocking import Producer
@@ -105,9 +106,8 @@ def run(options: Namespace) -> int:
         form = f"%k{options.key_separator.replace('%', '%%')}%v"
     read = reader(form, None if options.null is None else os.fsencode(options.null))
     count = _Count()
-    is_interrupted = False
     began = time.monotonic()
-    with explained_errors(), ExitStack() as stack:
+    with StopSignals() as stop, explained_errors(), ExitStack() as stack:
         from headwater.blocking import Producer
         from headwater.client.errors import ClientError
 
@@ -130,18 +130,32 @@ def run(options: Namespace) -> int:
         )
         lines, progress = _input(options, stack)
         try:
-            _send(producer, options, read, lines, progress, count)
-        except KeyboardInterrupt:
-            is_interrupted = True  # how many went out is what one wants to know then
+            _send(producer, options, read, _until(stop, lines), progress, count)
         except ClientError:
             with suppress(ClientError):  # the first one is the reason
                 producer.close(timeout_ms=_LAST_MS)
             raise
         producer.flush()
     _report(options, count, time.monotonic() - began)
-    if is_interrupted:
-        return INTERRUPTED
+    if stop.number is not None:
+        sys.stdout.flush()
+        raise Stopped(stop.number)
     return FAILED if count.skipped and not count.sent else 0
+
+
+def _until(stop: StopSignals, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The lines until a signal comes; only the wait for a line is broken off."""
+    while stop.number is None:
+        try:
+            stop.raises = True
+            line = next(lines, None)
+            stop.raises = False
+        except Stopped:
+            stop.raises = False
+            return
+        if line is None:
+            return
+        yield line
 
 
 def _send(
