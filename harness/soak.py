@@ -23,7 +23,15 @@ from harness import kafka_jars
 from harness.nodes import Flavour, Headwater, Kafka, Node, end_nodes_when_terminated
 from harness.record_checker import History, anomalies
 from harness.unruly_proxy import UnrulyProxy
-from headwater import Admin, ClientError, Consumer, DeliveryTimedOut, Producer, TopicPartition
+from headwater import (
+    Admin,
+    ClientError,
+    Consumer,
+    DeliveryTimedOut,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 
 TOPIC, GROUP = "soak", "soak"
 Protocol = Literal["classic", "consumer"]
@@ -121,12 +129,12 @@ async def _send(run: Run, producer: Producer, partition: int, value: str) -> Non
         run.counts["sends acknowledged"] += 1
 
 
-class _Assignments:
+class _Assignments(RebalanceListener):
     """Counts them: after each one positions may go back to what was committed."""
 
     count = 0
 
-    def on_assigned(self, _: object) -> None:
+    def on_assigned(self, partitions: list[TopicPartition]) -> None:
         self.count += 1
 
 

@@ -6,9 +6,12 @@ in `tests/reference/` is the judge of every function here.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Generic, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, TypeVar
+
+_K = TypeVar("_K", default=Any)
+_V = TypeVar("_V", default=Any)
 
 # Codec numbers are those of a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
@@ -164,18 +167,19 @@ def decode_arrow(
 # What a consumer hands to its user.
 
 @final
-class ConsumedRecord:
-    """One record as a consumer gives it, immutable, hashable if its key and value are, and fit for
-    pickling. The timestamp is in milliseconds; its type is 0 (the producer's time) or 1 (the
-    broker's, when it was appended). Key and value are bytes unless they were deserialized."""
+class ConsumedRecord(Generic[_K, _V]):
+    """A record as a consumer returns it; immutable, can be pickled, and hashed if its key and value
+    can. `timestamp` is in milliseconds; `timestamp_type` is 0 (set by the producer) or 1 (set by
+    the broker). Key and value are bytes unless the consumer has deserializers; a key or value that
+    the record does not have is None, whatever its type says."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: _K
+    value: _V
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: int
 
@@ -186,8 +190,8 @@ class ConsumedRecord:
         offset: int,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: Any = None,
-        value: Any = None,
+        key: _K = ...,
+        value: _V = ...,
         headers: tuple[tuple[str, bytes | None], ...] | None = None,
         leader_epoch: int = -1,
     ) -> None: ...

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic
+from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, there, waiting
+from headwater._blocking.loop import LoopThread
 from headwater.client.consumer import ConsumedRecord, given
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.client.consumer.bad_records import (
@@ -21,7 +23,9 @@ from headwater.client.consumer.bad_records import (
     bad_record_callback,
     run_callback,
 )
-from headwater.client.consumer.listener import tell
+from headwater.client.consumer.consumer import warn_unclosed
+from headwater.client.consumer.listener import Event, RebalanceListener, tell
+from headwater.client.deserializers import K, V
 from headwater.client.errors import DeserializationFailed
 
 if TYPE_CHECKING:
@@ -34,10 +38,10 @@ if TYPE_CHECKING:
 _SLICE_RECORDS = 512
 
 
-class _Listener:
+class _Listener(RebalanceListener):
     """Calls a user's listener in a thread where it may call the consumer."""
 
-    def __init__(self, listener: object) -> None:
+    def __init__(self, listener: RebalanceListener) -> None:
         self._listener = given.listener(listener)
 
     async def on_assigned(self, partitions: list[TopicPartition]) -> None:
@@ -49,7 +53,7 @@ class _Listener:
     async def on_lost(self, partitions: list[TopicPartition]) -> None:
         await self._tell("on_lost", partitions)
 
-    async def _tell(self, event: str, partitions: list[TopicPartition]) -> None:
+    async def _tell(self, event: Event, partitions: list[TopicPartition]) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(
             None, lambda: asyncio.run(tell(self._listener, event, partitions))
@@ -66,11 +70,17 @@ def _in_thread(callback: BadRecordCallback) -> BadRecordCallback:
     return run
 
 
-class Consumer(BlockingClient):
+def _warn_unclosed(consumer: AsyncConsumer[Any, Any], thread: LoopThread) -> None:
+    """The program ends, or has dropped the consumer, without `close`."""
+    if not thread.is_closed and thread.is_ours:
+        warn_unclosed(consumer, "with")
+
+
+class Consumer(BlockingClient, Generic[K, V]):
     """Reads records; see `headwater.Consumer`. One thread at a time may poll it or loop over it;
     the other calls may come from any thread."""
 
-    asynchronous: AsyncConsumer
+    asynchronous: AsyncConsumer[K, V]
 
     def __init__(
         self,
@@ -79,12 +89,15 @@ class Consumer(BlockingClient):
         group: str | None = None,
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | None = None,
-        listener: object | None = None,
+        listener: RebalanceListener | None = None,
         on_bad_record: OnBadRecord = "raise",
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         super().__init__("headwater-consumer")
+        self._unclosed: finalize[..., Consumer[K, V]] | None = None
         callback = bad_record_callback(on_bad_record, is_blocking=True)
         self.asynchronous = AsyncConsumer(
             bootstrap,
@@ -93,9 +106,20 @@ class Consumer(BlockingClient):
             pattern=pattern,
             listener=None if listener is None else _Listener(listener),
             on_bad_record="raise" if callback is None else _in_thread(callback),
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
             config=config,
             **settings,
         )
+
+    def _begin(self, thread: LoopThread) -> None:
+        super()._begin(thread)
+        self._unclosed = finalize(self, _warn_unclosed, self.asynchronous, thread)
+
+    def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if self._unclosed is not None:
+            self._unclosed.detach()
+        super()._end(last)
 
     def close(self, timeout_ms: int = 30_000) -> None:
         """See `headwater.Consumer.close`."""
@@ -104,7 +128,7 @@ class Consumer(BlockingClient):
     def __exit__(self, *failure: object) -> None:
         self._end(lambda: self.asynchronous.__aexit__(*failure))
 
-    def __iter__(self) -> Iterator[ConsumedRecord]:
+    def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
         consumer = self.asynchronous
         while (slice_ := self.run(lambda: consumer.next_slice(_SLICE_RECORDS))) is not None:
             for record in slice_.iterator:
@@ -117,7 +141,7 @@ class Consumer(BlockingClient):
         topics: Iterable[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
-        listener: object | None = None,
+        listener: RebalanceListener | None = None,
     ) -> None:
         """See `headwater.Consumer.subscribe`."""
         threaded = None if listener is None else _Listener(listener)
@@ -127,7 +151,12 @@ class Consumer(BlockingClient):
 
         self.run(subscribe)
 
-    poll = waiting(AsyncConsumer.poll)
+    def poll(
+        self, timeout_ms: int = 1000, records_max: int | None = None
+    ) -> list[ConsumedRecord[K, V]]:
+        """See `headwater.Consumer.poll`."""
+        return self.run(lambda: self.asynchronous.poll(timeout_ms, records_max))
+
     poll_arrow = waiting(AsyncConsumer.poll_arrow)
 
     unsubscribe = waiting(AsyncConsumer.unsubscribe)

@@ -227,6 +227,8 @@ class ConsumerConfig(ClientConfig):
         "pattern",
         "listener",
         "on_bad_record",
+        "key_deserializer",
+        "value_deserializer",
     )
 
     group_id: str | None = _key(None, read.filled_text)

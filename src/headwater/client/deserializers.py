@@ -1,13 +1,26 @@
-"""Kafka's own deserializers by the names of their Java classes, for settings that move here."""
+"""Kafka's own deserializers by the names of their Java classes, and the types they produce."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headwater.client import config_values as read
+
+# The types of keys and values, for `Consumer[K, V]`: Any without a deserializer. Only type checkers
+# need the default, which the interpreter knows from Python 3.13 on.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 _PACKAGE = "org.apache.kafka.common.serialization."
 

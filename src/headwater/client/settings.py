@@ -104,6 +104,4 @@ class ConsumerSettings(ClientSettings, total=False):
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
     default_api_timeout_ms: int
-    key_deserializer: Callable[[bytes], Any] | None
-    value_deserializer: Callable[[bytes], Any] | None
     interceptors: Iterable[Any]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import threading
 import time
+import warnings
 
 import pytest
 
-from headwater import ClientClosed, TopicPartition
+from headwater import ClientClosed, RebalanceListener, TopicPartition
 from headwater.blocking import Consumer
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.testing import EmbeddedBroker
@@ -46,7 +48,7 @@ def test_a_plain_loop_reads_records(shared_broker: EmbeddedBroker, made_topic: s
 
 
 def test_a_listener_may_call_the_consumer(topic: str) -> None:
-    class Listener:
+    class Listener(RebalanceListener):
         def on_assigned(self, partitions: list[TopicPartition]) -> None:
             for tp in partitions:
                 consumer.seek(tp, 7)
@@ -111,3 +113,23 @@ def test_both_faces_have_the_same_names_and_arguments() -> None:
     assert {name: ours[name] for name in theirs if name != "next_slice"} == {
         name: arguments for name, arguments in theirs.items() if name != "next_slice"
     }
+
+
+def test_a_consumer_that_is_dropped_unclosed_says_so(shared_broker: EmbeddedBroker) -> None:
+    consumer = Consumer(shared_broker.bootstrap).start()
+    with pytest.warns(ResourceWarning, match="a consumer was not closed: use it in `with`") as said:
+        del consumer
+    assert len([each for each in said if each.category is ResourceWarning]) == 1
+
+
+def test_a_consumer_that_was_closed_is_dropped_in_silence(shared_broker: EmbeddedBroker) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        consumer = Consumer(shared_broker.bootstrap).start()
+        consumer.close()
+        del consumer
+        with Consumer(shared_broker.bootstrap) as consumer:
+            pass
+        del consumer
+        gc.collect()
+    assert not [each for each in said if "consumer" in str(each.message)]

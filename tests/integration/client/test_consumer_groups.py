@@ -16,6 +16,7 @@ from headwater import (
     CommitFailed,
     Consumer,
     FencedInstance,
+    RebalanceListener,
     RequestTimedOut,
     TopicPartition,
 )
@@ -167,7 +168,7 @@ async def test_partitions_are_committed_before_they_are_given_back(
     seen: list[tuple[int, int]] = []
     events: list[tuple[str, int]] = []
 
-    class Listener:
+    class Listener(RebalanceListener):
         def on_assigned(self, partitions: list[TopicPartition]) -> None:
             events.append(("assigned", len(partitions)))
 
@@ -229,7 +230,7 @@ async def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
 @BOTH
 @story
 async def test_a_listener_may_seek(broker: EmbeddedBroker, made_topic: str, protocol: str) -> None:
-    class Listener:
+    class Listener(RebalanceListener):
         def on_assigned(self, partitions: list[TopicPartition]) -> None:
             for tp in partitions:
                 consumer.seek(tp, 8)
@@ -309,7 +310,7 @@ async def test_an_unsubscribed_consumer_is_out_of_the_group_and_may_come_back(
 async def test_who_unsubscribes_is_out_whatever_the_listener_says(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
-    class Listener:
+    class Listener(RebalanceListener):
         def on_revoked(self, partitions: list[TopicPartition]) -> None:
             raise ValueError(f"not {len(partitions)} of them")
 
@@ -347,7 +348,7 @@ async def test_who_is_closed_in_a_rebalance_commits_what_it_kept(
 ) -> None:
     events: list[str] = []
 
-    class Listener:
+    class Listener(RebalanceListener):
         def on_revoked(self, partitions: list[TopicPartition]) -> None:
             events.append("revoked")
 
@@ -384,7 +385,7 @@ async def test_who_is_closed_in_a_rebalance_commits_what_it_kept(
 async def test_a_listener_hears_of_a_close_whose_commit_fails(topic: str) -> None:
     heard: list[TopicPartition] = []
 
-    class Listener:
+    class Listener(RebalanceListener):
         def on_revoked(self, partitions: list[TopicPartition]) -> None:
             heard.extend(partitions)
 
@@ -491,3 +492,15 @@ async def test_a_consumer_goes_on_when_the_broker_is_back(topic: str) -> None:
                 wire.produce(topic, batch([b"2"] * 3))
             assert [record.offset for record in await taken(consumer, 3)] == [3, 4, 5]
             await consumer.commit()
+
+
+def test_the_base_class_of_listeners_calls_on_revoked_for_lost_partitions() -> None:
+    class Listener(RebalanceListener):
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            seen.extend(partitions)
+
+    seen: list[TopicPartition] = []
+    listener = Listener()
+    assert listener.on_assigned([]) is None
+    listener.on_lost([TopicPartition("t", 0)])
+    assert seen == [TopicPartition("t", 0)]

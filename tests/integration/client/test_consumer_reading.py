@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -539,3 +541,35 @@ async def test_a_partition_that_does_not_exist_is_said_once_and_waited_for(
             assert not await consumer.poll(timeout_ms=100)
     said = [each for each in caplog.messages if topic in each]
     assert said == [f"{topic}-99: the topic has partitions 0 to 1; waiting for it"]
+
+
+@story
+async def test_a_consumer_that_is_dropped_unclosed_says_so(
+    shared_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(shared_broker.bootstrap)
+    await consumer.start()
+    with pytest.warns(ResourceWarning, match="a consumer was not closed: use it in `async with`"):
+        del consumer
+    assert "not closed" not in caplog.text  # only connections are left behind
+
+    consumer = Consumer(shared_broker.bootstrap, group="forgotten")
+    await consumer.start()
+    with pytest.warns(ResourceWarning, match="not closed"):
+        del consumer
+    assert "member of group forgotten" in caplog.text
+
+
+@story
+async def test_a_consumer_that_was_closed_or_never_started_is_dropped_in_silence(
+    shared_broker: EmbeddedBroker,
+) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        consumer = Consumer(shared_broker.bootstrap)
+        del consumer
+        async with Consumer(shared_broker.bootstrap) as consumer:
+            pass
+        del consumer
+        gc.collect()
+    assert not [each for each in said if "consumer" in str(each.message)]

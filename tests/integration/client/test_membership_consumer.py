@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headwater import RebalanceListener, TopicPartition
 from headwater.client.consumer.consumer import Consumer
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
@@ -36,17 +37,17 @@ def test_who_waits_for_records_is_not_thrown_out(
     with Wire(broker.bootstrap) as wire:
         wire.create_topic(topic, 2)
 
-    class Listener:
+    class Listener(RebalanceListener):
         def __init__(self) -> None:
             self.heard: list[str] = []
 
-        def on_assigned(self, _: object) -> None:
+        def on_assigned(self, partitions: list[TopicPartition]) -> None:
             self.heard.append("assigned")
 
-        def on_revoked(self, _: object) -> None:
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
             self.heard.append("revoked")
 
-        def on_lost(self, _: object) -> None:
+        def on_lost(self, partitions: list[TopicPartition]) -> None:
             self.heard.append("lost")
 
     async def story() -> None:

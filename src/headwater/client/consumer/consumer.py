@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from headwater._core import ConsumedRecord
 from headwater.client.cluster import Cluster
@@ -25,6 +26,7 @@ from headwater.client.consumer.bad_records import (
 )
 from headwater.client.consumer.committer import Committed, Committer
 from headwater.client.consumer.given import GivenOffsets
+from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.loops import Records
 from headwater.client.consumer.metrics import distances
 from headwater.client.consumer.offsets import OffsetAndTimestamp
@@ -36,6 +38,7 @@ from headwater.client.consumer.partition import (
 from headwater.client.consumer.reading import Reading
 from headwater.client.consumer.slices import Slice
 from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.deserializers import K, V
 from headwater.client.errors import (
     ClientClosed,
     ClientError,
@@ -62,7 +65,7 @@ _JOIN_SECONDS = 60.0
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records. `async with Consumer("localhost:9092", group="g", topics=["t"]) as consumer:`
 
     With a group, the partitions of the topics are shared among its members; without one, this
@@ -82,8 +85,10 @@ class Consumer:
         group: str | None = None,
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | None = None,
-        listener: object | None = None,
+        listener: RebalanceListener | None = None,
         on_bad_record: OnBadRecord = "raise",
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
         config: Mapping[str, Any] | None = None,
         host: Host | None = None,
         **settings: Unpack[ConsumerSettings],
@@ -93,6 +98,10 @@ class Consumer:
             if "group_id" in wanted:
                 raise ConfigError(f"group={group!r} and group_id={wanted['group_id']!r}: give one")
             wanted["group_id"] = group
+        if key_deserializer is not None:
+            wanted["key_deserializer"] = key_deserializer
+        if value_deserializer is not None:
+            wanted["value_deserializer"] = value_deserializer
         self.config = ConsumerConfig.build(bootstrap, config=config, **wanted)
         if "partition.assignment.strategy" in self.config.given:
             from headwater.client.consumer.membership.assignors import assignors_of
@@ -148,6 +157,10 @@ class Consumer:
             if reading is not None:
                 reading.wake()
 
+    def __del__(self) -> None:
+        if "_closing" in vars(self) and self._cluster.is_open_here:
+            warn_unclosed(self, "async with")
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -178,7 +191,7 @@ class Consumer:
         topics: Iterable[str] | None = None,
         *,
         pattern: str | re.Pattern[str] | None = None,
-        listener: object | None = None,
+        listener: RebalanceListener | None = None,
     ) -> None:
         """Reads these topics instead of those before. A pattern is matched with whole names;
         with group_protocol="consumer", one given as text is matched by the brokers (RE2)."""
@@ -231,13 +244,13 @@ class Consumer:
 
     # Records
 
-    def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumedRecord[K, V]]:
         self._polled()
         return Records(self.next_slice, self._cluster.now)
 
     async def poll(
         self, timeout_ms: int = 1000, records_max: int | None = None
-    ) -> list[ConsumedRecord]:
+    ) -> list[ConsumedRecord[K, V]]:
         """Records, as soon as there are some; none after the time given."""
         most = self.config.max_poll_records if records_max is None else records_max
         given.whole("records_max=", most, least=1)
@@ -514,3 +527,14 @@ class Consumer:
         if state.log_start < 0 or not state.has_position:
             return None
         return max(0, reading.handing.position(state) - state.log_start)
+
+
+def warn_unclosed(consumer: Consumer[Any, Any], block: str) -> None:
+    """Warns, once, that a started consumer was dropped without `close`."""
+    if consumer._closing or consumer._reading is None:
+        return
+    consumer._closing = True
+    text = f"a consumer was not closed: use it in `{block}`, or call close() at the end"
+    warnings.warn(text, ResourceWarning, source=consumer, stacklevel=2)
+    if (group := consumer.config.group_id) is not None:  # few programs show such warnings
+        _log.warning("%s; it may still be a member of group %s", text, group)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from operator import index
 
+from headwater.client.consumer.listener import RebalanceListener, is_listener
 from headwater.client.errors import ClientError
 from headwater.client.requests.offset_commit import OffsetAndMetadata
 from headwater.model import NO_EPOCH, TopicPartition
@@ -18,7 +19,6 @@ GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _NONE = -(2**63)  # in nobody's bounds
-_LISTENED = ("on_assigned", "on_revoked", "on_lost")
 
 
 def whole(what: str, value: object, *, least: int = 0, most: int = _LONG_MAX) -> int:
@@ -86,12 +86,12 @@ def pattern(given: object) -> re.Pattern[str] | None:
         raise ClientError(f"pattern {given!r}: {error}") from None
 
 
-def listener(given: object | None) -> object | None:
+def listener(given: RebalanceListener | None) -> RebalanceListener | None:
     """One that would never be called is a mistake, such as a name that another client uses."""
-    if given is None or any(callable(getattr(given, name, None)) for name in _LISTENED):
+    if given is None or is_listener(given):
         return given
     raise ClientError(
-        f"listener={given!r}: expected an object with on_assigned(partitions), "
+        f"listener={given!r}: expected a RebalanceListener with on_assigned(partitions), "
         "on_revoked(partitions) or on_lost(partitions)"
     )
 

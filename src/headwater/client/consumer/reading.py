@@ -12,7 +12,7 @@ from headwater.client.consumer.commits import Commits
 from headwater.client.consumer.committer import Committer
 from headwater.client.consumer.fetcher import Fetcher
 from headwater.client.consumer.handing import Handing
-from headwater.client.consumer.listener import tell
+from headwater.client.consumer.listener import RebalanceListener, tell
 from headwater.client.consumer.membership import Membership, make_membership
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import OffsetLookup
@@ -50,7 +50,7 @@ class Reading:
         cluster: Cluster,
         host: Host,
         subscriptions: Subscriptions,
-        listener: object | None,
+        listener: RebalanceListener | None,
     ) -> None:
         self.config = config
         self.cluster = cluster
