@@ -10,6 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
+from headwater.net.peer import PeerConnection
 from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
@@ -57,7 +58,7 @@ def made_topic(broker: EmbeddedBroker, topic: str) -> str:
 
 def speak_at_most(monkeypatch: pytest.MonkeyPatch, newest: dict[ApiKey, int]) -> None:
     """As if the broker were older: of these APIs, no later versions are used."""
-    plain = Connection.version
+    plain = PeerConnection.version
 
     def older(self: Connection, api: int, *, at_most: int | None = None) -> int | None:
         bound = newest.get(ApiKey(api), at_most)
@@ -67,7 +68,7 @@ def speak_at_most(monkeypatch: pytest.MonkeyPatch, newest: dict[ApiKey, int]) ->
             bound = min(bound, at_most)
         return plain(self, api, at_most=bound)
 
-    monkeypatch.setattr(Connection, "version", older)
+    monkeypatch.setattr(PeerConnection, "version", older)
 
 
 @pytest.mark.parametrize("newest", [KAFKA_2_1, KAFKA_2_4], ids=["kafka-2.1", "kafka-2.4"])

@@ -362,6 +362,8 @@ class Administrator:
         if code == ErrorCode.NONE:
             topic.exists = True
             await cluster.learn_id(topic)
+        elif code == ErrorCode.INVALID_REPLICATION_FACTOR and not cluster.up.is_set():
+            pass  # a broker that is stopping is fenced, and takes no new replicas
         elif code != ErrorCode.REQUEST_TIMED_OUT and code != ErrorCode.KAFKA_STORAGE_ERROR:
             raise cluster.judge.fail(f"create {topic.name} answered {ErrorCode(code).name}")
 
