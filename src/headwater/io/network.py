@@ -34,7 +34,8 @@ class Receiver(Protocol):
         """Where the next bytes go; never empty."""
 
     def received(self, count: int) -> None:
-        """So many bytes have been put into the buffer."""
+        """Takes note of `count` bytes in the buffer. With 0 the last call of `buffer` was in vain:
+        there was nothing to read, and a buffer that holds nothing can be given back."""
 
     def drained(self) -> None:
         """All that was queued has been given to the kernel."""
@@ -44,6 +45,33 @@ class Receiver(Protocol):
 
     def closed(self, error: OSError | None) -> None:
         """The connection is gone; called once, last."""
+
+
+class _Nobody:
+    """The receiver of a stream that has not started, or is closed."""
+
+    __slots__ = ()
+
+    def buffer(self) -> memoryview:
+        raise AssertionError("read without a receiver")
+
+    def received(self, count: int) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def closed(self, error: OSError | None) -> None: ...
+
+
+NO_RECEIVER: Receiver = _Nobody()
+
+
+def without_frames(error: OSError) -> OSError:
+    """Strips an error that is kept of its traceback and context. They refer to frames, and these
+    to the stream and what it was sending: the file of a deleted log would stay open."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
 
 
 class Stream(Protocol):

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.io.attention import Lookout, WatchfulLoop
 from headwater.io.disk import FileSlice, SystemFile
-from headwater.io.network import SYSTEM_SOCKETS, Address, Receiver, SocketOptions, Stream
+from headwater.io.network import (
+    NO_RECEIVER,
+    SYSTEM_SOCKETS,
+    Address,
+    Receiver,
+    SocketOptions,
+    Stream,
+    without_frames,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -61,7 +69,7 @@ class SocketStream:
         self._gone = False
         self._told = False
         self._error: OSError | None = None
-        self._receiver: Receiver
+        self._receiver: Receiver = NO_RECEIVER
         self.local = Address(*sock.getsockname()[:2])
         self.peer = Address(*sock.getpeername()[:2])
 
@@ -76,6 +84,7 @@ class SocketStream:
         try:
             count = self._socket.recv_into(receiver.buffer())
         except (BlockingIOError, InterruptedError):
+            receiver.received(0)
             return
         except OSError as error:
             self._end(error)
@@ -230,13 +239,16 @@ class SocketStream:
         self._queue.clear()
         self._queued = 0
         _hang_up(self._socket)
-        self._error = error
+        self._error = None if error is None else without_frames(error)
         self._loop.call_soon(self._tell_closed)
 
     def _tell_closed(self) -> None:
         if not self._told:
             self._told = True
-            self._receiver.closed(self._error)
+            # The receiver refers to its stream. Without this end of the cycle both are freed as
+            # soon as nobody else holds them; the collector may not run for hours.
+            receiver, self._receiver = self._receiver, NO_RECEIVER
+            receiver.closed(self._error)
 
 
 class SocketListener:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.io.buffers import BufferPool
 from headwater.io.disk import FileSlice
+from headwater.io.network import NO_RECEIVER, without_frames
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.io.network import Receiver, Stream
 
 _HUNG_UP = "it closed the connection in the TLS handshake; is it a PLAINTEXT listener?"
-_BUFFER_BYTES = 128 * 1024
+_BUFFERS = BufferPool(128 * 1024, kept_max=4)  # of what is still enciphered
 _PIECE_BYTES = 256 * 1024  # is enciphered at a time
 _AHEAD_BYTES = 1024 * 1024  # what may wait for the kernel before more is enciphered
 
@@ -53,16 +55,16 @@ class TlsStream:
             server_side=tls.is_server,
             server_hostname=tls.server_name,
         )
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer: memoryview | None = None  # lent for one read
         self._queue: deque[memoryview | FileSlice] = deque()
         self._queued = 0
-        self._receiver: Receiver
+        self._receiver: Receiver = NO_RECEIVER
         self._is_secured = False
         self._is_paused = False
         self._is_closing = False
         self._is_gone = False
         self._error: OSError | None = None
-        self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shaken: asyncio.Future[None] | None = None
 
     def start(self, receiver: Receiver) -> None:
         """To be called when `inner` has this stream as its receiver."""
@@ -71,11 +73,18 @@ class TlsStream:
 
     async def secured(self) -> None:
         """Waits for the end of the handshake; raises the `OSError` that it failed with."""
+        if self._is_secured:
+            return
+        shaken = self._shaken = asyncio.get_running_loop().create_future()
         try:
-            await self._shaken
+            await shaken
         except BaseException:
             self.abort()
             raise
+        finally:
+            # An exception that is raised keeps this frame; the frame must not keep the exception.
+            self._shaken = None
+            del shaken
 
     # The handshake
 
@@ -90,7 +99,7 @@ class TlsStream:
             return
         self._is_secured = True
         self._flush()
-        if not self._shaken.done():
+        if self._shaken is not None and not self._shaken.done():
             self._shaken.set_result(None)
         self._pump()
         self._read()
@@ -102,17 +111,29 @@ class TlsStream:
 
     def _fail(self, error: OSError) -> None:
         """Says what can be said to the peer, and ends."""
-        self._error = error
+        self._error = without_frames(error)
         self._flush()
         self._inner.close()
 
     # What comes in
 
     def buffer(self) -> memoryview:
+        if self._buffer is None:
+            self._buffer = _BUFFERS.take()
         return self._buffer
 
+    def _release_buffer(self) -> None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            _BUFFERS.give_back(buffer)
+
     def received(self, count: int) -> None:
-        self._incoming.write(self._buffer[:count])
+        if count:
+            assert self._buffer is not None
+            self._incoming.write(self._buffer[:count])
+        self._release_buffer()
+        if not count:
+            return
         if self._is_secured:
             self._read()
         else:
@@ -126,6 +147,7 @@ class TlsStream:
                 # With a buffer it gives a count, whatever its stub says.
                 count: int = self._tls.read(len(into), into)  # type: ignore[assignment]
             except ssl.SSLWantReadError:
+                receiver.received(0)
                 break
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 count = 0
@@ -147,6 +169,7 @@ class TlsStream:
                 self._receiver.drained()
 
     def ended(self) -> None:
+        self._release_buffer()
         self._incoming.write_eof()
         if self._is_secured:
             self._read()
@@ -155,11 +178,13 @@ class TlsStream:
 
     def closed(self, error: OSError | None) -> None:
         self._is_gone = True
+        self._release_buffer()
         error = self._error or error
-        if not self._shaken.done():
+        receiver, self._receiver = self._receiver, NO_RECEIVER  # as in SocketStream
+        if self._shaken is not None and not self._shaken.done():
             self._shaken.set_exception(error or ConnectionResetError("the connection was closed"))
-            return
-        self._receiver.closed(error)
+        else:
+            receiver.closed(error)
 
     # What goes out
 

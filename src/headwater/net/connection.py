@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater import _core
 from headwater.io import FileSlice, Receiver, Stream
+from headwater.io.buffers import RECEIVE_BUFFERS
 from headwater.net.limits import NetLimits
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ Answer = Sequence["Buffer | FileSlice"]
 
 _SIZE = Struct(">i")
 _SIZE_AND_API = Struct(">ih")
-_SMALL_BUFFER_BYTES = 64 * 1024
 _OVERLAP_MAX = 64
 _GATHER_BYTES_MAX = 64 * 1024
 
@@ -63,7 +63,6 @@ Dispatch = Callable[["Connection", memoryview], "Answer | Later"]
 
 class Connection(Receiver):
     __slots__ = (
-        "_buffer",
         "_choked",
         "_dispatch",
         "_ended",
@@ -98,8 +97,7 @@ class Connection(Receiver):
         self._server = server
         self._limits: NetLimits = server.limits
         self._dispatch = dispatch
-        self._buffer = bytearray(_SMALL_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view: memoryview | None = None  # a buffer, lent while it has unserved bytes
         self._read_start = 0  # first byte that is not served
         self._read_end = 0  # first byte that is free
         self._large: memoryview | None = None  # a frame that does not fit the buffer
@@ -115,17 +113,34 @@ class Connection(Receiver):
     def buffer(self) -> memoryview:
         if self._large is not None:
             return self._large[self._large_filled :]
-        if self._read_end == len(self._buffer):
+        view = self._view
+        if view is None:
+            view = self._view = RECEIVE_BUFFERS.take()
+        elif self._read_end == len(view):
             self._compact()
-        return self._view[self._read_end :]
+        return view[self._read_end :]
 
     def _compact(self) -> None:
+        view = self._view
+        assert view is not None
         left = self._read_end - self._read_start
-        self._buffer[:left] = self._buffer[self._read_start : self._read_end]
+        view[:left] = view[self._read_start : self._read_end]
         self._read_start = 0
         self._read_end = left
 
+    def _release_buffer(self) -> None:
+        """Gives the receive buffer back. Its bytes have been served, or will not be."""
+        self._read_start = self._read_end = 0
+        view = self._view
+        if view is not None:
+            self._view = None
+            RECEIVE_BUFFERS.give_back(view)
+
     def received(self, count: int) -> None:
+        if not count:
+            if self._read_start == self._read_end:
+                self._release_buffer()
+            return
         self.active_at = self._server.now()
         if self._large is None:
             self._read_end += count
@@ -170,6 +185,8 @@ class Connection(Receiver):
 
     def _serve_frames(self) -> None:
         view = self._view
+        if view is None:
+            return
         while True:
             start = self._read_start
             ready = self._read_end - start
@@ -191,34 +208,35 @@ class Connection(Receiver):
             if end <= self._read_end:
                 self._read_start = end
                 if not self._serve(view[start + 4 : end]):
-                    return
+                    return  # the connection is closed, and the buffer lent to another one
             elif size + 4 > len(view):
-                self._begin_large(size, start + 4)
+                self._begin_large(size, view[start + 4 : self._read_end])
                 return
             else:
                 if start:
                     self._compact()
                 break
         if self._read_start == self._read_end:
-            self._read_start = self._read_end = 0
-        elif self._read_end - self._read_start == len(self._buffer):
+            self._release_buffer()
+        elif self._read_end - self._read_start == len(view):
             self.stream.pause()  # full of requests that may not start yet
 
-    def _begin_large(self, size: int, start: int) -> None:
+    def _begin_large(self, size: int, beginning: memoryview) -> None:
         if not self._server.reserve(size, self):
             return  # reading stops here until other connections have given room back
         # Memory is taken as it is filled; a peer that only announces a large frame costs nothing.
         self._large = memoryview(_core.unfilled(size))
-        filled = self._read_end - start
-        self._large[:filled] = self._view[start : self._read_end]
-        self._large_filled = filled
-        self._read_start = self._read_end = 0
+        self._large_filled = len(beginning)
+        self._large[: len(beginning)] = beginning
+        self._release_buffer()
 
     def on_room(self) -> None:
         """There is room again for a large frame that had to wait."""
-        if not self.gone:
-            self.stream.resume()
-            self._serve_buffered()
+        if self.gone:
+            self._server.release(0)  # for the next one that waits
+            return
+        self.stream.resume()
+        self._serve_buffered()
 
     def is_mid_frame(self) -> bool:
         """Whether the peer owes us the rest of a frame."""
@@ -309,6 +327,8 @@ class Connection(Receiver):
     # Ending
 
     def ended(self) -> None:
+        if self._read_start == self._read_end:
+            self._release_buffer()
         self._ended = True
         self._close_when_served()
 
@@ -334,11 +354,13 @@ class Connection(Receiver):
         if self._large is not None:
             self._server.release(len(self._large))
             self._large = None
+        self._release_buffer()
         self._waiting.clear()
         self._server.forget(self)
         for callback in tuple(self.on_gone):
             callback()
         self.on_gone.clear()
+        self.on_next = None
 
 
 def _spoken(begin: bytes) -> str:

@@ -92,8 +92,11 @@ class Server:
 
     def release(self, size: int) -> None:
         self._receiving_bytes -= size
-        if self._wanting_room:
-            asyncio.get_running_loop().call_soon(self._wanting_room.popleft().on_room)
+        while self._wanting_room:
+            connection = self._wanting_room.popleft()
+            if not connection.gone:
+                asyncio.get_running_loop().call_soon(connection.on_room)
+                return
 
     # Idle connections
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from headwater import _core
 from headwater.io import Address, Clock, Stream
+from headwater.io.buffers import RECEIVE_BUFFERS
 from headwater.net.peer.errors import (
     ClosedAtFirstRequest,
     ClosedBeforeVersions,
@@ -38,7 +40,6 @@ Done = Callable[[Any, E | None], None]
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 # The first answer is a table of versions. What claims to be longer is not Kafka.
 _FIRST_FRAME_BYTES_MAX = 1024 * 1024
-_SMALL_BUFFER_BYTES = 64 * 1024
 _CORRELATION_MAX = 2**31 - 1
 _SIZE = Struct(">i")
 _UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, where ApiVersions has its error code
@@ -127,12 +128,10 @@ class PeerConnection(Generic[E]):
         self._has_served = False  # more than its versions
         self._failure: PeerError | None = None
         self.fault: OSError | None = None  # what the system said when it ended
-        self._buffer = bytearray(_SMALL_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view: memoryview | None = None  # a buffer, lent while it has unread bytes
         self._start = 0  # first byte that is not read
         self._end = 0  # first byte that is free
-        self._large: bytearray | None = None  # a frame that does not fit the buffer
-        self._large_view = self._view
+        self._large: memoryview | None = None  # a frame that does not fit the buffer
         self._large_filled = 0
 
     def __repr__(self) -> str:
@@ -255,22 +254,29 @@ class PeerConnection(Generic[E]):
         return await self.exchange(request, version, timeout_ms or self._request_timeout_ms)
 
     async def exchange(self, request: Message, version: int, timeout_ms: int) -> Any:
-        """The answer to a request in this very version."""
+        """Returns the response to a request in exactly this version."""
         answer: asyncio.Future[Any] = self._loop.create_future()
-        began = self._now()
-
-        def done(message: Any, error: E | None) -> None:
-            if answer.done():  # nobody waits any more
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                now = self._now()
-                self._traffic.latency.note(now - began, now)
-                answer.set_result(message)
-
+        done = partial(self._deliver, answer, self._now())
         self.post(request, version, done, timeout_ms=timeout_ms)
-        return await answer
+        del done
+        try:
+            return await answer
+        finally:
+            # An exception that is raised here keeps this frame. The frame must not keep the
+            # exception, or only the collector could free them and what they refer to.
+            del answer
+
+    def _deliver(
+        self, answer: asyncio.Future[Any], began: float, message: Any, error: E | None
+    ) -> None:
+        if answer.done():  # the wait was cancelled
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            now = self._now()
+            self._traffic.latency.note(now - began, now)
+            answer.set_result(message)
 
     # Timeouts: one timer for all that is in flight
 
@@ -320,18 +326,28 @@ class PeerConnection(Generic[E]):
 
     def buffer(self) -> memoryview:
         if self._large is not None:
-            return self._large_view[self._large_filled :]
-        if self._end == len(self._buffer):
-            self._compact()
-        return self._view[self._end :]
+            return self._large[self._large_filled :]
+        view = self._view
+        if view is None:
+            view = self._view = RECEIVE_BUFFERS.take()
+        elif self._end == len(view):
+            left = self._end - self._start
+            view[:left] = view[self._start : self._end]
+            self._start = 0
+            self._end = left
+        return view[self._end :]
 
-    def _compact(self) -> None:
-        left = self._end - self._start
-        self._buffer[:left] = self._buffer[self._start : self._end]
-        self._start = 0
-        self._end = left
+    def _release_buffer(self) -> None:
+        self._start = self._end = 0
+        view, self._view = self._view, None
+        if view is not None:
+            RECEIVE_BUFFERS.give_back(view)
 
     def received(self, count: int) -> None:
+        if not count:
+            if self._start == self._end:
+                self._release_buffer()
+            return
         self.active_at = self._now()
         self._traffic.bytes_in += count
         if self._large is None:
@@ -340,40 +356,38 @@ class PeerConnection(Generic[E]):
             return
         self._large_filled += count
         if self._large_filled == len(self._large):
-            frame, self._large = self._large_view, None
-            self._large_view = self._view
+            frame, self._large = self._large, None
             self._answer(frame)
 
     def _read_frames(self) -> None:
-        while self.is_open:
-            start = self._start
-            ready = self._end - start
-            if ready < _SIZE.size:
+        # A callback may pump this connection, which reads the frames that follow: whatever it
+        # can change is looked up again for each frame.
+        while self.is_open and self._view is not None:
+            view, start = self._view, self._start
+            if self._end - start < _SIZE.size:
                 break
-            size: int = _SIZE.unpack_from(self._buffer, start)[0]
+            size: int = _SIZE.unpack_from(view, start)[0]
             if not _SIZE.size <= size <= _FIRST_FRAME_BYTES_MAX and not self._may_be(size):
                 return
             end = start + _SIZE.size + size
             if end <= self._end:
                 self._start = end
-                frame = bytes(self._view[start + _SIZE.size : end])
+                frame = bytes(view[start + _SIZE.size : end])
                 if not self._answer_quickly(frame):
                     self._answer(memoryview(frame))
-            elif size + _SIZE.size > len(self._buffer):
-                self._begin_large(size, start + _SIZE.size)
+            elif size + _SIZE.size > len(view):
+                self._begin_large(size, view[start + _SIZE.size : self._end])
                 return
             else:
                 break
         if self._start == self._end:
-            self._start = self._end = 0
+            self._release_buffer()
 
-    def _begin_large(self, size: int, start: int) -> None:
-        self._large = _core.unfilled(size)  # handed on when it is full, and not before
-        self._large_view = memoryview(self._large)
-        filled = self._end - start
-        self._large_view[:filled] = self._view[start : self._end]
-        self._large_filled = filled
-        self._start = self._end = 0
+    def _begin_large(self, size: int, beginning: memoryview) -> None:
+        self._large = memoryview(_core.unfilled(size))  # handed on when it is full, and not before
+        self._large[: len(beginning)] = beginning
+        self._large_filled = len(beginning)
+        self._release_buffer()
 
     def _may_be(self, size: int) -> bool:
         """Whether a frame may have this size; if not, the connection is over."""
@@ -381,6 +395,7 @@ class PeerConnection(Generic[E]):
         if _SIZE.size <= size <= most:
             return True
         if self._is_first:
+            assert self._view is not None
             self._close(self._not_kafka(bytes(self._view[self._start : self._end])))
         else:
             self._close(self._disconnected(f"it sent a frame of {size} bytes; at most {most}"))
@@ -465,6 +480,8 @@ class PeerConnection(Generic[E]):
 
     def closed(self, error: OSError | None) -> None:
         self.fault = error
+        self._release_buffer()
+        self._large = None
         reason = "it is closed" if error is None else (error.strerror or str(error)).lower()
         self._close(self._disconnected(reason))
 

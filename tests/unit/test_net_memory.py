@@ -1,0 +1,244 @@
+"""Memory of connections: an idle one holds no buffer, a closed one gives everything back at once.
+
+The collector is off in these tests, as good as it is in a node: whatever only it could free would
+stay for hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headwater.io import Address, Host
+from headwater.io.buffers import RECEIVE_BUFFERS
+from headwater.io.sockets import SocketStream
+from headwater.net import Answer, Connection, NetLimits, Server
+from headwater.net.connection import Later
+from headwater.net.peer import PeerConnection, PeerError, as_is, connect
+from headwater.net.peer.errors import Disconnected
+from headwater.protocol.apis import ApiKey
+from tests.support.fake_broker import FakeBroker, HangUp
+
+PING = struct.pack(">i4s", 4, b"ping")
+COUNTED = (Connection, PeerConnection, SocketStream, socket.socket)
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def alive() -> Counter[str]:
+    return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, COUNTED))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # what is awaited has no event
+            await asyncio.sleep(0.001)
+
+
+class Echo:
+    """A server that answers each frame with itself, or keeps the peer waiting."""
+
+    def __init__(self, limits: NetLimits | None = None) -> None:
+        self.server = Server(Host.system(), limits or NetLimits(), lambda _: None)
+        self.waiting: list[Later] = []
+        self.answers_at_once = True
+        listener = self.server.listen("PLAINTEXT", "127.0.0.1", 0, self.serve)
+        self.address = tuple(listener.address)
+        self.server.open()
+
+    def serve(self, connection: Connection, frame: memoryview) -> Answer | Later:
+        if self.answers_at_once:
+            return (struct.pack(">i", len(frame)) + frame,)
+        self.waiting.append(Later())
+        return self.waiting[-1]
+
+    async def ping(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(sock, PING)
+        assert await loop.sock_recv(sock, 100) == PING
+
+    async def open(self, count: int) -> list[socket.socket]:
+        made = []
+        for _ in range(count):
+            sock = socket.socket()
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, self.address)
+            made.append(sock)
+        return made
+
+
+def test_an_idle_connection_holds_no_receive_buffer() -> None:
+    async def story() -> None:
+        echo = Echo()
+        peers = await echo.open(50)
+        for each in peers:
+            await echo.ping(each)
+        assert len(echo.server.connections) == 50
+        assert RECEIVE_BUFFERS.lent == 0
+        for each in peers:
+            each.close()
+        await echo.server.stop(0)
+
+    asyncio.run(story())
+
+
+def test_a_frame_that_comes_in_pieces_has_a_buffer_until_it_is_served() -> None:
+    async def story() -> None:
+        echo = Echo()
+        (peer,) = await echo.open(1)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(peer, PING + PING[:3])
+        assert await loop.sock_recv(peer, 100) == PING
+        assert RECEIVE_BUFFERS.lent == 1
+        await loop.sock_sendall(peer, PING[3:])
+        assert await loop.sock_recv(peer, 100) == PING
+        assert RECEIVE_BUFFERS.lent == 0
+        await loop.sock_sendall(peer, PING[:3])
+        await until(lambda: RECEIVE_BUFFERS.lent == 1)
+        peer.close()
+        await until(lambda: not echo.server.connections)
+        assert RECEIVE_BUFFERS.lent == 0
+        await echo.server.stop(0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "refused", "waiting", "half a frame"])
+def test_a_closed_connection_is_gone_without_the_collector(how: str) -> None:
+    async def story() -> None:
+        echo = Echo()
+        before, files = alive(), descriptors()
+        for _ in range(10):
+            (each,) = await echo.open(1)
+            await echo.ping(each)
+            loop = asyncio.get_running_loop()
+            if how == "reset":
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            elif how == "refused":
+                await loop.sock_sendall(each, b"\xff" * 8)
+            elif how == "half a frame":
+                await loop.sock_sendall(each, PING[:5])
+            elif how == "waiting":
+                echo.answers_at_once = False
+                await loop.sock_sendall(each, PING)
+                await until(lambda: bool(echo.waiting))
+                echo.waiting.pop().answer((bytes(1_000_000),))  # it will never be read
+                echo.answers_at_once = True
+            each.close()
+            await until(lambda: not echo.server.connections)
+        del each
+        assert alive() == before
+        assert descriptors() == files
+        assert RECEIVE_BUFFERS.lent == 0
+        await echo.server.stop(0)
+
+    asyncio.run(story())
+
+
+def test_a_closed_connection_leaves_the_queue_for_room() -> None:
+    """Room that comes free is for those who still wait, not for one that has gone meanwhile."""
+    size = 100_000
+
+    async def story() -> None:
+        echo = Echo(NetLimits(receiving_bytes_max=size))
+        loop = asyncio.get_running_loop()
+        first, second, third = await echo.open(3)
+        header = struct.pack(">i", size)
+        await loop.sock_sendall(first, header + bytes(10))
+        await until(lambda: RECEIVE_BUFFERS.lent == 0 and len(echo.server.connections) == 3)
+        for number, each in enumerate((second, third), 1):
+            await loop.sock_sendall(each, header + bytes(10))
+            await until(lambda number=number: RECEIVE_BUFFERS.lent == number)  # type: ignore[misc]
+        list(echo.server.connections)[1].stream.abort()
+        await until(lambda: len(echo.server.connections) == 2)
+        await loop.sock_sendall(first, bytes(size - 10))
+        await loop.sock_sendall(third, bytes(size - 10))
+        async with asyncio.timeout(20):
+            assert await loop.sock_recv(third, 4) == header
+        for each in (first, second, third):
+            each.close()
+        await echo.server.stop(0)
+
+    asyncio.run(story())
+
+
+async def connected(address: Address) -> PeerConnection[PeerError]:
+    return await connect(
+        Host.system(),
+        address,
+        node_id=1,
+        client_id="test",
+        timeout_ms=20_000,
+        request_timeout_ms=20_000,
+        as_error=as_is,
+    )
+
+
+@pytest.mark.parametrize("who", ["client", "broker"])
+def test_a_closed_connection_of_a_client_is_gone_without_the_collector(who: str) -> None:
+    async def open_and_close(broker: FakeBroker) -> None:
+        connection = await connected(broker.address)
+        assert RECEIVE_BUFFERS.lent == 0
+        if who == "client":
+            connection.close()
+        else:
+            broker.hang_up()
+            await until(lambda: not connection.is_open)
+        await until(lambda: not broker.open)
+
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            await open_and_close(broker)
+            before = peers_alive()
+            for _ in range(10):
+                await open_and_close(broker)
+            await asyncio.sleep(0)
+            assert peers_alive() == before == 0
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_fails_is_gone_without_the_collector() -> None:
+    async def fail(address: Address) -> None:
+        with pytest.raises(Disconnected):
+            await connected(address)
+
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            address = broker.address
+            broker.answers[ApiKey.API_VERSIONS] = hang_up
+            for _ in range(10):
+                await fail(address)
+        for _ in range(10):
+            await fail(address)  # nobody listens any more
+        await asyncio.sleep(0)
+        assert peers_alive() == 0
+
+    asyncio.run(story())
+
+
+def hang_up(_: object) -> None:
+    raise HangUp
+
+
+def peers_alive() -> int:
+    """Connections of clients and what belongs to them; the fake broker has streams of its own."""
+    found = alive()
+    return found["PeerConnection"] + found["SocketStream"]
