@@ -149,6 +149,20 @@ def test_what_is_in_a_topic_can_be_put_there_and_looked_at() -> None:
             broker.records("t", 5, timeout_ms=50)
 
 
+def test_records_of_a_topic_that_does_not_exist_yet_are_waited_for() -> None:
+    with EmbeddedBroker() as broker:
+        with pytest.raises(TimeoutError, match="0 of 1 records of later in 50 ms"):
+            broker.records("later", 1, timeout_ms=50)
+        found: list[bytes | None] = []
+        reader = threading.Thread(
+            target=lambda: found.extend(record.value for record in broker.records("later", 1))
+        )
+        reader.start()
+        broker.send("later", "tea")
+        reader.join()
+        assert found == [b"tea"]
+
+
 def test_a_paused_broker_answers_nobody_and_then_goes_on() -> None:
     with EmbeddedBroker(topics={"t": 1}) as broker:
         with Producer(broker.bootstrap) as producer:

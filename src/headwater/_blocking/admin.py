@@ -37,6 +37,10 @@ class Admin(BlockingClient):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if "asynchronous" in vars(self):  # else its settings were refused
+            self.asynchronous._warn_unclosed("with")
+
     metrics = there(AsyncAdmin.metrics)
 
     create_topic = waiting(AsyncAdmin.create_topic)

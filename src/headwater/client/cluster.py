@@ -7,6 +7,8 @@ coordinators, the controller, hints about leaders, and the one loop that retries
 from __future__ import annotations
 
 import asyncio
+import logging
+import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -35,6 +37,8 @@ from headwater.observability.measures import Traffic
 from headwater.protocol import Message
 
 __all__ = ["RETRIED", "Cluster", "Coordinator", "CoordinatorKind", "Target", "Where"]
+
+_log = logging.getLogger("headwater.client")
 
 # How long one broker has to answer before the next one is tried beside it.
 _STAGGER_SECONDS = 1.0
@@ -78,6 +82,7 @@ class Cluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = process_id()
         self._closed = False
+        self._told_unclosed = False
 
     def now(self) -> float:
         return self.host.clock.monotonic()
@@ -139,6 +144,17 @@ class Cluster:
     def is_open_here(self) -> bool:
         """Whether it is started and not closed, and this is no fork of the process that did it."""
         return self.is_started and not self._closed and process_id() == self._process
+
+    def warn_unclosed(self, client: object, what: str, *, block: str, details: str = "") -> None:
+        """Warns, once, that a client was dropped without being closed. `block` is the statement
+        that would have closed it."""
+        if not self.is_open_here or self._told_unclosed:
+            return
+        self._told_unclosed = True
+        message = f"{what} was not closed{details}: use it in `{block}`, or call close() at the end"
+        warnings.warn(message, ResourceWarning, source=client, stacklevel=3)
+        if details:  # few programs show warnings of this category
+            _log.warning(message)
 
     def check(self) -> None:
         """Where a public call enters: this client may be used here and now."""

@@ -59,6 +59,7 @@ class Refresh:
         self._wanted = False
         self._urgent = False  # somebody waits for a topic that was never asked for
         self._failing_since: float | None = None
+        self._lost_at: float | None = None  # when the log said that no broker can be reached
         self._barren = 0  # questions in a row that brought nothing new
         self._tried_at = float("-inf")
         self._wake = asyncio.Event()
@@ -171,17 +172,19 @@ class Refresh:
             self._tell()
 
     def _failed(self, error: ClientError) -> None:
-        # One line for an outage; that a single connection breaks is everyday life.
-        is_outage = isinstance(error, BrokersUnavailable) and self._failing_since is None
+        now = self._host.clock.monotonic()
+        # One line for an outage, and one for its end; a single broken connection is no news.
+        is_outage = isinstance(error, BrokersUnavailable) and self._lost_at is None
         _log.log(
             logging.WARNING if is_outage else logging.DEBUG,
-            "%s: %s; trying again",
+            "%s: %s; retrying",
             self._config.client_id,
             error,
         )
+        if is_outage:
+            self._lost_at = now
         self.failure = error
         self._barren += 1
-        now = self._host.clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
         if self._config.metadata_recovery_strategy != "rebootstrap":
@@ -234,6 +237,13 @@ class Refresh:
             raise
         self.failure = self._failing_since = None
         self.updated_at = self._host.clock.monotonic()
+        if self._lost_at is not None:
+            _log.warning(
+                "%s: the cluster is reachable again after %.1f seconds",
+                self._config.client_id,
+                self.updated_at - self._lost_at,
+            )
+            self._lost_at = None
         still = any(name not in self._metadata.topics for name in new)
         self._barren = 0 if changed and not still else self._barren + 1
         if any(map(self._may_appear, self._followed)):

@@ -43,8 +43,14 @@ def send(
 
 
 def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> list[ConsumedRecord]:
-    """All that is there now, or as soon as `count` are; a topic that is not there has none."""
+    """Returns all records, at once or as soon as there are `count`. A topic that does not exist has
+    none; with `count` it may still be created."""
+    from headwater import UnknownTopic
     from headwater.blocking import Admin, Consumer
+
+    def too_late() -> TimeoutError:
+        wanted = "" if count is None else f" of {count}"
+        return TimeoutError(f"{len(found)}{wanted} records of {topic} in {timeout_ms} ms")
 
     deadline = time.monotonic() + timeout_ms / 1000
     found: list[ConsumedRecord] = []
@@ -53,7 +59,10 @@ def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> l
             if topic not in [listed.name for listed in admin.list_topics(internal=True)]:
                 return found
     with Consumer(bootstrap, allow_auto_create_topics=False) as consumer:
-        partitions = consumer.partitions_for(topic, timeout_ms=timeout_ms)
+        try:
+            partitions = consumer.partitions_for(topic, timeout_ms=timeout_ms)
+        except UnknownTopic:
+            raise too_late() from None
         consumer.assign(partitions)
         consumer.seek_to_beginning()
         while len(found) < (count or 0) or any(
@@ -62,7 +71,6 @@ def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> l
         ):
             left_ms = round((deadline - time.monotonic()) * 1000)
             if left_ms <= 0:
-                wanted = "" if count is None else f" of {count}"
-                raise TimeoutError(f"{len(found)}{wanted} records of {topic} in {timeout_ms} ms")
+                raise too_late()
             found += consumer.poll(timeout_ms=min(left_ms, _POLL_MS_MAX))
     return found

@@ -6,6 +6,8 @@ With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafk
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -262,3 +264,37 @@ def test_a_client_starts_with_its_first_call_and_threads_may_share_it(
 def test_a_setting_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"retry\.backoff\.ms"):
         Admin("localhost:9092", config={"retry.backof.ms": 1})
+
+
+def test_an_admin_client_that_is_dropped_unclosed_warns(shared_broker: EmbeddedBroker) -> None:
+    async def drop() -> None:
+        admin = await headwater.Admin(shared_broker.bootstrap).start()
+        with pytest.warns(ResourceWarning, match="not closed: use it in `async with`"):
+            del admin
+
+    asyncio.run(drop())
+    admin = Admin(shared_broker.bootstrap).start()
+    with pytest.warns(ResourceWarning, match="not closed: use it in `with`") as caught:
+        del admin
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the sockets of the first one
+        gc.collect()
+
+
+def test_an_admin_client_that_is_closed_or_was_never_started_does_not_warn(
+    shared_broker: EmbeddedBroker,
+) -> None:
+    async def close() -> None:
+        async with headwater.Admin(shared_broker.bootstrap):
+            pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(close())
+        with Admin(shared_broker.bootstrap):
+            pass
+        Admin(shared_broker.bootstrap)
+        with pytest.raises(ConfigError):
+            Admin(shared_broker.bootstrap, retries=-1)
+        gc.collect()

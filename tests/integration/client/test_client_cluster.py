@@ -176,6 +176,38 @@ async def test_the_bootstrap_connection_is_the_brokers_own() -> None:
         assert broker.connections == 1
 
 
+# Outages
+
+
+@story
+async def test_an_outage_is_logged_once_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeBroker() as broker, cluster_of(broker.bootstrap) as cluster:
+        for _ in range(2):
+            caplog.clear()
+            # A request that is cut off is an everyday failure; the outage is found out after it.
+            broker.answers[ApiKey.METADATA] = lambda _: None
+            before = broker.count(ApiKey.METADATA)
+            cluster.need_update()
+            while broker.count(ApiKey.METADATA) == before:
+                await broker.changed()
+            await broker.stop()
+            for _ in range(5):
+                await cluster.updated(cluster.deadline(LONG_MS))
+            (lost,) = caplog.messages
+            assert "no broker can be reached" in lost
+            broker.answers[ApiKey.METADATA] = lambda _: broker.metadata()
+            await broker.start()
+            while len(caplog.messages) < 2:
+                await cluster.updated(cluster.deadline(LONG_MS))
+            assert "the cluster is reachable again after" in caplog.messages[1]
+            for _ in range(3):
+                cluster.need_update()
+                await cluster.updated(cluster.deadline(LONG_MS))
+            assert len(caplog.messages) == 2
+
+
 # Metadata
 
 

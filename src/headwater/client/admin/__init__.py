@@ -177,6 +177,13 @@ class Admin:
         """Ends the connections; calls that are still under way raise ClientClosed."""
         await self._cluster.close()
 
+    def _warn_unclosed(self, block: str) -> None:
+        if "_cluster" in vars(self):  # else its settings were refused
+            self._cluster.warn_unclosed(self, "an admin client", block=block)
+
+    def __del__(self) -> None:
+        self._warn_unclosed("async with")
+
     def metrics(self) -> dict[str, float]:
         """Connections, requests and how long answers took, under Kafka's names."""
         self._cluster.check()

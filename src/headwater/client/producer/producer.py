@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.client.settings import ProducerSettings
-
-_log = logging.getLogger("headwater.client")
 
 _NO_ROOM = -2  # what `Intake.add` answers then
 _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
@@ -242,14 +238,8 @@ class Producer:
             return
         self._is_open, self._closing = False, True
         left = waiting_bytes + self.queued_bytes
-        lost = f", and {left} bytes of records that it was given are not acknowledged"
-        said = (
-            f"a producer was not closed{lost if left else ''}: use it in `{block}`, or call "
-            "close() at the end"
-        )
-        warnings.warn(said, ResourceWarning, source=self, stacklevel=2)
-        if left:  # hardly anybody has warnings of this kind shown
-            _log.warning(said)
+        details = f", and {left} bytes of its records are not acknowledged" if left else ""
+        self._cluster.warn_unclosed(self, "a producer", block=block, details=details)
 
     async def __aenter__(self) -> Self:
         await self.start()
