@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.io import Address
-from headwater.net.connection import Answer, Connection, Later
+from headwater.net.connection import Answer, Connection, PendingResponse
 from headwater.net.limits import NetLimits
 
 ANSWER_BYTES = 10_000
@@ -64,18 +64,18 @@ class Asking:
     def __init__(self, *, later: bool = False) -> None:
         self.pipe = FullPipe()
         self.served: list[int] = []
-        self.waiting: list[Later] = []
+        self.waiting: list[PendingResponse] = []
         self.later = later
         self.most_queued = 0
         self._unread = b""
         self.connection = Connection(self.pipe, "PLAINTEXT", Server(), self._serve)  # type: ignore[arg-type]
 
-    def _serve(self, connection: Connection, frame: memoryview) -> Answer | Later:
+    def _serve(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         (number,) = struct.unpack_from(">i", frame)
         self.served.append(number)
         if not self.later:
             return (bytes(ANSWER_BYTES),)
-        self.waiting.append(Later())
+        self.waiting.append(PendingResponse())
         return self.waiting[-1]
 
     def ask(self, count: int, size: int = 4) -> None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from headwater.io import Address
-from headwater.net.connection import Answer, Connection, Later, Refused
+from headwater.net.connection import Answer, CloseConnection, Connection, PendingResponse
 from headwater.net.limits import NetLimits
 
 
@@ -71,21 +71,21 @@ class Peer:
         self.server = FakeServer(limits)
         self.pipe = Pipe()
         self.frames: list[bytes] = []
-        self.waiting: list[Later] = []
+        self.waiting: list[PendingResponse] = []
         self.echo = echo
         self.overlapping = False
         self.connection = Connection(self.pipe, "PLAINTEXT", self.server, self.serve)  # type: ignore[arg-type]
 
-    def serve(self, connection: Connection, frame: memoryview) -> Answer | Later:
+    def serve(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         data = bytes(frame)
         self.frames.append(data)
         if data == b"bad":
-            raise Refused("a bad one")
+            raise CloseConnection("a bad one")
         if self.echo:
             return (data,)
-        later = Later(overlapping=self.overlapping)
-        self.waiting.append(later)
-        return later
+        pending = PendingResponse(overlapping=self.overlapping)
+        self.waiting.append(pending)
+        return pending
 
     def arrive(self, data: bytes) -> None:
         while data and not self.pipe.paused and not self.pipe.ended:

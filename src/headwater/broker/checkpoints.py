@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from headwater.broker.finishing import finish
 from headwater.io import Workers
+from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.storage import Log, LogDirs
 from headwater.storage.logs import CheckpointJob
@@ -33,4 +33,4 @@ class Checkpoints:
 
     async def _write(self, make_job: Callable[[], CheckpointJob]) -> None:
         async with self._turn:
-            await finish(self._workers, make_job().run)
+            await run_to_completion(self._workers, make_job().run)

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.broker.checkpoints import Checkpoints
-from headwater.broker.finishing import finish
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError
 from headwater.io import Clock, Disk, Workers
+from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import Log, LogDirs, swaps
@@ -186,13 +186,13 @@ class Cleaning:
         if not dirty.is_worth_it or not self._is_here(partition, log):
             return False
         job = CleaningJob(self._disk, dirty, limits=_limits(config), now_ms=self._clock.wall_ms())
-        await finish(self._workers, job.learn, job.cancel)
+        await run_to_completion(self._workers, job.learn, job.cancel)
         await self._pause(dirty.dirty_bytes, began)
         for group in job.groups:
             paced = self._clock.monotonic()
-            segment = await finish(self._workers, partial(job.clean, group), job.cancel)
+            segment = await run_to_completion(self._workers, partial(job.clean, group), job.cancel)
             if not (self._is_here(partition, log) and job.is_current and log.config.compact):
-                await finish(self._workers, segment.remove)
+                await run_to_completion(self._workers, segment.remove)
                 raise CleaningAborted
             await self._swap(partition, job, segment, group)
             await self._pause(sum(source.size for source in group) + segment.size, paced)
@@ -212,10 +212,10 @@ class Cleaning:
         log = partition.log
         bases = [source.base for source in group]
         if not swaps.begin(log, segment, bases, truncations=job.truncations):
-            await finish(self._workers, segment.remove)
+            await run_to_completion(self._workers, segment.remove)
             raise CleaningAborted
         try:
-            await finish(self._workers, job.sync_names)
+            await run_to_completion(self._workers, job.sync_names)
         except ApiError:
             swaps.abandon(log)
             raise
@@ -226,9 +226,9 @@ class Cleaning:
             raise CleaningAborted
         for old in retired:
             self._delete_later(old.delete, log.config.file_delete_delay_ms / 1000)
-        await finish(self._workers, job.sync_names)
+        await run_to_completion(self._workers, job.sync_names)
         swaps.end(log)
-        await finish(self._workers, job.sync_names)
+        await run_to_completion(self._workers, job.sync_names)
 
     async def _pause(self, done_bytes: int, began: float) -> None:
         """`log.cleaner.io.max.bytes.per.second`, kept on average."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
-from headwater.net import Answer, Connection, Later
-from headwater.net.connection import Refused
+from headwater.net import Answer, Connection, PendingResponse
+from headwater.net.connection import CloseConnection
 from headwater.observability import printable
 from headwater.protocol import DecodeError, EncodeError, Message, decoder, encode_parts, encoder
 from headwater.protocol.apis import ApiKey, request_class, response_class
@@ -87,7 +87,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Answer | Later:
+    def __call__(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         try:
             key, version, correlation_id, name_length = _HEADER.unpack_from(frame)
             client_id: str | None = None
@@ -102,7 +102,7 @@ class Dispatcher:
         except _UnknownVersion:
             return self._unknown_version(correlation_id)
         except (DecodeError, ValueError, IndexError, StructError) as error:
-            raise Refused(f"request that cannot be read: {printable(str(error))}") from None
+            raise CloseConnection(f"request that cannot be read: {printable(str(error))}") from None
         context = Context(connection, version, client_id)
         try:
             handled = route.handle(self._broker, context, request)
@@ -112,24 +112,24 @@ class Dispatcher:
             return self._failed(route, connection, correlation_id, error)
         if handled is None:
             return ()
-        later = Later(overlapping=route.overlapping)
+        pending = PendingResponse(overlapping=route.overlapping)
         task = asyncio.ensure_future(
-            self._finish(route, connection, correlation_id, handled, later)
+            self._finish(route, connection, correlation_id, handled, pending)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return later
+        return pending
 
     def _find_route(self, key: int, version: int) -> Route:
         try:
             low, high = self._served[key]
         except KeyError:
-            raise Refused(f"request of unknown API {key}") from None
+            raise CloseConnection(f"request of unknown API {key}") from None
         if not low <= version <= high:
             if key == ApiKey.API_VERSIONS:
                 raise _UnknownVersion
             name = ApiKey(key).name
-            raise Refused(f"{name} version {version}, served are {low} to {high}")
+            raise CloseConnection(f"{name} version {version}, served are {low} to {high}")
         api = ApiKey(key)
         module = import_module(f"headwater.broker.handlers.{api.name.lower()}")
         route = Route(api, version, module.handle)
@@ -150,7 +150,7 @@ class Dispatcher:
         connection: Connection,
         correlation_id: int,
         handled: Awaitable[Message | None],
-        later: Later,
+        pending: PendingResponse,
     ) -> None:
         try:
             message = await handled
@@ -158,16 +158,16 @@ class Dispatcher:
         except Exception as error:
             try:
                 parts = self._failed(route, connection, correlation_id, error)
-            except Refused as refusal:
+            except CloseConnection as refusal:
                 connection.refuse(str(refusal))
                 return
-        later.answer(parts)
+        pending.answer(parts)
 
     def _failed(
         self, route: Route, connection: Connection, correlation_id: int, error: Exception
     ) -> Answer:
         """A handler that broke: said once in the log, and to the peer as far as its API allows."""
-        if isinstance(error, Refused):
+        if isinstance(error, CloseConnection):
             raise error
         code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -176,7 +176,7 @@ class Dispatcher:
             message = route.response(error_code=code)  # type: ignore[call-arg]
             return route.answer(correlation_id, message)
         except (TypeError, EncodeError):  # no such field, or not in this version
-            raise Refused(f"{route.api.name} failed: {printable(str(error))}") from None
+            raise CloseConnection(f"{route.api.name} failed: {printable(str(error))}") from None
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -1,7 +1,7 @@
-"""Threads for what blocks: fsync, cold reads, recovery, deletion of many files.
+"""Worker threads for what blocks: fsync, cold reads, recovery, deletion of many files.
 
-The event loop hands a plain function over and awaits its result. The function must touch nothing
-that the loop owns. The simulator's twin completes it at some later virtual moment.
+The event loop passes a plain function and awaits its result. The function must not touch anything
+that the loop owns. The simulator's twin completes it at some later virtual time.
 """
 
 from __future__ import annotations
@@ -41,3 +41,22 @@ class ThreadWorkers:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _do_nothing() -> None: ...
+
+
+async def run_to_completion(
+    workers: Workers, work: Callable[[], T], on_cancel: Callable[[], None] = _do_nothing
+) -> T:
+    """Runs work in a worker and returns its result. A task that is cancelled meanwhile calls
+    `on_cancel` and stays until the work is done: nothing may close or replace the files it uses."""
+    working = asyncio.ensure_future(workers.run(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        on_cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        raise
+    finally:
+        del working  # it holds the exception that is raised, whose traceback holds this frame

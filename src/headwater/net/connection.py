@@ -33,8 +33,8 @@ _OVERLAP_MAX = 64
 _GATHER_BYTES_MAX = 64 * 1024
 
 
-class Later:
-    """An answer that is not there yet. Whoever has it calls `answer`, once, from the loop."""
+class PendingResponse:
+    """A response that is not ready yet: call `answer` once, on the event loop."""
 
     __slots__ = ("_connection", "overlapping", "parts")
 
@@ -53,17 +53,18 @@ class Later:
         self._connection = connection
 
 
-class Refused(Exception):
+class CloseConnection(Exception):
     """The frame cannot be understood; the connection ends with this reason in the log."""
 
 
-Dispatch = Callable[["Connection", memoryview], "Answer | Later"]
-"""Serves one frame. An empty answer means that the peer expects none. May raise `Refused`."""
+Dispatch = Callable[["Connection", memoryview], "Answer | PendingResponse"]
+"""Serves one frame; an empty answer means that the peer expects none.
+
+May raise `CloseConnection`."""
 
 
 class Connection(Receiver):
     __slots__ = (
-        "_choked",
         "_dispatch",
         "_ended",
         "_gathered",
@@ -76,6 +77,7 @@ class Connection(Receiver):
         "_server",
         "_view",
         "_waiting",
+        "_write_paused",
         "active_at",
         "gone",
         "listener",
@@ -102,9 +104,10 @@ class Connection(Receiver):
         self._read_end = 0  # first byte that is free
         self._large: memoryview | None = None  # a frame that does not fit the buffer
         self._large_filled = 0
-        self._waiting: deque[Later] = deque()
+        self._waiting: deque[PendingResponse] = deque()
         self._ended = False
-        self._choked = False  # the peer does not take its answers: nothing starts until it does
+        # The peer does not read its answers: no request starts until it does.
+        self._write_paused = False
         self._gathering = False
         self._gathered = bytearray()
 
@@ -152,7 +155,7 @@ class Connection(Receiver):
 
     def _may_start(self) -> bool:
         """Whether the next request may be looked at now."""
-        if self._choked:
+        if self._write_paused:
             return False
         waiting = self._waiting
         if not waiting:
@@ -164,7 +167,7 @@ class Connection(Receiver):
         assert frame is not None
         self._large = None
         self._server.release(len(frame))
-        if self._serve(frame) and not self._choked:
+        if self._serve(frame) and not self._write_paused:
             self.stream.resume()
             self._serve_buffered()
 
@@ -192,7 +195,7 @@ class Connection(Receiver):
             ready = self._read_end - start
             if ready < 4:
                 break
-            if self._choked or (self._waiting and not self._may_start()):
+            if self._write_paused or (self._waiting and not self._may_start()):
                 if self.on_next is not None and ready >= _SIZE_AND_API.size:
                     self.on_next(_SIZE_AND_API.unpack_from(view, start)[1])
                 break
@@ -240,7 +243,7 @@ class Connection(Receiver):
 
     def is_mid_frame(self) -> bool:
         """Whether the peer owes us the rest of a frame."""
-        if self._choked:
+        if self._write_paused:
             return False
         return self._large is not None or (self._read_end > self._read_start and not self._waiting)
 
@@ -250,17 +253,17 @@ class Connection(Receiver):
         """Serves one frame; False if the connection has ended or must not go on."""
         try:
             answer = self._dispatch(self, frame)
-        except Refused as refusal:
+        except CloseConnection as refusal:
             self.refuse(str(refusal))
             return False
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingResponse):
             if answer.parts is None:
                 answer.attach(self)
                 self._waiting.append(answer)
                 return True
             answer = answer.parts
         if self._waiting:
-            done = Later()
+            done = PendingResponse()
             done.parts = answer
             self._waiting.append(done)
         elif answer:
@@ -285,7 +288,7 @@ class Connection(Receiver):
         stream = self.stream
         stream.send(answer)
         if stream.queued_bytes() > self._limits.unsent_bytes_max:
-            self._choked = True
+            self._write_paused = True
             stream.pause()
 
     def on_answered(self) -> None:
@@ -301,7 +304,7 @@ class Connection(Receiver):
             if parts:
                 self._send(parts)
         self.active_at = self._server.now()
-        if not self._choked:
+        if not self._write_paused:
             self._go_on()
         if self._ended:
             self._close_when_served()
@@ -317,8 +320,8 @@ class Connection(Receiver):
             self.stream.resume()
 
     def drained(self) -> None:
-        if self._choked:
-            self._choked = False
+        if self._write_paused:
+            self._write_paused = False
             if self._may_start():
                 self._go_on()
         if self._ended:
@@ -333,7 +336,7 @@ class Connection(Receiver):
         self._close_when_served()
 
     def _close_when_served(self) -> None:
-        if not self._waiting and not self._choked and not self.gone:
+        if not self._waiting and not self._write_paused and not self.gone:
             self.stream.close()
 
     def close_if_quiet(self) -> bool:

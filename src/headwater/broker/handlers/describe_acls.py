@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
-from headwater.net.connection import Refused
+from headwater.net.connection import CloseConnection
 from headwater.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def handle(broker: Broker, context: Context, request: DescribeAclsRequest) -> De
         request.permission_type,
     ):
         # Kafka takes such a filter for a request that cannot be read.
-        raise Refused("DescribeAcls with an UNKNOWN element in its filter")
+        raise CloseConnection("DescribeAcls with an UNKNOWN element in its filter")
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="no authorizer is configured"
     )

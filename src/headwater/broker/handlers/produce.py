@@ -13,7 +13,7 @@ from headwater.broker.partition import ALL_IN_SYNC, Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import is_internal
 from headwater.model import id_text
-from headwater.net.connection import Refused
+from headwater.net.connection import CloseConnection
 from headwater.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -114,7 +114,9 @@ def handle(
     if acks == 0:
         if failed:
             # The only way to tell a client that asked for no answer is to end the connection.
-            raise Refused(f"a produce request with acks=0 failed: {_first_error(response).name}")
+            raise CloseConnection(
+                f"a produce request with acks=0 failed: {_first_error(response).name}"
+            )
         return None
     if waits is None:
         return response
