@@ -1,9 +1,9 @@
-"""Reading given offsets of a partition from the broker that leads it, as raw batches.
+"""Reads a range of offsets of a partition from its leader, as raw batches.
 
-For whoever knows what to read and needs no group: tasks of Spark, tools. The next piece is asked
-for before the one that has come is handed out, so that the broker works while the reader does.
-Leaders that move, brokers that restart and answers that are late are waited out until nothing has
-come for `patience_ms`; an offset that is not in the log is an error that says what is.
+For callers that know what to read and need no group: Spark tasks and tools. The next chunk is
+requested before the current one is returned, so that the broker and the caller work at the same
+time. Leader changes, restarting brokers and late responses are retried until nothing has arrived
+for `patience_ms`; the error for an offset that is not in the log names the offsets that are.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.client.metadata import Broker
+from headwater.client.requests.list_offsets import OffsetSpec, list_offsets
+from headwater.client.requests.routing import Router
 from headwater.errors import ErrorCode
 from headwater.io import Address
 from headwater.model import NO_EPOCH, NO_NODE, ZERO_ID, TopicPartition, id_text
@@ -41,11 +43,6 @@ from headwater.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from headwater.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,28 +50,28 @@ if TYPE_CHECKING:
 # From this version on a fetch names topics by their ids.
 _IDS_SINCE = 13
 _WAIT_MS = 500
-_LATEST, _EARLIEST = -1, -2
+_RANGE_TIMEOUT_MS = 10_000
 _FETCH_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches as they lie in the log, for `_core.decode_arrow` or `_core.decode`. The first
-    and the last may reach over the edges of what was asked for."""
+    """Whole batches as stored in the log, for `_core.decode_arrow` or `_core.decode`. The first and
+    the last batch may have records outside of the range."""
 
     data: Buffer
     from_offset: int
     next_offset: int
     timestamp_types: int  # as `_core.extent` has them
-    aborted: list[tuple[int, int]]  # (producer id, first offset), to leave out
+    aborted: list[tuple[int, int]]  # aborted transactions as (producer id, first offset)
 
 
-class TopicMadeAnew(Refused):
-    """The topic was deleted, and another one has its name."""
+class TopicRecreated(Refused):
+    """The topic was deleted, and another topic has its name."""
 
 
 class RangeReader:
-    """Reads ranges one after the other. Belongs to the loop of its cluster."""
+    """Reads ranges one after the other, on the event loop of its cluster."""
 
     def __init__(
         self,
@@ -90,7 +87,8 @@ class RangeReader:
         self._read_committed = read_committed
         self._patience = patience_ms / 1000
         self._rack = rack
-        self._nearer: dict[TopicPartition, int] = {}  # replicas that brokers preferred for us
+        self._preferred: dict[TopicPartition, int] = {}  # replicas named by leaders (KIP-392)
+        self._router = Router(cluster, default_timeout_ms=_RANGE_TIMEOUT_MS)
         self._backoff = Backoff(
             cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms
         )
@@ -98,8 +96,8 @@ class RangeReader:
     async def chunks(
         self, tp: TopicPartition, start: int, end: int, *, topic_id: bytes = ZERO_ID
     ) -> AsyncIterator[Chunk]:
-        """What the log has from `start` up to but not including `end`. With `topic_id`, a topic of
-        the same name that was made anew is not read: TopicMadeAnew."""
+        """Yields the log from `start` up to, and not including, `end`. With `topic_id`, a topic
+        that was deleted and created again raises TopicRecreated."""
         offset = start
         size = self._fetch_bytes
         progress_at = self._cluster.now()
@@ -112,10 +110,10 @@ class RangeReader:
                 answer, asked = asked, None
                 found = self._found(tp, offset, await answer)
             except OffsetOutOfRange:
-                self._nearer.pop(tp, None)
+                self._preferred.pop(tp, None)
                 raise await self._out_of_range(tp, offset) from None
             except RetriableError as error:
-                self._nearer.pop(tp, None)
+                self._preferred.pop(tp, None)
                 failures += 1
                 wait = self._backoff.seconds(failures, self._cluster.host.random)
                 if self._cluster.now() + wait - progress_at > self._patience:
@@ -123,7 +121,7 @@ class RangeReader:
                 self._cluster.need_update(tp.topic)
                 await asyncio.sleep(wait)
                 continue
-            if found is None:  # a replica that is nearer, or nothing has come yet
+            if found is None:  # another replica is to be asked, or there is no data yet
                 if self._cluster.now() - progress_at > self._patience:
                     raise self._given_up(tp, offset, None)
                 continue
@@ -137,9 +135,9 @@ class RangeReader:
                     offset=offset,
                 ) from None
             if whole == 0:
-                # A batch that is larger than what was asked for comes cut short from old brokers.
+                # Old brokers cut a batch that is larger than the request allows.
                 if size >= _FETCH_BYTES_MAX:
-                    raise InvalidRecord(f"{tp} at offset {offset}: a batch is above {size} bytes")
+                    raise InvalidRecord(f"{tp}: the batch at offset {offset} exceeds {size} bytes")
                 size *= 2
                 continue
             if next_offset < end:
@@ -153,7 +151,7 @@ class RangeReader:
             yield chunk
             progress_at = self._cluster.now()
 
-    # Asking
+    # Requests
 
     async def _ask(
         self, tp: TopicPartition, offset: int, size: int, topic_id: bytes
@@ -163,13 +161,13 @@ class RangeReader:
             await cluster.topics([tp.topic], deadline=cluster.deadline(self._patience * 1000))
         known = cluster.metadata.topics[tp.topic]
         if _are_other(topic_id, known.topic_id):
-            # It may be us who are behind: who told us what to read knew the topic then.
+            # This client's metadata may be older than that of the caller.
             cluster.need_update(tp.topic)
             await cluster.updated(cluster.deadline(self._patience * 1000))
             known = cluster.metadata.topics.get(tp.topic, known)
         if _are_other(topic_id, known.topic_id):
-            raise _made_anew(tp, offset, topic_id, known.topic_id)
-        node_id = self._nearer.get(tp, cluster.metadata.leader(tp))
+            raise _recreated(tp, offset, topic_id, known.topic_id)
+        node_id = self._preferred.get(tp, cluster.metadata.leader(tp))
         if node_id is None:
             raise NotLeader(f"{tp} has no leader now")
         connection = await cluster.connection(node_id)
@@ -178,11 +176,11 @@ class RangeReader:
     def _ask_now(
         self, tp: TopicPartition, offset: int, size: int, topic_id: bytes
     ) -> asyncio.Future[Any] | None:
-        """The same, if it can be done without waiting for anything."""
+        """Sends the request if that is possible without waiting."""
         known = self._cluster.metadata.topics.get(tp.topic)
         if known is None or _are_other(topic_id, known.topic_id):
             return None
-        node_id = self._nearer.get(tp, self._cluster.metadata.leader(tp))
+        node_id = self._preferred.get(tp, self._cluster.metadata.leader(tp))
         connection = None if node_id is None else self._cluster.ready(node_id)
         return None if connection is None else self._post(connection, tp, offset, size)
 
@@ -227,7 +225,7 @@ class RangeReader:
                 return
             if error is not None:
                 answer.set_exception(error)
-                answer.exception()  # if nobody comes for it, that is no news
+                answer.exception()  # a reader that was dropped never retrieves it
             else:
                 answer.set_result(message)
 
@@ -235,12 +233,12 @@ class RangeReader:
         connection.post(request, version, done, timeout_ms=timeout_ms)
         return answer
 
-    # Understanding
+    # Responses
 
     def _found(
         self, tp: TopicPartition, offset: int, answer: FetchResponse
     ) -> PartitionData | None:
-        """The partition's part of an answer; None if it is to be asked again."""
+        """Returns the partition's part of a response; None if it must be asked again."""
         what = f"{tp} at offset {offset}"
         if answer.error_code:
             raise error_for(answer.error_code, what)
@@ -251,11 +249,11 @@ class RangeReader:
             self._learn(tp, found, answer)
             raise error_for(found.error_code, what)
         if found.preferred_read_replica != NO_NODE:
-            self._nearer[tp] = found.preferred_read_replica
+            self._preferred[tp] = found.preferred_read_replica
         return found if found.records else None
 
     def _learn(self, tp: TopicPartition, found: PartitionData, answer: FetchResponse) -> None:
-        """Takes the hint of a broker that does not lead any more (KIP-951)."""
+        """Applies the hint of a broker that is not the leader any more (KIP-951)."""
         now = found.current_leader
         if now is None or now.leader_id == NO_NODE:
             return
@@ -274,16 +272,16 @@ class RangeReader:
         if isinstance(error, UnknownTopic):
             return error
         why = "" if error is None else f": {error}"
-        return RequestTimedOut(f"{tp} at offset {offset}: nothing came for {seconds}{why}")
+        return RequestTimedOut(f"{tp} at offset {offset}: no data for {seconds}{why}")
 
     async def _out_of_range(self, tp: TopicPartition, offset: int) -> OffsetOutOfRange:
-        has = "what it has could not be found out"
         try:
-            first = await self._edge(tp, _EARLIEST)
-            last = await self._edge(tp, _LATEST)
-            has = f"it has {first} up to {last}" if last > first else f"it is empty at {last}"
-        except ClientError:
-            pass
+            first = await self._edge(tp, OffsetSpec.EARLIEST)
+            end = await self._edge(tp, OffsetSpec.LATEST)
+        except ClientError as error:
+            has = f"its range is unknown: {error}"
+        else:
+            has = f"it has {first} up to {end}" if end > first else f"it is empty at {end}"
         return OffsetOutOfRange(
             f"{tp}: offset {offset} is not in the log; {has}",
             code=ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -292,33 +290,22 @@ class RangeReader:
             offset=offset,
         )
 
-    async def _edge(self, tp: TopicPartition, which: int) -> int:
-        leader = self._cluster.metadata.leader(tp)
-        if leader is None:
-            raise NotLeader(f"{tp} has no leader now")
-        partition = ListOffsetsPartition(partition_index=tp.partition, timestamp=which)
-        request = ListOffsetsRequest(
-            replica_id=NO_NODE,
-            isolation_level=int(self._read_committed),
-            topics=[ListOffsetsTopic(name=tp.topic, partitions=[partition])],
-        )
-        answer = await self._cluster.ask(
-            request, to=leader, deadline=self._cluster.deadline(10_000)
-        )
-        found = answer.topics[0].partitions[0]
-        if found.error_code:
-            raise error_for(found.error_code, str(tp))
-        return int(found.offset)
+    async def _edge(self, tp: TopicPartition, spec: OffsetSpec) -> int:
+        results = await list_offsets(self._router, {tp: spec}, read_committed=self._read_committed)
+        result = results[tp]
+        if isinstance(result, ClientError):
+            raise result
+        return result.offset
 
 
 def _are_other(wanted: bytes, known: bytes) -> bool:
-    """Whether two ids are of two topics. Old brokers say none."""
+    """Returns whether the ids belong to two topics; old brokers have none."""
     return ZERO_ID not in (wanted, known) and wanted != known
 
 
-def _made_anew(tp: TopicPartition, offset: int, wanted: bytes, now: bytes) -> TopicMadeAnew:
-    return TopicMadeAnew(
-        f"{tp} at offset {offset}: topic {tp.topic} was deleted and made anew; its id was "
-        f"{id_text(wanted)} and is {id_text(now)}",
+def _recreated(tp: TopicPartition, offset: int, wanted: bytes, known: bytes) -> TopicRecreated:
+    return TopicRecreated(
+        f"{tp} at offset {offset}: topic {tp.topic} was deleted and created again; its id was "
+        f"{id_text(wanted)} and is {id_text(known)}",
         code=ErrorCode.INCONSISTENT_TOPIC_ID,
     )

@@ -6,14 +6,10 @@ import pytest
 
 from headwater import _core
 from headwater.client.consumer.fetched import Frame, Ledger, Piece
-from headwater.client.consumer.partition import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    PartitionState,
-    Phase,
-)
+from headwater.client.consumer.partition import PartitionState, Phase
 from headwater.client.consumer.subscription import Subscriptions
 from headwater.client.errors import ClientError
+from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.model import NO_NODE, TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -37,7 +33,7 @@ def test_a_new_partition_is_not_fetched_before_it_has_a_position() -> None:
     assert not state.has_position
     state.seek(4)
     assert state.is_fetchable(0.0, 1)
-    state.reset(EARLIEST_TIMESTAMP)
+    state.reset(OffsetSpec.EARLIEST)
     assert not state.is_fetchable(0.0, 1)
     assert not state.has_position
 
@@ -216,4 +212,4 @@ def test_an_assignment_keeps_the_positions_of_partitions_that_stay() -> None:
     assert sorted(wanted.partitions) == [TP, TopicPartition("t", 2)]
     with pytest.raises(ClientError, match=r"t-1 is not assigned.*t-0, t-2"):
         wanted.state(TopicPartition("t", 1))
-    assert wanted.partitions[TP].reset_to == LATEST_TIMESTAMP
+    assert wanted.partitions[TP].reset_to == OffsetSpec.LATEST

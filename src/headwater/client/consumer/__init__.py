@@ -8,7 +8,7 @@ from headwater._core import ConsumedRecord
 from headwater.client.consumer.bad_records import DeadLetter
 from headwater.client.consumer.consumer import Consumer
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.offsets import OffsetAndTimestamp
+from headwater.client.requests.list_offsets import OffsetAndTimestamp
 from headwater.client.requests.offset_commit import OffsetAndMetadata
 
 # Type checkers know records as generic; annotations that are evaluated need a subscript, too.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.client.backoff import Backoff
-from headwater.client.cluster import Cluster, Coordinator
+from headwater.client.cluster import Coordinator
 from headwater.client.config import ConsumerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import (
@@ -19,24 +19,17 @@ from headwater.client.errors import (
     UnknownTopic,
     error_for,
 )
-from headwater.client.requests.offset_commit import CommitIdentity, OffsetAndMetadata, Offsets
+from headwater.client.requests.offset_commit import (
+    CommitIdentity,
+    OffsetAndMetadata,
+    Offsets,
+    send_commit,
+)
+from headwater.client.requests.offset_fetch import send_fetch
+from headwater.client.requests.routing import Router
 from headwater.errors import ErrorCode
-from headwater.model import ZERO_ID, TopicPartition
-from headwater.protocol.apis import ApiKey
-from headwater.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from headwater.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from headwater.model import TopicPartition
 
-_LAST_VERSION_WITH_NAMES = 9  # of OffsetCommit and of OffsetFetch alike
-_LAST_FETCH_OF_ONE_GROUP = 7
 # The answer is about the membership, and asking again with the same identity is no use.
 _ABOUT_MEMBERSHIP = frozenset(
     {
@@ -65,14 +58,15 @@ class Commits:
     def __init__(
         self,
         config: ConsumerConfig,
-        cluster: Cluster,
+        router: Router,
         *,
         identity: Callable[[], CommitIdentity],
         refused: Callable[[int, CommitIdentity], None],
     ) -> None:
         assert config.group_id is not None
         self._config = config
-        self._cluster = cluster
+        self._router = router
+        self._cluster = router.cluster
         self._group = Coordinator(config.group_id)
         self._identity = identity
         self._refused = refused
@@ -151,23 +145,10 @@ class Commits:
                 self._group.key, self._group.kind, deadline=deadline
             )
 
-    async def _ask(
-        self, connection: Connection, request: Any, version: int, deadline: float
-    ) -> Any:
-        left_ms = max(1, round((deadline - self._cluster.now()) * 1000))
-        timeout_ms = min(self._config.request_timeout_ms, left_ms)
-        return await connection.ask(request, at_most=version, timeout_ms=timeout_ms)
-
-    def _version(self, connection: Connection, api: int, topics: Iterable[str]) -> int:
-        """The newest version that can name all these topics."""
-        known = self._cluster.metadata.topics
-        named = all(name in known and known[name].topic_id != ZERO_ID for name in topics)
-        version = connection.version(api, at_most=None if named else _LAST_VERSION_WITH_NAMES)
-        return version if version is not None else _LAST_VERSION_WITH_NAMES
-
-    def _topic_id(self, name: str) -> bytes:
-        topic = self._cluster.metadata.topics.get(name)
-        return ZERO_ID if topic is None else topic.topic_id
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:
+        topics = self._cluster.metadata.topics
+        names = {tp.topic for tp in partitions}
+        return {name: topics[name].topic_id for name in names if name in topics}
 
     # Storing
 
@@ -177,37 +158,18 @@ class Commits:
         except TimeoutError:
             return error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"commit of {self._group.key}")
         identity = self._identity()
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        for tp, each in offsets.items():
-            if tp.topic not in topics:
-                topics[tp.topic] = OffsetCommitRequestTopic(
-                    name=tp.topic, topic_id=self._topic_id(tp.topic), partitions=[]
-                )
-            topics[tp.topic].partitions.append(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=each.offset,
-                    committed_leader_epoch=each.leader_epoch,
-                    committed_metadata=each.metadata,
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=identity.group_id,
-            generation_id_or_member_epoch=identity.generation_or_epoch,
-            member_id=identity.member_id,
-            group_instance_id=identity.instance_id,
-            topics=list(topics.values()),
+        codes = await send_commit(
+            self._router,
+            connection,
+            identity,
+            offsets,
+            topic_ids=self._topic_ids(offsets),
+            deadline=deadline,
         )
-        version = self._version(connection, ApiKey.OFFSET_COMMIT, topics)
-        answer = await self._ask(connection, request, version, deadline)
         problem: ClientError | None = None
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if not each.error_code:
-                    continue
-                name = topic.name or self._cluster.metadata.names.get(topic.topic_id, "?")
-                tp = TopicPartition(name, each.partition_index)
-                problem = self._judge(each.error_code, identity, tp, offsets)
+        for tp, code in codes.items():
+            if code:
+                problem = self._judge(code, identity, tp, offsets)
         return problem
 
     def _judge(
@@ -252,53 +214,23 @@ class Commits:
             connection = await self._connection(deadline)
         except TimeoutError:
             return error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
-        names: dict[str, list[int]] = {}
-        for tp in partitions:
-            names.setdefault(tp.topic, []).append(tp.partition)
-        version = self._version(connection, ApiKey.OFFSET_FETCH, names)
-        if version <= _LAST_FETCH_OF_ONE_GROUP:
-            topics = [
-                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-                for name, indexes in names.items()
-            ]
-            request = OffsetFetchRequest(
-                group_id=self._group.key, topics=topics, require_stable=version >= 7
-            )
-        else:
-            group = OffsetFetchRequestGroup(
-                group_id=self._group.key,
-                topics=[
-                    OffsetFetchRequestTopics(
-                        name=name, topic_id=self._topic_id(name), partition_indexes=indexes
-                    )
-                    for name, indexes in names.items()
-                ],
-            )
-            request = OffsetFetchRequest(groups=[group], require_stable=True)
-        answer = await self._ask(connection, request, version, deadline)
-        found = answer.groups[0] if answer.groups else answer
-        if found.error_code:
-            return self._fetch_refused(found.error_code, what)
-        offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for topic in found.topics:
-            topic_id = getattr(topic, "topic_id", ZERO_ID)
-            name = topic.name or self._cluster.metadata.names.get(topic_id, "?")
-            for each in topic.partitions:
-                tp = TopicPartition(name, each.partition_index)
-                if each.error_code:
-                    return self._fetch_refused(each.error_code, f"{what} for {tp}")
-                offsets[tp] = (
-                    OffsetAndMetadata(
-                        each.committed_offset, each.committed_leader_epoch, each.metadata or ""
-                    )
-                    if each.committed_offset >= 0
-                    else None
-                )
-        return offsets
+        group_id = self._group.key
+        results = await send_fetch(
+            self._router,
+            connection,
+            {group_id: partitions},
+            topic_ids=self._topic_ids(partitions),
+            require_stable=True,
+            deadline=deadline,
+        )
+        result = results[group_id]
+        if isinstance(result, ClientError):
+            return self._fetch_refused(result)
+        return result
 
-    def _fetch_refused(self, code: int, what: str) -> ClientError:
-        if code in _MOVED:
+    def _fetch_refused(self, error: ClientError) -> ClientError:
+        if error.code in _MOVED:
             self._cluster.coordinator_lost(self._group.key, self._group.kind)
-        elif code not in _WAIT:
-            raise error_for(code, what)
-        return error_for(code, what)
+        elif error.code not in _WAIT:
+            raise error
+        return error

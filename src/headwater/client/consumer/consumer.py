@@ -29,12 +29,7 @@ from headwater.client.consumer.given import GivenOffsets
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.loops import Records
 from headwater.client.consumer.metrics import distances
-from headwater.client.consumer.offsets import OffsetAndTimestamp
-from headwater.client.consumer.partition import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    PartitionState,
-)
+from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.reading import Reading
 from headwater.client.consumer.slices import Slice
 from headwater.client.consumer.subscription import Subscriptions
@@ -45,7 +40,9 @@ from headwater.client.errors import (
     ConfigError,
     DeserializationFailed,
     RequestTimedOut,
+    RetriableError,
 )
+from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec, list_offsets
 from headwater.client.requests.offset_commit import OffsetAndMetadata
 from headwater.io import Host
 from headwater.model import TopicPartition
@@ -344,11 +341,11 @@ class Consumer(Generic[K, V]):
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """To the first record of these partitions, or of all that are assigned."""
-        await self._seek_to(partitions, EARLIEST_TIMESTAMP)
+        await self._seek_to(partitions, OffsetSpec.EARLIEST)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Behind the last record; with read_committed, of those that are decided."""
-        await self._seek_to(partitions, LATEST_TIMESTAMP)
+        await self._seek_to(partitions, OffsetSpec.LATEST)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """To the first record that is not older than this; to the end if there is none."""
@@ -360,11 +357,11 @@ class Consumer(Generic[K, V]):
         wanted = self._chosen(partitions)
         deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
         targets = {state.tp: timestamp for state in wanted}
-        found = await reading.lookup.by_time(targets, deadline=deadline)
+        found = await self._list_offsets(reading, targets, deadline)
         late = [tp for tp, each in found.items() if each.offset < 0]
         if late:
-            ends = dict.fromkeys(late, LATEST_TIMESTAMP)
-            found |= await reading.lookup.by_time(ends, deadline=deadline)
+            ends = dict.fromkeys(late, OffsetSpec.LATEST)
+            found |= await self._list_offsets(reading, ends, deadline)
         for state in wanted:
             if self._subscriptions.partitions.get(state.tp) is state:
                 self.seek(state.tp, found[state.tp].offset)
@@ -463,21 +460,21 @@ class Consumer(Generic[K, V]):
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each; the partitions need not be assigned."""
-        return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+        return await self._ends(partitions, OffsetSpec.EARLIEST, timeout_ms)
 
     async def end_offsets(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The offset that the next record will have; with read_committed, the first that is not
         decided yet."""
-        return await self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
+        return await self._ends(partitions, OffsetSpec.LATEST, timeout_ms)
 
     async def _ends(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
         reading = self._checked()
         targets = {given.partition(each): timestamp for each in partitions}
-        found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
+        found = await self._list_offsets(reading, targets, self._deadline(timeout_ms))
         return {tp: each.offset for tp, each in found.items()}
 
     async def offsets_for_times(
@@ -489,8 +486,29 @@ class Consumer(Generic[K, V]):
             given.partition(tp): given.whole(f"the time in milliseconds for {tp} ", time)
             for tp, time in times.items()
         }
-        found = await reading.lookup.by_time(targets, deadline=self._deadline(timeout_ms))
+        found = await self._list_offsets(reading, targets, self._deadline(timeout_ms))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    async def _list_offsets(
+        self, reading: Reading, timestamps: Mapping[TopicPartition, int], deadline: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Looks up offsets until the deadline; raises the error of the first that failed."""
+        # A topic that does not exist yet is waited for until then, as in Kafka.
+        await self._cluster.topics({tp.topic for tp in timestamps}, deadline=deadline)
+        results = await list_offsets(
+            reading.router,
+            timestamps,
+            read_committed=self.config.isolation_level == "read_committed",
+            deadline=deadline,
+        )
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        for tp, result in results.items():
+            if isinstance(result, RetriableError) and result.code is None:
+                raise RequestTimedOut(f"offset of {tp}: no answer within the timeout: {result}")
+            if isinstance(result, ClientError):
+                raise result
+            found[tp] = result
+        return found
 
     async def partitions_for(
         self, topic: str, *, timeout_ms: int | None = None

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from headwater.client.consumer.fetched import Piece
+from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.model import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition
-
-EARLIEST_TIMESTAMP = -2
-LATEST_TIMESTAMP = -1
 
 
 class Phase(Enum):
@@ -32,7 +30,7 @@ class Phase(Enum):
 class PartitionState:
     tp: TopicPartition
     phase: Phase = Phase.COMMITTED
-    reset_to: int = LATEST_TIMESTAMP  # the timestamp that RESET looks for
+    reset_to: int = OffsetSpec.LATEST  # the timestamp that RESET looks for
     position: int = NO_OFFSET  # the first record that was not handed out
     epoch: int = NO_EPOCH  # leader epoch of the record before it, if known
     leader_epoch: int = NO_EPOCH  # of the leader that the position was checked with

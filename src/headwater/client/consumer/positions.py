@@ -13,13 +13,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.config_values import duration_ms
 from headwater.client.consumer.commits import Commits
-from headwater.client.consumer.offsets import EpochEnd, OffsetAndTimestamp, OffsetLookup
-from headwater.client.consumer.partition import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    PartitionState,
-    Phase,
-)
+from headwater.client.consumer.partition import PartitionState, Phase
 from headwater.client.consumer.tasks import Tasks
 from headwater.client.errors import (
     ClientError,
@@ -29,6 +23,13 @@ from headwater.client.errors import (
     RetriableError,
     UnsupportedVersion,
 )
+from headwater.client.requests.list_offsets import (
+    OffsetAndTimestamp,
+    OffsetSpec,
+    list_offsets_once,
+)
+from headwater.client.requests.offset_for_leader_epoch import EpochEnd, epoch_ends_once
+from headwater.client.requests.routing import Router
 from headwater.errors import ErrorCode
 from headwater.model import NO_OFFSET, TopicPartition
 
@@ -42,7 +43,7 @@ class Positions:
         cluster: Cluster,
         partitions: dict[TopicPartition, PartitionState],
         tasks: Tasks,
-        lookup: OffsetLookup,
+        router: Router,
         commits: Commits | None,
         *,
         changed: Callable[[], None],
@@ -54,7 +55,8 @@ class Positions:
         self._cluster = cluster
         self._partitions = partitions
         self._tasks = tasks
-        self._lookup = lookup
+        self._router = router
+        self._read_committed = config.isolation_level == "read_committed"
         self._commits = commits
         self._changed = changed
         self._look_again = look_again
@@ -159,9 +161,9 @@ class Positions:
         if policy == "none":
             return None
         if policy == "earliest":
-            return EARLIEST_TIMESTAMP
+            return OffsetSpec.EARLIEST
         if policy == "latest":
-            return LATEST_TIMESTAMP
+            return OffsetSpec.LATEST
         _, _, duration = policy.partition(":")
         return max(0, self._cluster.host.clock.wall_ms() - duration_ms(duration))
 
@@ -169,7 +171,9 @@ class Positions:
         asked = {state.tp: (state, state.changes, state.reset_to) for state in states}
         wanted = {tp: timestamp for tp, (_, _, timestamp) in asked.items()}
         deadline = self._cluster.deadline(self._config.request_timeout_ms)
-        answers = await self._lookup.by_time_once(wanted, deadline=deadline)
+        answers = await list_offsets_once(
+            self._router, wanted, read_committed=self._read_committed, deadline=deadline
+        )
         for tp, (state, before, timestamp) in asked.items():
             if not self._is_current(state, before):
                 continue
@@ -178,7 +182,7 @@ class Positions:
                 if answer.offset >= 0:
                     state.seek(answer.offset, answer.leader_epoch)
                 elif timestamp >= 0:
-                    state.reset(LATEST_TIMESTAMP)  # nothing is as young as that
+                    state.reset(OffsetSpec.LATEST)  # nothing is as young as that
                 else:
                     self._try_later(state, before)
             else:
@@ -213,8 +217,15 @@ class Positions:
         before = state.changes
         deadline = self._cluster.deadline(self._config.request_timeout_ms)
         ends = [
-            (await self._lookup.by_time_once({state.tp: time}, deadline=deadline))[state.tp]
-            for time in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+            (
+                await list_offsets_once(
+                    self._router,
+                    {state.tp: spec},
+                    read_committed=self._read_committed,
+                    deadline=deadline,
+                )
+            )[state.tp]
+            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         ]
         if not self._is_current(state, before):
             return
@@ -237,7 +248,7 @@ class Positions:
         asked = {state.tp: (state, state.changes) for state in states}
         wanted = {state.tp: state.epoch for state in states}
         deadline = self._cluster.deadline(self._config.request_timeout_ms)
-        answers = await self._lookup.epoch_ends_once(wanted, deadline=deadline)
+        answers = await epoch_ends_once(self._router, wanted, deadline=deadline)
         for tp, (state, before) in asked.items():
             if not self._is_current(state, before):
                 continue

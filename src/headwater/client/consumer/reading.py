@@ -15,7 +15,6 @@ from headwater.client.consumer.handing import Handing
 from headwater.client.consumer.listener import RebalanceListener, tell
 from headwater.client.consumer.membership import Membership, make_membership
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.offsets import OffsetLookup
 from headwater.client.consumer.partition import PartitionState
 from headwater.client.consumer.positions import Positions
 from headwater.client.consumer.slices import Slice
@@ -25,6 +24,7 @@ from headwater.client.consumer.ungrouped import AllPartitions
 from headwater.client.errors import RetriableError, error_for
 from headwater.client.metadata import Change
 from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.routing import Router
 from headwater.io import Host
 from headwater.model import NO_EPOCH, TopicPartition
 
@@ -60,13 +60,15 @@ class Reading:
         self.metrics = ConsumerMetrics()
         self.tasks = Tasks(self._failed)
         self.handing = Handing(config, drained=self._drained)
-        self.lookup = OffsetLookup(config, cluster)
+        self.router = Router(
+            cluster, default_timeout_ms=config.default_api_timeout_ms, trusts_metadata=True
+        )
         self.commits: Commits | None = None
         self.committer: Committer | None = None
         partitions = subscriptions.partitions
         if config.group_id is not None:
             self.commits = Commits(
-                config, cluster, identity=self._identity, refused=self._commit_refused
+                config, self.router, identity=self._identity, refused=self._commit_refused
             )
             self.committer = Committer(
                 config,
@@ -82,7 +84,7 @@ class Reading:
             cluster,
             partitions,
             self.tasks,
-            self.lookup,
+            self.router,
             self.commits,
             changed=self.changed,
             look_again=self._look_again,
