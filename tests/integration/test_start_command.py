@@ -45,7 +45,7 @@ def test_one_line_says_where_it_listens_and_stderr_is_quiet(node: NodeProcess) -
     assert node.complaints() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly_and_nothing_is_lost(
     node: NodeProcess, number: signal.Signals
 ) -> None:

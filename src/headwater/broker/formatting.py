@@ -77,7 +77,7 @@ def format_directories(
     for path in missing:
         directory_id = host.random_id()
         _write_bootstrap(disk, path, metadata_version, host.clock.wall_ms())
-        if path == config.metadata_log_dir and config.is_controller and config.alone:
+        if path == config.metadata_log_dir and not config.controller_quorum_voters:
             voters = standalone_voters(config, directory_id)
             _write_voters(disk, f"{path}/{METADATA_LOG}", voters, host.clock.wall_ms())
         # Last: a directory with it is whole.

@@ -220,6 +220,9 @@ class MetadataLog:
                     for at in configured
                 )
             )
+        # Never a quorum of one by default where the settings name another: two nodes that each
+        # elected themselves would be two clusters.
+        assert self._config.alone, "start_check lets no node pass that does not know its voters"
         return standalone_voters(self._config, self._me.directory_id)
 
     def _read_state(self) -> ElectionState:

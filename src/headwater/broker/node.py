@@ -27,9 +27,10 @@ from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.partitions import Partitions
 from headwater.broker.producer_ids import ProducerIds
+from headwater.broker.start_check import check_start
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.errors import ApiError
-from headwater.io import Address, Host, SocketOptions
+from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
 from headwater.net import NetLimits, Server
 from headwater.net.limits import RECEIVING_BYTES_MAX
@@ -67,10 +68,12 @@ class Node:
     async def start(self) -> None:
         config, host = self.config, self._host
         self.failed = asyncio.get_running_loop().create_future()
-        for warning in config.warnings:
-            self._lines.warn(warning)
         async with contextlib.AsyncExitStack() as undo:  # a start that fails leaves nothing behind
             undo.callback(host.workers.close)
+            check_start(host, config)
+            self._check_ports()
+            for warning in config.warnings:
+                self._lines.warn(warning)
             self._open_directories()
             undo.callback(self._close_directories)
             undo.callback(host.workers.close)  # before: a worker may have files in its hands
@@ -99,6 +102,14 @@ class Node:
             self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
 
     # Starting, in order
+
+    def _check_ports(self) -> None:
+        """Binds each listener and lets go of it, so that a port in use is found before a directory
+        is formatted. Not kept open: a client that connected during a long recovery would wait
+        instead of trying another broker."""
+        for at in self.config.broker_listeners:
+            if at.port:
+                self._host.network.listen(at.host, at.port, _refuse_connection).close()
 
     def _open_directories(self) -> None:
         """Takes all directories first: of two nodes that start on the same empty one, one formats
@@ -393,6 +404,10 @@ class Node:
         """Without a word about how far things got: the next start finds out."""
         self._log_dirs.close(clean=False)
         self._metadata_directory.release()
+
+
+def _refuse_connection(stream: Stream) -> Receiver:
+    raise AssertionError(f"{stream.peer} was accepted by a listener that was never opened")
 
 
 def _limits(config: NodeConfig) -> NetLimits:

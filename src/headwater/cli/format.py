@@ -38,9 +38,16 @@ def run(options: Namespace) -> int:
         directories_of,
         format_directories,
     )
+    from headwater.config import ConfigError
+    from headwater.config.support import check_bootstraps_itself, check_supported
     from headwater.io import Host
     from headwater.storage.directory import DirectoryRefused, take_directories
 
+    try:
+        check_supported(config)
+        check_bootstraps_itself(config)
+    except ConfigError as error:
+        raise CommandError(str(error), code=USAGE) from None
     if options.cluster_id is not None:
         try:
             check_cluster_id(options.cluster_id)

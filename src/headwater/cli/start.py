@@ -16,7 +16,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.errors import CommandError
+from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.quick import import_asyncio
 from headwater.cli.settings import (
     MEMORY_DATA,
@@ -84,6 +84,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
 
     from headwater.broker.formatting import FormatRefused
     from headwater.broker.node import Node
+    from headwater.config import ConfigError
     from headwater.errors import ApiError
     from headwater.storage.directory import DirectoryRefused
 
@@ -96,7 +97,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
             os._exit(_STOPPED_AT_ONCE)  # what is on disk is as after a crash, and recovers
         asked_to_stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, on_signal)
     node = Node(config, host, log)
     asked = asyncio.ensure_future(asked_to_stop.wait())
@@ -108,6 +109,8 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
         await starting
     except asyncio.CancelledError:
         return 0
+    except ConfigError as error:
+        raise CommandError(str(error), code=USAGE) from None
     except (OSError, ApiError, FormatRefused, DirectoryRefused) as error:
         raise _explained(error) from error
     _say_ready(config, node)

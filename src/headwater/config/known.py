@@ -39,6 +39,13 @@ zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
 zookeeper.session.timeout.ms zookeeper.set.acl
 """
 
+# Known to Kafka without being in its table of broker settings: dynamic throttles, and what the
+# standard authorizer reads.
+_ELSEWHERE = """
+allow.everyone.if.no.acl.found follower.replication.throttled.rate
+leader.replication.throttled.rate replica.alter.log.dirs.io.max.bytes.per.second super.users
+"""
+
 # What a plugin reads for itself; Kafka hands these through without knowing the names.
 _OPEN_PREFIXES = (
     "config.providers.",
@@ -68,7 +75,7 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
 
 
 def _warning(key: str, text: str, *, known: bool) -> str:
-    if known or key in _NEWER.split():
+    if known or key in _NEWER.split() or key in _ELSEWHERE.split():
         return f"{key} is a setting of Kafka that Headwater does not act on yet"
     if key in _OLDER.split():
         return f"{key} is a setting of older releases of Kafka and has no effect"

@@ -69,7 +69,7 @@ def validate_topic_configs(
 def _check_remote_storage(values: Mapping[str, Any], *, remote_storage_enabled: bool) -> None:
     if not remote_storage_enabled:
         raise refusal(
-            "remote.storage.enable", "true", "expected remote.log.storage.system.enable=true first"
+            "remote.storage.enable", "true", "tiered storage is not supported yet; expected false"
         )
     if "compact" in values["cleanup.policy"]:
         policy = ",".join(values["cleanup.policy"])

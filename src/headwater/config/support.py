@@ -1,0 +1,139 @@
+"""Settings that this release cannot honour, and that a node must not ignore.
+
+A setting that only tunes something gets a warning (`known`). One that protects data or keeps people
+out is different: a node that ignored it would run without the protection its operator relies on.
+Such a node refuses to start, before it touches a directory.
+"""
+
+from __future__ import annotations
+
+from headwater.config.catalog import broker_definition
+from headwater.config.definition import parse
+from headwater.config.errors import ConfigError
+from headwater.config.node import NodeConfig
+
+_PLAINTEXT = "PLAINTEXT"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ONE_NODE = "a quorum of several nodes is not supported yet"
+
+# What a node without the feature would do, by setting. Any value but the default is refused.
+_GUARDS = {
+    "alter.config.policy.class.name": "every change of settings would be allowed",
+    "authorizer.class.name": "everybody would be allowed to do everything",
+    "client.quota.callback.class": "no quota would apply",
+    "create.topic.policy.class.name": "every topic would be allowed",
+    "principal.builder.class": "connections would have no user",
+    "sasl.client.callback.handler.class": "nobody would be authenticated",
+    "sasl.login.callback.handler.class": "nobody would be authenticated",
+    "sasl.login.class": "nobody would be authenticated",
+    "sasl.oauthbearer.jwt.retriever.class": "no token would be checked",
+    "sasl.oauthbearer.jwt.validator.class": "no token would be checked",
+    "sasl.server.callback.handler.class": "nobody would be authenticated",
+    "security.providers": "the providers would not be used",
+    "ssl.client.auth": "no certificate would be asked for",
+    "ssl.engine.factory.class": "nothing would be encrypted",
+}
+
+
+def check_supported(config: NodeConfig) -> None:
+    """Raises ConfigError for the first setting that a node of this release must refuse."""
+    _check_quorum(config)
+    _check_protocols(config)
+    _check_guards(config)
+    if config.value("remote.log.storage.system.enable"):
+        raise ConfigError(
+            "remote.log.storage.system.enable",
+            "true",
+            "tiered storage is not supported yet; a directory that uses it stays with Kafka",
+        )
+
+
+# The quorum
+
+
+def _check_quorum(config: NodeConfig) -> None:
+    roles = set(config.process_roles)
+    if roles != {"broker", "controller"}:
+        raise ConfigError(
+            "process.roles",
+            ",".join(config.process_roles),
+            f"{_ONE_NODE}, so a node is always both; set process.roles=broker,controller",
+        )
+    others = [voter for voter in config.controller_quorum_voters if voter.node_id != config.node_id]
+    if others:
+        raise ConfigError(
+            "controller.quorum.voters",
+            ",".join(f"{at.node_id}@{at.host}:{at.port}" for at in config.controller_quorum_voters),
+            f"{_ONE_NODE}; expected only node {config.node_id} itself",
+        )
+    servers = config.controller_quorum_bootstrap_servers
+    ports = {at.port for at in config.controller_listeners}
+    if len(set(servers)) > 1 or any(port not in ports for _, port in servers):
+        _refuse_servers(config)
+
+
+def check_bootstraps_itself(config: NodeConfig) -> None:
+    """Raises ConfigError unless `controller.quorum.bootstrap.servers` surely means this node.
+
+    A name that is neither a loopback address nor one of the node's own listeners may be another
+    machine. Where the metadata log says who votes, that counts instead.
+    """
+    own = {at.host.lower() for at in (*config.listeners, *config.advertised_listeners)}
+    for host, _ in config.controller_quorum_bootstrap_servers:
+        if host.lower() not in own | _LOOPBACK:
+            _refuse_servers(config)
+
+
+def _refuse_servers(config: NodeConfig) -> None:
+    own = ", ".join(map(str, config.controller_listeners))
+    raise ConfigError(
+        "controller.quorum.bootstrap.servers",
+        ",".join(f"{host}:{port}" for host, port in config.controller_quorum_bootstrap_servers),
+        f"{_ONE_NODE}; expected only this node's own controller listener, {own}",
+    )
+
+
+# Security
+
+
+def _check_protocols(config: NodeConfig) -> None:
+    for key, listeners in (
+        ("listeners", config.listeners),
+        ("advertised.listeners", config.advertised_listeners),
+    ):
+        for listener in listeners:
+            _check_protocol(key, str(listener), listener.name, listener.protocol)
+    names = (
+        ("inter.broker.listener.name", (config.inter_broker_listener_name,)),
+        ("controller.listener.names", config.controller_listener_names),
+    )
+    for key, used in names:
+        for name in used:
+            protocol = config.listener_security_protocol_map.get(name, _PLAINTEXT)
+            _check_protocol(key, name, name, protocol)
+
+
+def _check_protocol(key: str, value: str, name: str, protocol: str) -> None:
+    if protocol == _PLAINTEXT:
+        return
+    meaning = "" if name == protocol else f" (listener.security.protocol.map says {protocol})"
+    raise ConfigError(
+        key,
+        value,
+        f"TLS and SASL are not supported yet{meaning}, so this would be served in the clear; "
+        "use a PLAINTEXT listener on a network you trust",
+    )
+
+
+def _check_guards(config: NodeConfig) -> None:
+    for key, text in config.layers.merged.items():
+        definition = broker_definition(key)
+        if definition is None or definition.name not in _GUARDS:
+            continue
+        if text.strip() and parse(definition, text) != definition.default:
+            raise ConfigError(
+                key,
+                text,
+                f"not supported yet: {_GUARDS[definition.name]}; "
+                "remove it only if that is what you want",
+            )

@@ -1,0 +1,214 @@
+"""Starts that a node refuses: one line says why, and no file is made or changed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from headwater import _core
+from headwater.broker.formatting import METADATA_LOG, FormatRefused, format_directories
+from headwater.broker.node import Node
+from headwater.cli.main import main
+from headwater.config import ConfigError, node_config
+from headwater.io import Host
+from headwater.metadata import ResourceType
+from headwater.metadata.batches import encode_batch, encode_control_batch
+from headwater.metadata.features import LEVEL_LATEST
+from headwater.observability import Log
+from headwater.protocol import Message
+from headwater.protocol.records.metadata_topics import ConfigRecord
+from headwater.quorum import ReplicaKey, Voter, VoterSet
+from headwater.storage.directory import DirectoryRefused, read_meta_properties
+from headwater.testing import EmbeddedBroker
+
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:19093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def start(data: Path, settings: dict[str, str]) -> None:
+    """Starts a node and stops it."""
+
+    async def run() -> None:
+        host = Host.system()
+        config = node_config({"log.dirs": str(data)} | settings)
+        node = Node(config, host, Log(host.clock, lambda line: None))
+        await node.start()
+        await node.stop()
+
+    asyncio.run(run())
+
+
+def fingerprints(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def append_to_metadata(data: Path, *records: Message, control: bool = False) -> None:
+    """Writes one more batch into a metadata log, as another node's controller would have."""
+    (segment,) = sorted((data / METADATA_LOG).glob("*.log"))
+    last = _core.scan(segment.read_bytes())[0][-1]
+    where = {"base_offset": last.last_offset + 1, "epoch": last.leader_epoch}
+    if control:
+        batch = encode_control_batch(records, now_ms=0, **where)
+    else:
+        batch = encode_batch(records, metadata_version=LEVEL_LATEST, now_ms=0, **where)
+    with segment.open("ab") as file:
+        file.write(batch)
+
+
+def topic_setting(key: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(
+        resource_type=ResourceType.TOPIC, resource_name="orders", name=key, value=value
+    )
+
+
+# A quorum
+
+
+def test_a_node_with_only_bootstrap_servers_does_not_elect_itself(tmp_path: Path) -> None:
+    settings = COMBINED | {"controller.quorum.bootstrap.servers": "kafka1:19093"}
+    data = tmp_path / "data"
+    with pytest.raises(FormatRefused, match="headwater format"):
+        start(data, settings)
+    assert not data.exists()
+    assert main(["format", "--data", str(data), *as_options(settings)]) == 2
+    assert not data.exists()
+
+
+def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_formatted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = COMBINED | {"controller.quorum.voters": "1@a:19093,2@b:19093,3@c:19093"}
+    data = tmp_path / "data"
+    assert main(["start", "--data", str(data), *as_options(settings)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1@a:19093,2@b:19093,3@c:19093" in line
+    assert "several nodes is not supported yet" in line
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    "quorum",
+    [
+        {"controller.quorum.voters": "1@localhost:19093"},
+        {"controller.quorum.bootstrap.servers": "localhost:19093"},
+    ],
+)
+def test_a_node_that_is_given_a_quorum_starts_once_it_is_formatted(
+    tmp_path: Path, quorum: dict[str, str]
+) -> None:
+    data = tmp_path / "data"
+    settings = COMBINED | quorum
+    with pytest.raises(FormatRefused, match=f"{data} is not formatted"):
+        start(data, settings)
+    assert not data.exists()
+    assert main(["format", "--data", str(data), *as_options(settings)]) == 0
+    start(data, settings)
+    start(data, settings)
+
+
+def test_a_directory_that_says_this_node_votes_alone_needs_no_dns(tmp_path: Path) -> None:
+    config = node_config(COMBINED | {"log.dirs": str(tmp_path)})
+    format_directories(Host.system(), config)
+    start(tmp_path, COMBINED | {"controller.quorum.bootstrap.servers": "this-machine:19093"})
+
+
+def test_a_directory_of_several_voters_is_refused_and_not_changed(tmp_path: Path) -> None:
+    start(tmp_path, COMBINED)
+    found = read_meta_properties(Host.system().disk, str(tmp_path))
+    assert found is not None
+    assert found.directory_id is not None
+    voters = VoterSet.of(Voter(ReplicaKey(1, found.directory_id)), Voter(ReplicaKey(2, b"2" * 16)))
+    append_to_metadata(tmp_path, voters.to_record(), control=True)
+    before = fingerprints(tmp_path)
+    with pytest.raises(DirectoryRefused, match="quorum of nodes 1, 2"):
+        start(tmp_path, COMBINED)
+    assert fingerprints(tmp_path) == before
+
+
+def test_voters_that_a_static_quorum_wrote_down_count(tmp_path: Path) -> None:
+    settings = COMBINED | {"controller.quorum.voters": "1@localhost:19093"}
+    format_directories(Host.system(), node_config(settings | {"log.dirs": str(tmp_path)}))
+    start(tmp_path, settings)
+    state = tmp_path / METADATA_LOG / "quorum-state"
+    text = state.read_text().replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":2}]')
+    state.write_text(text)
+    with pytest.raises(DirectoryRefused, match="quorum of nodes 1, 2"):
+        start(tmp_path, COMBINED)
+
+
+# Security
+
+
+def test_a_secured_listener_is_refused_in_one_line_and_nothing_is_formatted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:19092",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+    for command in ("start", "format"):
+        assert main([command, "--data", str(data), *as_options(settings)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "listeners='SASL_PLAINTEXT://127.0.0.1:19092': TLS and SASL" in line
+        assert not data.exists()
+
+
+def test_an_authorizer_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with pytest.raises(ConfigError, match="authorizer"):
+        start(data, {"authorizer.class.name": "org.example.Authorizer"})
+    assert not data.exists()
+
+
+# Tiered storage
+
+
+def test_a_directory_with_a_tiered_topic_is_refused_and_not_changed(tmp_path: Path) -> None:
+    with EmbeddedBroker(data=tmp_path, topics={"orders": 1}):
+        pass
+    append_to_metadata(tmp_path, topic_setting("remote.storage.enable", "true"))
+    before = fingerprints(tmp_path)
+    with pytest.raises(DirectoryRefused, match=r"remote\.storage\.enable=true\): orders"):
+        start(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+    assert fingerprints(tmp_path) == before
+
+
+@pytest.mark.parametrize("value", ["false", None])
+def test_a_topic_that_is_not_tiered_any_more_is_served(tmp_path: Path, value: str | None) -> None:
+    with EmbeddedBroker(data=tmp_path, topics={"orders": 1}):
+        pass
+    append_to_metadata(tmp_path, topic_setting("remote.storage.enable", "true"))
+    append_to_metadata(tmp_path, topic_setting("remote.storage.enable", value))
+    start(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+
+
+# Ports
+
+
+def test_a_port_in_use_leaves_no_formatted_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
+            start(data, {"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    assert not data.exists()
+
+
+def as_options(settings: dict[str, str]) -> list[str]:
+    return [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]

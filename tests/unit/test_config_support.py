@@ -1,0 +1,126 @@
+"""Settings that a node refuses because it cannot honour them yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.config import ConfigError, node_config
+from headwater.config.support import check_bootstraps_itself, check_supported
+
+DATA = {"log.dirs": "/d"}
+COMBINED = {
+    "log.dirs": "/d",
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def refused(settings: dict[str, str]) -> ConfigError:
+    config = node_config(settings)
+    with pytest.raises(ConfigError) as error:
+        check_supported(config)
+    return error.value
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DATA,
+        COMBINED,
+        COMBINED | {"controller.quorum.voters": "1@anywhere:9093"},
+        COMBINED | {"controller.quorum.bootstrap.servers": "localhost:9093"},
+        COMBINED | {"ssl.client.auth": "none"},
+        COMBINED | {"authorizer.class.name": ""},
+        COMBINED | {"ssl.keystore.location": "/k"},
+        COMBINED | {"super.users": "User:a", "allow.everyone.if.no.acl.found": "true"},
+        COMBINED
+        | {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,X:SSL"},
+    ],
+)
+def test_a_node_that_asks_for_no_protection_starts(settings: dict[str, str]) -> None:
+    check_supported(node_config(settings))
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_that_is_not_plain_is_refused(protocol: str) -> None:
+    secured = {
+        "listeners": f"{protocol}://:9092,CONTROLLER://:9093",
+        "inter.broker.listener.name": protocol,
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
+    }
+    error = refused(COMBINED | secured)
+    assert error.key == "listeners"
+    assert error.value == f"{protocol}://:9092"
+    assert "in the clear" in error.expected
+
+
+@pytest.mark.parametrize("name", ["CLIENTS", "CONTROLLER"])
+def test_the_map_says_what_a_listener_is(name: str) -> None:
+    protocols = {"PLAINTEXT": "PLAINTEXT", "CLIENTS": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+    protocols[name] = "SSL"
+    settings = {
+        "listeners": "PLAINTEXT://:9092,CLIENTS://:9094,CONTROLLER://:9093",
+        "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
+    }
+    assert refused(COMBINED | settings).value in (f"{name}://:9094", f"{name}://:9093")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("ssl.client.auth", "required"),
+        ("listener.name.plaintext.ssl.client.auth", "requested"),
+        ("create.topic.policy.class.name", "com.example.Policy"),
+        ("alter.config.policy.class.name", "com.example.Policy"),
+        ("principal.builder.class", "com.example.Builder"),
+        ("client.quota.callback.class", "com.example.Quotas"),
+        ("ssl.engine.factory.class", "com.example.Engines"),
+        ("sasl.server.callback.handler.class", "com.example.Handler"),
+        ("listener.name.plaintext.plain.sasl.server.callback.handler.class", "com.example.Handler"),
+        ("remote.log.storage.system.enable", "true"),
+    ],
+)
+def test_a_setting_that_guards_something_is_refused(key: str, value: str) -> None:
+    error = refused(COMBINED | {key: value})
+    assert (error.key, error.value) == (key, value)
+    assert "not supported yet" in error.expected
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "controller.quorum.voters"),
+        (
+            {"controller.quorum.bootstrap.servers": "a:9093,b:9093"},
+            "controller.quorum.bootstrap.servers",
+        ),
+        ({"controller.quorum.bootstrap.servers": "a:9193"}, "controller.quorum.bootstrap.servers"),
+        (
+            {
+                "process.roles": "broker",
+                "listeners": "PLAINTEXT://:9092",
+                "controller.quorum.bootstrap.servers": "a:9093",
+            },
+            "process.roles",
+        ),
+    ],
+)
+def test_a_quorum_of_others_is_refused(settings: dict[str, str], key: str) -> None:
+    error = refused(COMBINED | settings)
+    assert error.key == key
+    assert "quorum of several nodes is not supported yet" in error.expected
+
+
+def test_a_name_that_may_be_another_machine_is_not_taken_for_this_node() -> None:
+    config = node_config(COMBINED | {"controller.quorum.bootstrap.servers": "kafka1:9093"})
+    check_supported(config)  # the metadata log may say that this node is the only voter
+    with pytest.raises(ConfigError, match=r"kafka1:9093.*CONTROLLER://:9093"):
+        check_bootstraps_itself(config)
+    own = {"advertised.listeners": "PLAINTEXT://kafka1:9092,CONTROLLER://kafka1:9093"}
+    check_bootstraps_itself(node_config({**config.properties, **own}))
