@@ -1,11 +1,11 @@
 """Settings of one group."""
 
 TABLE = """
-consumer.assignment.interval.ms INT 1000 M cluster - >=0
+consumer.assignment.interval.ms INT 1000 M cluster + >=0
     Least time between two assignments of the consumer group, in ms.
-consumer.heartbeat.interval.ms INT 5000 M cluster - >=1
+consumer.heartbeat.interval.ms INT 5000 M cluster + >=1
     How often the group's consumers report, in ms.
-consumer.session.timeout.ms INT 45000 M cluster - >=1
+consumer.session.timeout.ms INT 45000 M cluster + >=1
     A consumer that is silent this long leaves the group, in ms.
 share.assignment.interval.ms INT 1000 M cluster - >=0
     Least time between two assignments of the share group, in ms.

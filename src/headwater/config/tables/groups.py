@@ -33,7 +33,7 @@ group.coordinator.background.threads INT 2 H fixed - >=1
     Threads for work that a coordinator can do aside.
 group.coordinator.cached.buffer.max.bytes INT 1048588 M cluster - >=524288
     Largest write buffer that a group coordinator keeps for the next write.
-group.coordinator.rebalance.protocols LIST classic,consumer,streams M fixed - list!(consumer|classic|share|streams)
+group.coordinator.rebalance.protocols LIST classic,consumer,streams M fixed + list!(consumer|classic|share|streams)
     Group protocols that the broker speaks.
 group.coordinator.threads INT 4 H fixed - >=1
     Threads that serve the group coordinator.

@@ -47,7 +47,7 @@ log.cleanup.policy LIST delete M cluster + list(compact|delete)
     What happens to old records: delete, compact, or both; empty keeps all.
 log.dir LIST /tmp/kafka-logs H fixed + list!
     Where data is kept, if log.dirs is not set.
-log.dir.failure.timeout.ms LONG 30000 L fixed + >=1
+log.dir.failure.timeout.ms LONG 30000 L fixed - >=1
     A broker stops if it cannot report a failed directory in this time, in ms.
 log.dirs LIST null H fixed + list!?
     Directories where data is kept, divided by commas.
@@ -59,13 +59,13 @@ log.flush.offset.checkpoint.interval.ms INT 60000 H fixed + >=0
     How often it is noted up to where logs are on disk, in ms.
 log.flush.scheduler.interval.ms LONG 9223372036854775807 H fixed +
     How often logs are looked at whether they must go to disk, in ms.
-log.flush.start.offset.checkpoint.interval.ms INT 60000 H fixed + >=0
+log.flush.start.offset.checkpoint.interval.ms INT 60000 H fixed - >=0
     How often the start of each log is noted, in ms.
 log.index.interval.bytes INT 4096 M cluster + >=0
     Bytes of log between two entries of its index.
 log.index.size.max.bytes INT 10485760 M cluster + >=4
     Largest index of a segment, in bytes; a full index rolls the segment.
-log.initial.task.delay.ms LONG 30000 L fixed +i >=0
+log.initial.task.delay.ms LONG 30000 L fixed -i >=0
     Pause after the start before logs are looked after, in ms.
 log.message.timestamp.after.max.ms LONG 3600000 M cluster + >=0
     How far a record's time may be ahead of the broker's clock, in ms.
@@ -113,6 +113,6 @@ producer.id.expiration.ms INT 86400000 L cluster + >=1
     A producer that is silent this long is forgotten by a partition, in ms.
 unclean.leader.election.enable BOOLEAN false H cluster +
     Whether a replica out of sync may lead when no other can; records may be lost.
-unclean.leader.election.interval.ms LONG 300000 M fixed -i >=1
+unclean.leader.election.interval.ms LONG 300000 M fixed +i >=1
     How often unclean elections are tried, in ms.
 """

@@ -63,6 +63,6 @@ remote.log.storage.manager.class.path STRING null M fixed -
     Where the storage plugin's files are.
 remote.log.storage.manager.impl.prefix STRING rsm.config. M fixed - nonempty
     Settings with this prefix go to the storage plugin.
-remote.log.storage.system.enable BOOLEAN false M fixed -
+remote.log.storage.system.enable BOOLEAN false M fixed +
     Whether topics may have tiered storage.
 """  # noqa: E501

@@ -1,0 +1,60 @@
+"""A setting is marked as supported if, and only if, the node reads it.
+
+A key with a wrong `+` would be taken without a warning and do nothing; one with a wrong `-` warns
+that it does nothing, and acts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import headwater
+from headwater.config.catalog import TOPIC_SYNONYMS, broker_definitions
+
+# Read while the settings themselves are put together, under another name or as part of another.
+_READ_BY_CONFIG = {
+    "broker.id": "node.id stands for it",
+    "controller.listener.names": "NodeConfig.controller_listeners",
+    "controller.quorum.bootstrap.servers": "config/support.py: only the node itself is allowed",
+    "inter.broker.listener.name": "config/support.py: must be a plain listener",
+    "listener.security.protocol.map": "Listener.protocol",
+    "log.dir": "NodeConfig.log_dirs",
+    "process.roles": "config/support.py: must be both",
+    "security.inter.broker.protocol": "NodeConfig.inter_broker_listener_name",
+}
+_DEFAULTS_OF_TOPICS = {name for names in TOPIC_SYNONYMS.values() for name, _ in names}
+# Settings of groups, read with what a group has of its own on top of them.
+_DEFAULTS_OF_GROUPS = re.compile(
+    r"group\.consumer\.(min\.|max\.)?(assignment|heartbeat|session)\.(interval|timeout)\.ms"
+)
+_NOT_A_NODE = ("client", "cli", "spark", "_blocking", "config", "testing")
+
+
+@cache
+def _sources() -> str:
+    root = Path(headwater.__file__).parent
+    return "\n".join(
+        path.read_text()
+        for path in sorted(root.rglob("*.py"))
+        if path.relative_to(root).parts[0] not in _NOT_A_NODE
+    )
+
+
+def _is_read(name: str) -> bool:
+    attribute = name.replace(".", "_")
+    return (
+        name in _READ_BY_CONFIG
+        or _DEFAULTS_OF_GROUPS.fullmatch(name) is not None
+        or re.search(rf'\.{attribute}\b|"{re.escape(name)}"', _sources()) is not None
+    )
+
+
+def test_a_setting_is_marked_as_supported_if_and_only_if_a_node_reads_it() -> None:
+    wrong = [
+        f"{name} is marked {'+' if definition.supported else '-'}"
+        for name, definition in broker_definitions().items()
+        if name not in _DEFAULTS_OF_TOPICS and definition.supported != _is_read(name)
+    ]
+    assert wrong == [], ", ".join(wrong)
