@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -179,3 +181,40 @@ def test_before_anybody_looked_for_a_coordinator_nobody_is_one(make_broker: Make
         unknown, nameless = wire.ask(describe).groups
         assert (unknown.error_code, unknown.error_message) == (ErrorCode.NOT_COORDINATOR, None)
         assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_find_coordinator_answers_in_kafkas_words(make_broker: MakeBroker, version: int) -> None:
+    """Compared with Apache Kafka 4.3.1."""
+    with Wire(make_broker().bootstrap) as wire:
+
+        def find(key_type: int = 0) -> tuple[int, str | None]:
+            answer = wire.ask(FindCoordinatorRequest(key="billing", key_type=key_type), version)
+            return answer.error_code, answer.error_message
+
+        not_yet = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        assert find() == not_yet
+        until(lambda: find() == (0, "NONE") or None, "a coordinator")
+        for no_type in (-1, 2, 3):  # 2, a share group, is of version 6
+            code, message = find(no_type)
+            assert code == ErrorCode.INVALID_REQUEST
+            assert message is not None
+            assert message.startswith(
+                "This most likely occurs because of a request being malformed"
+            )
+
+
+def test_newer_versions_of_find_coordinator_explain_only_a_wrong_request(
+    make_broker: MakeBroker,
+) -> None:
+    with Wire(make_broker().bootstrap) as wire:
+
+        def find(key_type: int, version: int) -> tuple[int, str | None]:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["billing"])
+            (answer,) = wire.ask(request, version).coordinators
+            return answer.error_code, answer.error_message
+
+        assert find(0, 4) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        until(lambda: find(0, 4) == (0, "") or None, "a coordinator")
+        assert find(2, 5) == (ErrorCode.INVALID_REQUEST, "")
+        assert (find(3, 4)[1] or "").startswith("This most likely occurs")

@@ -497,6 +497,38 @@ def test_a_group_of_a_thousand_converges() -> None:
     assert len(desk.describe(GROUP).members) == 1000
 
 
+# What a refused JoinGroup says
+
+
+@pytest.mark.parametrize(("version", "name"), [(4, ""), (6, ""), (7, None), (9, None)])
+def test_a_refused_join_names_no_protocol_from_version_7_on(
+    desk: ShardDesk, version: int, name: str | None
+) -> None:
+    """Compared with Apache Kafka 4.3.1, which is the same for every error."""
+
+    def names(*tokens: int) -> set[str | None]:
+        assert all(desk.join_code(token) is not ErrorCode.NONE for token in tokens)
+        return {desk.joined(token).protocol_name for token in tokens}
+
+    assert names(
+        desk.join(group="", version=version),
+        desk.join(session_ms=1, version=version),
+        desk.join("nobody", version=version),
+        desk.join(speaks=[], version=version),
+        desk.join(version=version),  # MEMBER_ID_REQUIRED
+    ) == {name}
+    (member,) = desk.members(1)
+    parked = desk.join(desk.new_id(), version=version)
+    assert names(
+        desk.join("nobody", version=version),
+        desk.join(kind="connect", version=version),
+        desk.join(member, speaks=protocols("other"), version=version),
+    ) == {name}
+    assert desk.waits(parked)
+    desk.carry_out(desk.shard.on_unloaded())
+    assert names(parked) == {name}
+
+
 # Lines in the node's log
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group, a transaction or a share partition."""
+"""FindCoordinator: returns the broker that coordinates a group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,25 @@ if TYPE_CHECKING:
 GROUP = 0
 TRANSACTION = 1
 SHARE = 2
+_SHARE_SINCE = 6
+_MANY_KEYS_SINCE = 4
+
+# Kafka's words. Versions 1 to 3 have them for every code, 0 included; later ones only where the
+# request itself is wrong.
+_MESSAGES = {
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: (
+        "This most likely occurs because of a request being malformed by the client library or the "
+        "message was sent to an incompatible broker. See the broker logs for more details."
+    ),
+}
 
 
 def handle(
     broker: Broker, context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    if context.version >= 4:
+    if context.version >= _MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
                 _coordinator(broker, context, request.key_type, key)
@@ -34,7 +47,7 @@ def handle(
     found = _coordinator(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message or _MESSAGES[ErrorCode(found.error_code)],
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -50,26 +63,26 @@ def _coordinator(broker: Broker, context: Context, key_type: int, key: str) -> C
             node_id=-1,
             port=-1,
             error_code=refusal.code,
-            error_message=refusal.message,
+            error_message=refusal.message or "",
         )
     return Coordinator(key=key, node_id=at.id, host=at.host, port=at.port, error_message="")
 
 
 def _find(broker: Broker, context: Context, key_type: int, key: str) -> Endpoint:
-    if key_type in (TRANSACTION, SHARE):
-        raise ApiError(
-            ErrorCode.UNSUPPORTED_VERSION, f"no node coordinates keys of type {key_type}"
-        )
+    if key_type not in (GROUP, TRANSACTION, SHARE):
+        raise ApiError(ErrorCode.INVALID_REQUEST, _MESSAGES[ErrorCode.INVALID_REQUEST])
+    if key_type == SHARE and context.version < _SHARE_SINCE:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
     if key_type != GROUP:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {key_type}; 0 is a group")
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION, f"coordinators of key type {key_type} are not supported"
+        )
     index = broker.groups.partition_for(key)
     if index is None:
         broker.auto_topics.create([OFFSETS_TOPIC])
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = broker.partitions.leader_hint(OFFSETS_TOPIC, index)
     for endpoint in broker.endpoints(context):
         if leader is not None and endpoint.id == leader.node_id:
             return endpoint
-    raise ApiError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC}-{index} has no leader here"
-    )
+    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

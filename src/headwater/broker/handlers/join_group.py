@@ -32,9 +32,4 @@ def handle(
             ),
         )
     except ApiError as refusal:
-        return join_refused(
-            refusal.code,
-            member_id=request.member_id,
-            version=context.version,
-            no_protocol=True,
-        )
+        return join_refused(refusal.code, member_id=request.member_id, version=context.version)

@@ -6,18 +6,13 @@ from headwater.errors import ErrorCode
 from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.protocol.messages.sync_group import SyncGroupResponse
 
-# Before this version a null is no name of a protocol.
+# From this version on the protocol's name is null in a refusal; before, it is empty.
 _NULL_PROTOCOL_SINCE = 7
 
 
-def join_refused(
-    code: ErrorCode, member_id: str = "", *, version: int, no_protocol: bool = False
-) -> JoinGroupResponse:
-    """`no_protocol`: where Kafka says that there is none, and not that it has no name."""
-    null = no_protocol and version >= _NULL_PROTOCOL_SINCE
-    return JoinGroupResponse(
-        error_code=code, member_id=member_id, protocol_name=None if null else ""
-    )
+def join_refused(code: ErrorCode, member_id: str = "", *, version: int) -> JoinGroupResponse:
+    no_protocol = None if version >= _NULL_PROTOCOL_SINCE else ""
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=no_protocol)
 
 
 def joined(

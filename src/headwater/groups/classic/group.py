@@ -244,7 +244,7 @@ class ClassicGroup:
         """Ends what a member waits for whose place is taken by another."""
         if old.id in self.joins:
             version = self.joins[old.id][1]
-            refused = join_refused(code, old.id, version=version, no_protocol=True)
+            refused = join_refused(code, old.id, version=version)
             self.answer_join(old.id, refused, turn)
         self.answer_sync(old.id, sync_refused(code), turn)
         old.session.cancel()

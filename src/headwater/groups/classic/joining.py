@@ -46,10 +46,8 @@ class Join:
         """What the client says of it (KIP-800), to stand behind what it does."""
         return reason_given(self.request.reason)
 
-    def refused(
-        self, code: ErrorCode, member_id: str = "", *, no_protocol: bool = False
-    ) -> JoinGroupResponse:
-        return join_refused(code, member_id, version=self.version, no_protocol=no_protocol)
+    def refused(self, code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+        return join_refused(code, member_id, version=self.version)
 
 
 def join(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
@@ -102,9 +100,7 @@ def _join_new(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> N
             _replace(group, asked, group.roster[holder], new_id, turn)
     elif asked.version >= _ID_REQUIRED_SINCE:
         group.add_pending(new_id, asked.request.session_timeout_ms, turn.now)
-        turn.reply(
-            asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id, no_protocol=True)
-        )
+        turn.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
     else:
         _add(group, asked, new_id, turn)
 
@@ -134,7 +130,7 @@ def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
     member_id = asked.request.member_id
     code = group.roster.check(member_id, asked.request.group_instance_id)
     if code is not ErrorCode.NONE:
-        turn.reply(asked.token, asked.refused(code, member_id, no_protocol=True))
+        turn.reply(asked.token, asked.refused(code, member_id))
         return
     member = group.roster[member_id]
     is_leader = group.roster.leader == member_id

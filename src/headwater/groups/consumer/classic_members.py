@@ -56,7 +56,7 @@ def join(
     try:
         return _join(group, token, request, client, version, now, now_ms)
     except ApiError as refusal:
-        return reply(token, join_refused(refusal.code, version=version, no_protocol=True))
+        return reply(token, join_refused(refusal.code, version=version))
 
 
 def _join(
@@ -76,9 +76,7 @@ def _join(
     protocols = protocols_of(request.protocols)
     _check_protocols(group, request.protocol_type, protocols)
     if is_unknown and instance_id is None and version >= _MEMBER_ID_REQUIRED_SINCE:
-        required = join_refused(
-            ErrorCode.MEMBER_ID_REQUIRED, member_id, version=version, no_protocol=True
-        )
+        required = join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id, version=version)
         return reply(token, required)
 
     subscription = _subscription(protocols[0][1])
