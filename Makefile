@@ -3,18 +3,19 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench conformance sim fmt clean
+.PHONY: help setup demo test check bench conformance sim fuzz fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
 JOBS ?= 2
 ONLY ?=
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 60
 CONFORMANCE_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-CORE := $(shell find rust -path rust/target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
+CORE := $(shell find rust \( -path rust/target -o -path rust/fuzz \) -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 PYTHON_FOLDERS := src tests benchmarks conformance examples harness
 QUICK := tests/unit tests/transcripts tests/properties
 
@@ -46,12 +47,18 @@ check: setup ## format, lint, types, import contracts, clippy, the quick tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@tools/ensure clippy
-	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml --check
-	. tools/rust-env && cargo clippy --manifest-path rust/Cargo.toml --quiet --release --all-targets -- -D warnings
+	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml --all --check
+	. tools/rust-env && cargo clippy --manifest-path rust/Cargo.toml --workspace --quiet --release --all-targets -- -D warnings
+	. tools/rust-env && cargo test --manifest-path rust/Cargo.toml --quiet --package headwater-records
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK)
 
 sim: setup ## SEEDS=N random histories of a simulated node, in parallel
 	$(BIN)/python -m headwater.testing.sim --seeds $(SEEDS) --jobs $(JOBS)
+
+fuzz: setup ## FUZZ_SECONDS=N for each fuzz target of the core, with cargo-fuzz
+	@tools/ensure fuzz
+	@. tools/rust-env && for target in validate decompress compact; do \
+		(cd rust && RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096) || exit 1; done
 
 bench: setup ## speed beside Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
 	@tools/ensure java
@@ -65,9 +72,9 @@ fmt: setup ## format Python and Rust
 	$(BIN)/ruff format $(PYTHON_FOLDERS)
 	$(BIN)/ruff check --fix --quiet $(PYTHON_FOLDERS) || true
 	@tools/ensure clippy
-	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml
+	. tools/rust-env && cargo fmt --manifest-path rust/Cargo.toml --all
 
 clean: ## remove everything that was built
-	rm -rf .venv rust/target build dist bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv rust/target rust/fuzz/target rust/fuzz/corpus rust/fuzz/artifacts build dist bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache src/headwater/_core*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,5 +19,7 @@ pub fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, value: u32) -> PyResult<u
 
 #[pyfunction]
 pub fn murmur2(data: &Bound<'_, PyAny>) -> PyResult<i32> {
-    Ok(crate::murmur2::murmur2(View::open(data)?.bytes()))
+    Ok(headwater_records::murmur2::murmur2(
+        View::open(data)?.bytes(),
+    ))
 }

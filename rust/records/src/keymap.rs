@@ -3,14 +3,11 @@
 //! Keys are told apart by 128 bits of a fixed hash, as Kafka does with MD5: two keys that share them
 //! are not to be expected in the lifetime of a cluster.
 
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::batch::whole;
-use crate::buffer::View;
+use crate::batch::next_whole;
 use crate::fault::Fault;
-use crate::transactions::{Tracker, Transactions};
+use crate::transactions::Tracker;
 
 const EMPTY: i64 = -1;
 const SLOTS_AT_FIRST: usize = 1024;
@@ -53,6 +50,28 @@ fn find(slots: &[Slot], hash: [u64; 2]) -> usize {
 }
 
 impl Table {
+    /// A table of at most this much memory; none if that is too little for a single key.
+    pub fn new(memory_bytes: usize, load_factor: f64) -> Option<Self> {
+        let slots_max = memory_bytes / SLOT_BYTES;
+        // A search ends at a free slot, so there must always be one.
+        let keys_max = ((slots_max as f64 * load_factor) as usize).min(slots_max.max(1) - 1);
+        (keys_max > 0).then(|| Self {
+            slots: vec![FREE; SLOTS_AT_FIRST.min(slots_max)],
+            used: 0,
+            slots_max,
+            keys_max,
+            latest_offset: -1,
+        })
+    }
+
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    pub fn keys_max(&self) -> usize {
+        self.keys_max
+    }
+
     fn is_full(&self) -> bool {
         self.used >= self.keys_max
     }
@@ -83,24 +102,19 @@ impl Table {
         self.slots[find(&self.slots, hash_of(key))].offset
     }
 
-    fn reach(&mut self, offset: i64) {
+    pub fn reach(&mut self, offset: i64) {
         self.latest_offset = self.latest_offset.max(offset);
     }
 
     /// Takes in the keys of whole batches; gives how far they reach and whether the table is full.
-    fn learn(
+    pub fn learn(
         &mut self,
         data: &[u8],
         from_offset: i64,
         transactions: &mut Tracker,
     ) -> Result<(usize, bool), Fault> {
         let mut at = 0;
-        while at < data.len() {
-            let batch = match whole(data, at) {
-                Ok(batch) => batch,
-                Err(fault) if fault.reason == "truncated" => break,
-                Err(fault) => return Err(fault),
-            };
+        while let Some(batch) = next_whole(data, at)? {
             batch.check_crc()?;
             let header = &batch.header;
             if !transactions.is_undone(&batch)? && header.last_offset() >= from_offset {
@@ -129,70 +143,5 @@ impl Table {
             at += batch.bytes.len();
         }
         Ok((at, false))
-    }
-}
-
-#[pyclass(module = "headwater._core")]
-pub struct KeyMap {
-    pub table: Table,
-}
-
-#[pymethods]
-impl KeyMap {
-    #[new]
-    #[pyo3(signature = (memory_bytes, *, load_factor = 0.9))]
-    fn new(memory_bytes: usize, load_factor: f64) -> PyResult<Self> {
-        let slots_max = memory_bytes / SLOT_BYTES;
-        // A search ends at a free slot, so there must always be one.
-        let keys_max = ((slots_max as f64 * load_factor) as usize).min(slots_max.max(1) - 1);
-        if keys_max == 0 {
-            return Err(PyValueError::new_err(format!(
-                "{memory_bytes} bytes do not hold a single key"
-            )));
-        }
-        Ok(Self {
-            table: Table {
-                slots: vec![FREE; SLOTS_AT_FIRST.min(slots_max)],
-                used: 0,
-                slots_max,
-                keys_max,
-                latest_offset: -1,
-            },
-        })
-    }
-
-    fn learn(
-        &mut self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
-        transactions: &mut Transactions,
-        from_offset: i64,
-    ) -> PyResult<(usize, bool)> {
-        let view = View::open(data)?;
-        let bytes = view.bytes();
-        let (table, tracker) = (&mut self.table, &mut transactions.tracker);
-        Ok(py.detach(|| table.learn(bytes, from_offset, tracker))?)
-    }
-
-    fn reach(&mut self, offset: i64) {
-        self.table.reach(offset);
-    }
-
-    fn get(&self, key: &Bound<'_, PyAny>) -> PyResult<i64> {
-        Ok(self.table.get(View::open(key)?.bytes()))
-    }
-
-    #[getter]
-    fn latest_offset(&self) -> i64 {
-        self.table.latest_offset
-    }
-
-    #[getter]
-    fn keys_max(&self) -> usize {
-        self.table.keys_max
-    }
-
-    fn __len__(&self) -> usize {
-        self.table.used
     }
 }

@@ -3,23 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
-use crate::batch::{whole, Header, Whole, CONTROL, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME};
-use crate::buffer::View;
+use crate::batch::{
+    next_whole, Header, Whole, CONTROL, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME,
+};
 use crate::compression;
 use crate::fault::Fault;
-use crate::keymap::{KeyMap, Table};
+use crate::keymap::Table;
 use crate::record::Record;
-use crate::transactions::{Tracker, Transactions};
+use crate::transactions::Tracker;
 use crate::varint::{self, Cursor};
 
 const NO_TIMESTAMP: i64 = -1;
 const KEPT_WHEN_EMPTY: i16 = LOG_APPEND_TIME | crate::batch::TRANSACTIONAL | CONTROL;
 
 /// Where an index entry is due: position, last offset, largest timestamp so far, its offset.
-type Point = (usize, i64, i64, i64);
+pub type Point = (usize, i64, i64, i64);
 
 struct Rules {
     now_ms: i64,
@@ -36,10 +34,10 @@ struct Kept {
 }
 
 #[derive(Default)]
-struct Counts {
-    records_read: u64,
-    records_kept: u64,
-    keyless: u64,
+pub struct Counts {
+    pub records_read: u64,
+    pub records_kept: u64,
+    pub keyless: u64,
 }
 
 /// The segment that is being written, for its indexes.
@@ -53,6 +51,17 @@ struct Written {
 }
 
 impl Written {
+    fn new(base_offset: i64, interval_bytes: usize) -> Self {
+        Self {
+            interval_bytes,
+            since_index: 0,
+            bytes: 0,
+            max_timestamp: NO_TIMESTAMP,
+            offset_of_max_timestamp: base_offset,
+            points: Vec::new(),
+        }
+    }
+
     fn note(&mut self, size: usize, last_offset: i64, max_timestamp: i64) {
         if max_timestamp > self.max_timestamp {
             self.max_timestamp = max_timestamp;
@@ -72,7 +81,7 @@ impl Written {
     }
 }
 
-#[pyclass(module = "headwater._core")]
+/// Goes through a stretch of a log and writes what stays.
 pub struct Retainer {
     rules: Rules,
     counts: Counts,
@@ -186,7 +195,49 @@ fn write_kept(
 }
 
 impl Retainer {
-    fn run(
+    /// `producers` has, by id, the last offset of a producer's data and its epoch.
+    pub fn new(
+        now_ms: i64,
+        delete_retention_ms: i64,
+        upper_bound: i64,
+        producers: BTreeMap<i64, (i64, i16)>,
+    ) -> Self {
+        Self {
+            rules: Rules {
+                now_ms,
+                delete_retention_ms,
+                upper_bound,
+                producers,
+            },
+            counts: Counts::default(),
+            written: Written::new(0, 0),
+        }
+    }
+
+    /// Begins a new segment.
+    pub fn begin(&mut self, base_offset: i64, index_interval_bytes: usize) {
+        self.written = Written::new(base_offset, index_interval_bytes);
+    }
+
+    /// Takes the index entries that became due since the last call.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        std::mem::take(&mut self.written.points)
+    }
+
+    pub fn max_timestamp(&self) -> i64 {
+        self.written.max_timestamp
+    }
+
+    pub fn offset_of_max_timestamp(&self) -> i64 {
+        self.written.offset_of_max_timestamp
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Gives how many bytes of whole batches were read, and what is left of them.
+    pub fn retain(
         &mut self,
         data: &[u8],
         keys: &Table,
@@ -194,12 +245,7 @@ impl Retainer {
     ) -> Result<(usize, Vec<u8>), Fault> {
         let mut out = Vec::with_capacity(data.len());
         let mut at = 0;
-        while at < data.len() {
-            let batch = match whole(data, at) {
-                Ok(batch) => batch,
-                Err(fault) if fault.reason == "truncated" => break,
-                Err(fault) => return Err(fault),
-            };
+        while let Some(batch) = next_whole(data, at)? {
             // A batch is never given a new checksum over bytes that do not fit the old one.
             batch.check_crc()?;
             self.batch(&mut out, &batch, keys, transactions)?;
@@ -276,89 +322,5 @@ impl Retainer {
         self.written
             .note(out.len() - start, header.last_offset(), max_timestamp);
         Ok(())
-    }
-}
-
-#[pymethods]
-impl Retainer {
-    #[new]
-    #[pyo3(signature = (*, now_ms, delete_retention_ms, upper_bound, producers))]
-    fn new(
-        now_ms: i64,
-        delete_retention_ms: i64,
-        upper_bound: i64,
-        producers: Vec<(i64, i64, i16)>,
-    ) -> Self {
-        Self {
-            rules: Rules {
-                now_ms,
-                delete_retention_ms,
-                upper_bound,
-                producers: producers
-                    .into_iter()
-                    .map(|(producer_id, last, epoch)| (producer_id, (last, epoch)))
-                    .collect(),
-            },
-            counts: Counts::default(),
-            written: Written {
-                interval_bytes: 0,
-                since_index: 0,
-                bytes: 0,
-                max_timestamp: NO_TIMESTAMP,
-                offset_of_max_timestamp: 0,
-                points: Vec::new(),
-            },
-        }
-    }
-
-    fn begin(&mut self, base_offset: i64, index_interval_bytes: usize) {
-        self.written = Written {
-            interval_bytes: index_interval_bytes,
-            since_index: 0,
-            bytes: 0,
-            max_timestamp: NO_TIMESTAMP,
-            offset_of_max_timestamp: base_offset,
-            points: Vec::new(),
-        };
-    }
-
-    fn retain<'py>(
-        &mut self,
-        py: Python<'py>,
-        data: &Bound<'py, PyAny>,
-        keys: PyRef<'py, KeyMap>,
-        transactions: &mut Transactions,
-    ) -> PyResult<(usize, Bound<'py, PyBytes>, Vec<Point>)> {
-        let view = View::open(data)?;
-        let bytes = view.bytes();
-        let (table, tracker) = (&keys.table, &mut transactions.tracker);
-        let (used, out) = py.detach(|| self.run(bytes, table, tracker))?;
-        let points = std::mem::take(&mut self.written.points);
-        Ok((used, PyBytes::new(py, &out), points))
-    }
-
-    #[getter]
-    fn max_timestamp(&self) -> i64 {
-        self.written.max_timestamp
-    }
-
-    #[getter]
-    fn offset_of_max_timestamp(&self) -> i64 {
-        self.written.offset_of_max_timestamp
-    }
-
-    #[getter]
-    fn records_read(&self) -> u64 {
-        self.counts.records_read
-    }
-
-    #[getter]
-    fn records_kept(&self) -> u64 {
-        self.counts.records_kept
-    }
-
-    #[getter]
-    fn keyless(&self) -> u64 {
-        self.counts.keyless
     }
 }

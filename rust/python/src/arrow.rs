@@ -10,13 +10,14 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::batch::{whole, Whole, CONTROL, TRANSACTIONAL};
 use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::columns::{fields, Columns, Stop, Wanted};
-use crate::compression;
-use crate::fault::Fault;
-use crate::record::Place;
-use crate::varint::Cursor;
+use crate::fault::corrupt;
+use headwater_records::batch::{whole, Whole, CONTROL, TRANSACTIONAL};
+use headwater_records::columns::{fields, Columns, Stop, Wanted};
+use headwater_records::compression;
+use headwater_records::fault::Fault;
+use headwater_records::record::Place;
+use headwater_records::varint::Cursor;
 
 const ABORT_MARKER: [u8; 4] = [0, 0, 0, 0]; // version 0, type 0
 
@@ -63,7 +64,7 @@ fn is_abort_marker(batch: &Whole<'_>) -> bool {
     let Ok(payload) = batch.payload(0) else {
         return false;
     };
-    match crate::record::Record::read(&mut Cursor::new(&payload)) {
+    match headwater_records::record::Record::read(&mut Cursor::new(&payload)) {
         Ok(record) => record.key.is_some_and(|key| key.starts_with(&ABORT_MARKER)),
         Err(_) => false,
     }
@@ -214,7 +215,8 @@ pub fn decode_arrow(
         check_crc,
     };
     let run = || -> PyResult<ArrowRecords> {
-        let (columns, next_offset) = read(input, &question, Aborted::new(aborted))?;
+        let (columns, next_offset) =
+            read(input, &question, Aborted::new(aborted)).map_err(corrupt)?;
         let data = columns.finish(partition).map_err(arrow_failed)?;
         Ok(ArrowRecords { data, next_offset })
     };

@@ -9,10 +9,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use crate::batch::{whole, Header, HEADER_BYTES, TRANSACTIONAL};
-use crate::compression;
-use crate::record::Record;
-use crate::varint;
+use crate::fault::{corrupt, Failure};
+use headwater_records::batch::{whole, Header, HEADER_BYTES, TRANSACTIONAL};
+use headwater_records::builder::{compressed, BatchBuilder, Entry};
+use headwater_records::compression;
+use headwater_records::varint;
 
 /// Compressing fewer bytes than this is quicker than giving the interpreter lock away.
 const DETACH_BYTES_MIN: usize = 16 * 1024;
@@ -36,24 +37,16 @@ impl Waiter {
     }
 }
 
-/// Records behind a blank header, as they are appended.
+/// A batch that is being filled, and who waits for its records.
 pub struct Growing {
-    pub bytes: Vec<u8>,
-    pub count: i32,
-    pub base_timestamp: i64,
-    pub max_timestamp: i64,
+    pub batch: BatchBuilder,
     pub waiters: Vec<Waiter>,
 }
 
 impl Growing {
     pub fn new(capacity: usize) -> Self {
-        let mut bytes = Vec::with_capacity(capacity.max(HEADER_BYTES));
-        bytes.resize(HEADER_BYTES, 0);
         Self {
-            bytes,
-            count: 0,
-            base_timestamp: -1,
-            max_timestamp: -1,
+            batch: BatchBuilder::new(capacity),
             waiters: Vec::new(),
         }
     }
@@ -121,12 +114,12 @@ impl Outgoing {
         Self {
             topic,
             partition,
-            count: growing.count,
-            cost: growing.bytes.len(),
+            count: growing.batch.count,
+            cost: growing.batch.bytes.len(),
             records: None,
-            growing: growing.bytes,
-            base_timestamp: growing.base_timestamp,
-            max_timestamp: growing.max_timestamp,
+            growing: growing.batch.bytes,
+            base_timestamp: growing.batch.base_timestamp,
+            max_timestamp: growing.batch.max_timestamp,
             waiters: growing.waiters,
         }
     }
@@ -204,13 +197,9 @@ impl Outgoing {
         .with_codec(codec);
         let plain = &mut self.growing;
         let mut run = || -> Result<Vec<u8>, String> {
-            let mut bytes = if codec == compression::NONE {
-                std::mem::take(plain)
-            } else {
-                let mut bytes = Vec::with_capacity(HEADER_BYTES + plain.len() / 2);
-                bytes.resize(HEADER_BYTES, 0);
-                compression::compress_into(&mut bytes, codec, &plain[HEADER_BYTES..], level)?;
-                bytes
+            let mut bytes = match codec {
+                compression::NONE => std::mem::take(plain),
+                _ => compressed(codec, &plain[HEADER_BYTES..], level)?,
             };
             header.seal(&mut bytes);
             Ok(bytes)
@@ -243,7 +232,7 @@ impl Outgoing {
             producer_id,
             producer_epoch,
             base_sequence,
-            ..whole(&bytes, 0)?.header
+            ..whole(&bytes, 0).map_err(corrupt)?.header
         };
         header.seal(&mut bytes);
         self.records = Some(Py::new(py, Sealed { bytes })?);
@@ -257,69 +246,34 @@ impl Outgoing {
             return Err(PyValueError::new_err("the batch is not sealed yet"));
         };
         let bytes = &sealed.get().bytes;
-        let batch = whole(bytes, 0)?;
-        let payload = py.detach(|| batch.payload(usize::MAX))?;
+        let batch = whole(bytes, 0).map_err(corrupt)?;
+        let payload = py.detach(|| batch.payload(usize::MAX)).map_err(corrupt)?;
         let mut parts = Vec::new();
         let mut growing = Growing::new(bytes_max);
         let mut waiters = self.waiters.iter().peekable();
-        batch.for_each_record::<PyErr>(&payload, |index, record| {
-            let timestamp = batch.header.timestamp_of(&record);
-            let length = record_bytes(&record);
-            if growing.count > 0 && growing.bytes.len() + length > bytes_max {
+        let mut headers = Vec::new();
+        batch.for_each_record::<Failure>(&payload, |index, record| {
+            headers.clear();
+            varint::write(&mut headers, record.headers.count as i64);
+            headers.extend_from_slice(record.headers.bytes);
+            let entry = Entry {
+                key: record.key,
+                value: record.value,
+                headers: &headers,
+                timestamp: batch.header.timestamp_of(&record),
+            };
+            if growing.batch.count > 0 && growing.batch.bytes.len() + entry.bytes_max() > bytes_max
+            {
                 let full = std::mem::replace(&mut growing, Growing::new(bytes_max));
                 parts.push(self.part(py, full));
             }
             while let Some(waiter) = waiters.next_if(|waiter| waiter.index == index as i32) {
-                growing.waiters.push(waiter.at(py, growing.count));
+                growing.waiters.push(waiter.at(py, growing.batch.count));
             }
-            copy_record(&mut growing, &record, timestamp);
+            growing.batch.append(&entry, usize::MAX);
             Ok(())
         })?;
         parts.push(self.part(py, growing));
         Ok(parts)
     }
-}
-
-fn blob_bytes(blob: Option<&[u8]>) -> usize {
-    blob.map_or(1, |bytes| varint::size(bytes.len() as i64) + bytes.len())
-}
-
-/// At most what the record takes in another batch.
-fn record_bytes(record: &Record<'_>) -> usize {
-    26 + blob_bytes(record.key) + blob_bytes(record.value) + record.headers.bytes.len()
-}
-
-fn write_blob(out: &mut Vec<u8>, blob: Option<&[u8]>) {
-    match blob {
-        None => varint::write(out, -1),
-        Some(bytes) => {
-            varint::write(out, bytes.len() as i64);
-            out.extend_from_slice(bytes);
-        }
-    }
-}
-
-fn copy_record(growing: &mut Growing, record: &Record<'_>, timestamp: i64) {
-    if growing.count == 0 {
-        growing.base_timestamp = timestamp;
-    }
-    growing.max_timestamp = growing.max_timestamp.max(timestamp);
-    let delta = timestamp.wrapping_sub(growing.base_timestamp);
-    let length = 1
-        + varint::size(delta)
-        + varint::size(growing.count as i64)
-        + blob_bytes(record.key)
-        + blob_bytes(record.value)
-        + varint::size(record.headers.count as i64)
-        + record.headers.bytes.len();
-    let out = &mut growing.bytes;
-    varint::write(out, length as i64);
-    out.push(0);
-    varint::write(out, delta);
-    varint::write(out, growing.count as i64);
-    write_blob(out, record.key);
-    write_blob(out, record.value);
-    varint::write(out, record.headers.count as i64);
-    out.extend_from_slice(record.headers.bytes);
-    growing.count += 1;
 }

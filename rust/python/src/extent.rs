@@ -2,8 +2,9 @@
 
 use pyo3::prelude::*;
 
-use crate::batch::{whole, LOG_APPEND_TIME};
 use crate::buffer::View;
+use crate::fault::corrupt;
+use headwater_records::batch::{next_whole, LOG_APPEND_TIME};
 
 #[pyfunction]
 #[pyo3(signature = (data, *, from_offset = 0))]
@@ -11,12 +12,7 @@ pub fn extent(data: &Bound<'_, PyAny>, from_offset: i64) -> PyResult<(usize, i64
     let view = View::open(data)?;
     let bytes = view.bytes();
     let (mut at, mut next_offset, mut timestamp_types) = (0, from_offset, 0);
-    while at < bytes.len() {
-        let batch = match whole(bytes, at) {
-            Ok(batch) => batch,
-            Err(fault) if fault.reason == "truncated" => break,
-            Err(fault) => return Err(fault.into()),
-        };
+    while let Some(batch) = next_whole(bytes, at).map_err(corrupt)? {
         at += batch.bytes.len();
         let end = batch.header.last_offset().saturating_add(1);
         if end > from_offset {

@@ -1,16 +1,12 @@
-//! One record as a user gave it: what may stand for bytes and headers, and how it is written into a
-//! batch.
+//! One record as a user gave it: what may stand for bytes and headers.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PySequence, PyString, PyTuple};
 
 use crate::buffer::View;
-use crate::outgoing::Growing;
-use crate::varint;
-
-/// Length, attributes, deltas and lengths of a record at their longest, without its headers.
-const RECORD_OVERHEAD_MAX: usize = 1 + 5 + 10 + 5 + 5 + 5;
+use headwater_records::builder::write_blob;
+use headwater_records::varint;
 
 /// Key or value, borrowed from what the user gave.
 pub enum Content<'a> {
@@ -42,22 +38,6 @@ impl<'a> Content<'a> {
             Self::Null => None,
             Self::Bytes(bytes) => Some(bytes),
             Self::View(view) => Some(view.bytes()),
-        }
-    }
-}
-
-#[inline]
-fn blob_bytes(blob: Option<&[u8]>) -> usize {
-    blob.map_or(1, |bytes| varint::size(bytes.len() as i64) + bytes.len())
-}
-
-#[inline]
-fn write_blob(out: &mut Vec<u8>, blob: Option<&[u8]>) {
-    match blob {
-        None => out.push(1),
-        Some(bytes) => {
-            varint::write(out, bytes.len() as i64);
-            out.extend_from_slice(bytes);
         }
     }
 }
@@ -123,61 +103,4 @@ pub fn check_callable(on_delivery: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
 
 pub fn size_or_none(content: Option<&[u8]>) -> i32 {
     content.map_or(-1, |bytes| bytes.len().min(i32::MAX as usize) as i32)
-}
-
-/// A record on its way into a batch.
-pub struct Entry<'a> {
-    pub key: Option<&'a [u8]>,
-    pub value: Option<&'a [u8]>,
-    pub headers: &'a [u8], // empty: none
-    pub timestamp: i64,
-}
-
-impl Entry<'_> {
-    /// At most what it takes in a batch.
-    #[inline]
-    pub fn bytes_max(&self) -> usize {
-        RECORD_OVERHEAD_MAX
-            + self.key.map_or(0, <[u8]>::len)
-            + self.value.map_or(0, <[u8]>::len)
-            + self.headers.len().max(1)
-    }
-
-    /// Appends it unless it does not fit. An empty batch takes a record of any size.
-    #[inline]
-    pub fn append(&self, batch: &mut Growing, bytes_max: usize) -> bool {
-        let base = if batch.count == 0 {
-            self.timestamp
-        } else {
-            batch.base_timestamp
-        };
-        let delta = self.timestamp.wrapping_sub(base);
-        let length = 1
-            + varint::size(delta)
-            + varint::size(batch.count as i64)
-            + blob_bytes(self.key)
-            + blob_bytes(self.value)
-            + self.headers.len().max(1);
-        let whole = length + varint::size(length as i64);
-        if batch.count > 0 && batch.bytes.len() + whole > bytes_max {
-            return false;
-        }
-        batch.base_timestamp = base;
-        batch.max_timestamp = batch.max_timestamp.max(self.timestamp);
-        let out = &mut batch.bytes;
-        out.reserve(whole);
-        varint::write(out, length as i64);
-        out.push(0);
-        varint::write(out, delta);
-        varint::write(out, batch.count as i64);
-        write_blob(out, self.key);
-        write_blob(out, self.value);
-        if self.headers.is_empty() {
-            out.push(0);
-        } else {
-            out.extend_from_slice(self.headers);
-        }
-        batch.count += 1;
-        true
-    }
 }

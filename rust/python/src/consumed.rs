@@ -7,14 +7,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::arrow::{arrow_failed, Aborted, ArrowRecords};
-use crate::batch::{whole, Header, Whole, HEADER_BYTES, LOG_APPEND_TIME};
 use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::columns::{Columns, Stop, Wanted};
-use crate::compression;
 use crate::decode::{bytes, headers};
-use crate::fault::Fault;
-use crate::record::{Place, Record};
-use crate::varint::Cursor;
+use crate::fault::{corrupt, Failure};
+use headwater_records::batch::{whole, Header, Whole, HEADER_BYTES, LOG_APPEND_TIME};
+use headwater_records::columns::{Columns, Stop, Wanted};
+use headwater_records::compression;
+use headwater_records::fault::Fault;
+use headwater_records::record::{Place, Record};
+use headwater_records::varint::Cursor;
 
 /// Arrow's binary columns count bytes in 32 bits: a slice ends well before.
 const SLICE_BYTES_MAX: usize = 1 << 30;
@@ -200,7 +201,7 @@ impl Open {
         }
     }
 
-    fn fault(&self, reason: impl Into<crate::fault::Reason>, at: usize) -> Fault {
+    fn fault(&self, reason: impl Into<headwater_records::fault::Reason>, at: usize) -> Fault {
         // Inside compressed data only the start of the data is a place in the buffer.
         let inside = match self.payload {
             Payload::Plain => at,
@@ -447,14 +448,14 @@ impl FetchedRecords {
                     Ok(false) => break,
                     // What came before is good; the next call finds the fault again.
                     Err(_) if !taken.is_empty() => break,
-                    Err(fault) => return Err(fault.into()),
+                    Err(fault) => return Err(corrupt(fault)),
                 }
             }
             if let Some(open) = &reading.open {
                 let left = (open.header.count.max(0) as usize).saturating_sub(open.place.index);
                 taken.reserve(left.min(records_max - taken.len()).min(1 << 16));
             }
-            let outcome = reading.drain(data, &mut |header, found| -> PyResult<bool> {
+            let outcome = reading.drain(data, &mut |header, found| -> Result<bool, Failure> {
                 let record = ConsumedRecord {
                     topic: topic.clone_ref(py),
                     partition,
@@ -472,7 +473,7 @@ impl FetchedRecords {
             match outcome {
                 Ok(_) => {}
                 Err(_) if !taken.is_empty() => break,
-                Err(error) => return Err(error),
+                Err(failure) => return Err(failure.into()),
             }
         }
         PyList::new(py, taken)
@@ -482,7 +483,7 @@ impl FetchedRecords {
         let data = self.held.0.bytes();
         let (reading, partition) = (&mut self.reading, self.partition);
         py.detach(|| {
-            let columns = read_columns(reading, data, rows_max)?;
+            let columns = read_columns(reading, data, rows_max).map_err(corrupt)?;
             let data = columns.finish(partition).map_err(arrow_failed)?;
             Ok(ArrowRecords {
                 data,

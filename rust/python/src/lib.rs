@@ -1,10 +1,9 @@
-//! The Rust core of Headwater: pure functions over bytes. `_core.pyi` carries the documentation.
+//! The Python face of the Rust core. `_core.pyi` carries the documentation; what is done to bytes
+//! is in `headwater-records`.
 
 mod arrow;
-mod batch;
 mod buffer;
-mod columns;
-mod compression;
+mod compaction;
 mod consumed;
 mod decode;
 mod encode;
@@ -16,14 +15,7 @@ mod hash;
 mod header;
 mod intake;
 mod intake_arrow;
-mod keymap;
-mod murmur2;
 mod outgoing;
-mod record;
-mod retain;
-mod transactions;
-mod validate;
-mod varint;
 
 use pyo3::prelude::*;
 
@@ -35,6 +27,8 @@ mod _core {
     use super::arrow::{decode_arrow, ArrowRecords};
     #[pymodule_export]
     use super::buffer::unfilled;
+    #[pymodule_export]
+    use super::compaction::{KeyMap, Retainer, Transactions};
     #[pymodule_export]
     use super::consumed::{ConsumedRecord, FetchedRecords};
     #[pymodule_export]
@@ -54,13 +48,7 @@ mod _core {
     #[pymodule_export]
     use super::intake_arrow::submit_arrow;
     #[pymodule_export]
-    use super::keymap::KeyMap;
-    #[pymodule_export]
     use super::outgoing::{Outgoing, Sealed};
-    #[pymodule_export]
-    use super::retain::Retainer;
-    #[pymodule_export]
-    use super::transactions::Transactions;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

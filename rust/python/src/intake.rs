@@ -11,10 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::batch::HEADER_BYTES;
-use crate::entry::{check_callable, size_or_none, write_headers, Content, Entry};
-use crate::murmur2::murmur2;
+use crate::entry::{check_callable, size_or_none, write_headers, Content};
 use crate::outgoing::{Growing, Outgoing, Waiter};
+use headwater_records::batch::HEADER_BYTES;
+use headwater_records::builder::Entry;
+use headwater_records::murmur2::murmur2;
 
 const FIRST_CAPACITY: usize = 1024;
 
@@ -199,9 +200,11 @@ impl Intake {
         };
         let slot = &mut topic.open[partition as usize];
         let opened = slot.is_none();
-        let batch = slot.get_or_insert_with(|| Growing::new(FIRST_CAPACITY.min(self.batch_bytes)));
+        let growing =
+            slot.get_or_insert_with(|| Growing::new(FIRST_CAPACITY.min(self.batch_bytes)));
+        let batch = &mut growing.batch;
         let before = if opened { 0 } else { batch.bytes.len() };
-        if !entry.append(batch, self.batch_bytes) {
+        if !batch.append(entry, self.batch_bytes) {
             let full = slot.take().unwrap();
             if sticks && topic.sticky_bytes >= self.sticky_bytes {
                 topic.sticky = NO_PARTITION;
@@ -210,7 +213,7 @@ impl Intake {
         }
         let added = batch.bytes.len() - before;
         if let Some(object) = waiter {
-            batch.waiters.push(Waiter {
+            growing.waiters.push(Waiter {
                 index: batch.count - 1,
                 timestamp: entry.timestamp,
                 key_bytes: size_or_none(entry.key),

@@ -24,6 +24,8 @@ pub const DELETE_HORIZON: i16 = 0x40;
 pub const KNOWN_ATTRIBUTES: i16 = 0x7f;
 const CODEC: i16 = 0x07;
 
+const TRUNCATED: &str = "truncated";
+
 #[derive(Clone, Copy, Default)]
 pub struct Header {
     pub size: usize,
@@ -135,7 +137,7 @@ pub struct Whole<'a> {
 /// Finds the end of the batch at `position` by its length, in the order of Kafka's log reader:
 /// an impossible length or magic is told apart from a batch that is only cut short.
 pub fn whole(data: &[u8], position: usize) -> Result<Whole<'_>, Fault> {
-    let truncated = || Fault::new("truncated", position);
+    let truncated = || Fault::new(TRUNCATED, position);
     let rest = data.get(position..).ok_or_else(truncated)?;
     let prefix = rest
         .first_chunk::<LENGTH_PREFIX_BYTES>()
@@ -159,6 +161,18 @@ pub fn whole(data: &[u8], position: usize) -> Result<Whole<'_>, Fault> {
         position,
         header: Header::read(header, size),
     })
+}
+
+/// As `whole`, at the end of what was read of a log: none if the batch is cut short there.
+pub fn next_whole(data: &[u8], position: usize) -> Result<Option<Whole<'_>>, Fault> {
+    if position >= data.len() {
+        return Ok(None);
+    }
+    match whole(data, position) {
+        Ok(batch) => Ok(Some(batch)),
+        Err(fault) if fault.reason == TRUNCATED => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 impl<'a> Whole<'a> {

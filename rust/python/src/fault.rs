@@ -1,39 +1,10 @@
-//! What is wrong with some bytes, and where; and the Python exceptions that say so.
+//! The Python exceptions that tell of a fault in some bytes.
 
-use std::borrow::Cow;
-
+use headwater_records::fault::Fault;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
-
-pub type Reason = Cow<'static, str>;
-
-/// A refusal of bytes: a short stable reason and the byte where it was found.
-#[derive(Debug)]
-pub struct Fault {
-    pub reason: Reason,
-    pub position: usize,
-    pub too_large: bool,
-}
-
-impl Fault {
-    pub fn new(reason: impl Into<Reason>, position: usize) -> Self {
-        Self {
-            reason: reason.into(),
-            position,
-            too_large: false,
-        }
-    }
-
-    pub fn too_large(position: usize) -> Self {
-        Self {
-            reason: "output too large".into(),
-            position,
-            too_large: true,
-        }
-    }
-}
 
 struct Exceptions {
     corrupt: Py<PyType>,
@@ -79,21 +50,47 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OutputTooLarge", &exceptions.too_large)
 }
 
-impl From<Fault> for PyErr {
-    fn from(fault: Fault) -> PyErr {
-        Python::attach(|py| match EXCEPTIONS.get_or_try_init(py, || create(py)) {
-            Err(error) => error,
-            Ok(exceptions) => {
-                let kind = if fault.too_large {
-                    &exceptions.too_large
-                } else {
-                    &exceptions.corrupt
-                };
-                PyErr::from_type(
-                    kind.bind(py).clone(),
-                    (fault.reason.into_owned(), fault.position),
-                )
-            }
-        })
+/// The exception that tells Python of a fault.
+pub fn corrupt(fault: Fault) -> PyErr {
+    Python::attach(|py| match EXCEPTIONS.get_or_try_init(py, || create(py)) {
+        Err(error) => error,
+        Ok(exceptions) => {
+            let kind = if fault.too_large {
+                &exceptions.too_large
+            } else {
+                &exceptions.corrupt
+            };
+            PyErr::from_type(
+                kind.bind(py).clone(),
+                (fault.reason.into_owned(), fault.position),
+            )
+        }
+    })
+}
+
+/// A fault or an exception, for walks over records that call Python on the way.
+pub enum Failure {
+    Fault(Fault),
+    Raised(PyErr),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Fault(fault) => corrupt(fault),
+            Failure::Raised(error) => error,
+        }
     }
 }

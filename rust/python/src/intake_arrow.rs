@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
 use crate::arrow::arrow_failed;
-use crate::entry::Entry;
 use crate::intake::{Intake, Room, NO_PARTITION, NO_ROOM, UNKNOWN_TOPIC};
-use crate::varint;
+use headwater_records::builder::Entry;
+use headwater_records::varint;
 
 /// One column of fixed-width or variable-width values, where the exporter has them. The capsule
 /// that owns the memory outlives it.

@@ -3,11 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::batch::{whole, Header};
 use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::compression;
-use crate::fault::Fault;
-use crate::record;
+use crate::fault::{corrupt, Failure};
+use headwater_records::batch::{next_whole, Header};
+use headwater_records::compression;
+use headwater_records::fault::Fault;
+use headwater_records::record;
 
 #[pyclass(frozen, module = "headwater._core")]
 pub struct Record {
@@ -86,7 +87,7 @@ pub fn headers(py: Python<'_>, headers: &record::Headers<'_>) -> PyResult<Option
     }
     let mut items = Vec::with_capacity(headers.count);
     for header in headers.iter() {
-        let (key, value) = header.map_err(|reason| Fault::new(reason, 0))?;
+        let (key, value) = header.map_err(|reason| corrupt(Fault::new(reason, 0)))?;
         // Kafka takes any bytes as a key, and Java's strings show what is no UTF-8 as U+FFFD.
         let key = PyString::new(py, &String::from_utf8_lossy(key));
         items.push((key, bytes(py, value)).into_pyobject(py)?);
@@ -120,12 +121,7 @@ pub fn decode<'py>(
     let input = view.bytes();
     let mut records: Vec<Bound<'py, Record>> = Vec::new();
     let mut at = position;
-    while at < input.len() {
-        let batch = match whole(input, at) {
-            Ok(batch) => batch,
-            Err(fault) if fault.reason == "truncated" => break,
-            Err(fault) => return Err(fault.into()),
-        };
+    while let Some(batch) = next_whole(input, at).map_err(corrupt)? {
         at += batch.bytes.len();
         if batch.header.last_offset() < from_offset || batch.header.count == 0 {
             continue;
@@ -138,9 +134,9 @@ pub fn decode<'py>(
         };
         let slow =
             batch.bytes.len() > DETACH_BYTES_MIN || batch.header.codec() != compression::NONE;
-        let payload = if slow { py.detach(open)? } else { open()? };
+        let payload = if slow { py.detach(open) } else { open() }.map_err(corrupt)?;
         records.reserve(batch.count_possible(&payload));
-        batch.for_each_record(&payload, |_, found| -> PyResult<()> {
+        batch.for_each_record(&payload, |_, found| -> Result<(), Failure> {
             if batch.header.offset_of(&found) >= from_offset {
                 records.push(Bound::new(py, record(py, &batch.header, &found)?)?);
             }

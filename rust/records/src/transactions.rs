@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pyo3::prelude::*;
-
 use crate::batch::{Whole, CONTROL, TRANSACTIONAL};
 use crate::fault::Fault;
 
@@ -27,7 +25,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    fn new(mut aborted: Vec<Aborted>) -> Self {
+    pub fn new(mut aborted: Vec<Aborted>) -> Self {
         aborted.sort_unstable_by_key(|transaction| std::cmp::Reverse(transaction.1));
         Self {
             ahead: aborted,
@@ -35,6 +33,11 @@ impl Tracker {
             committed: BTreeSet::new(),
             still_needed: Vec::new(),
         }
+    }
+
+    /// Takes the aborted transactions that read_committed readers still have to skip.
+    pub fn take_needed(&mut self) -> Vec<Aborted> {
+        std::mem::take(&mut self.still_needed)
     }
 
     fn advance(&mut self, offset: i64) {
@@ -103,24 +106,5 @@ impl Tracker {
             Some(COMMIT) => !self.committed.remove(&producer_id),
             Some(_) => false,
         })
-    }
-}
-
-#[pyclass(module = "headwater._core")]
-pub struct Transactions {
-    pub tracker: Tracker,
-}
-
-#[pymethods]
-impl Transactions {
-    #[new]
-    fn new(aborted: Vec<Aborted>) -> Self {
-        Self {
-            tracker: Tracker::new(aborted),
-        }
-    }
-
-    fn take_needed(&mut self) -> Vec<Aborted> {
-        std::mem::take(&mut self.tracker.still_needed)
     }
 }

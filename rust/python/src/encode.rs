@@ -5,10 +5,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySequence, PyString, PyTuple};
 
-use crate::batch::{whole, Header, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL};
 use crate::buffer::{Blob, View};
-use crate::compression;
-use crate::varint;
+use crate::fault::corrupt;
+use headwater_records::batch::{
+    whole, Header, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL,
+};
+use headwater_records::builder::{compressed, write_blob, BatchBuilder, Entry, BATCH_BYTES_MAX};
+use headwater_records::compression;
+use headwater_records::varint;
 
 /// Compressing fewer bytes than this is quicker than giving the interpreter lock away.
 const DETACH_BYTES_MIN: usize = 16 * 1024;
@@ -31,27 +35,6 @@ fn optional<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<Blob<'a>>> {
     }
 }
 
-fn blob_size(blob: &Option<Blob<'_>>) -> usize {
-    match blob {
-        None => 1,
-        Some(blob) => {
-            let length = blob.bytes().len();
-            varint::size(length as i64) + length
-        }
-    }
-}
-
-fn write_blob(out: &mut Vec<u8>, blob: &Option<Blob<'_>>) {
-    match blob {
-        None => varint::write(out, -1),
-        Some(blob) => {
-            let bytes = blob.bytes();
-            varint::write(out, bytes.len() as i64);
-            out.extend_from_slice(bytes);
-        }
-    }
-}
-
 /// The headers of one record in their wire form, count included.
 fn write_headers(out: &mut Vec<u8>, headers: &Bound<'_, PyTuple>) -> PyResult<()> {
     varint::write(out, headers.len() as i64);
@@ -61,16 +44,14 @@ fn write_headers(out: &mut Vec<u8>, headers: &Bound<'_, PyTuple>) -> PyResult<()
         let key = key.cast::<PyString>()?.to_cow()?;
         varint::write(out, key.len() as i64);
         out.extend_from_slice(key.as_bytes());
-        write_blob(out, &optional(&value)?);
+        write_blob(out, optional(&value)?.as_ref().map(Blob::bytes));
     }
     Ok(())
 }
 
 struct Writer {
-    out: Vec<u8>,
+    batch: BatchBuilder,
     headers: Vec<u8>, // one record's, kept to use its memory again
-    base_timestamp: i64,
-    max_timestamp: i64,
 }
 
 impl Writer {
@@ -84,54 +65,39 @@ impl Writer {
         let value = record.get_borrowed_item(1)?;
         let (key, value) = (optional(&key)?, optional(&value)?);
         let headers = as_tuple(&record.get_borrowed_item(2)?.to_owned())?;
-        let timestamp: i64 = record.get_borrowed_item(3)?.extract()?;
-        if self.out.len() == HEADER_BYTES {
-            self.base_timestamp = timestamp;
-        }
-        self.max_timestamp = self.max_timestamp.max(timestamp);
-        let timestamp_delta = timestamp.wrapping_sub(self.base_timestamp);
         self.headers.clear();
-        if headers.is_empty() {
-            self.headers.push(0);
-        } else {
+        if !headers.is_empty() {
             write_headers(&mut self.headers, &headers)?;
         }
-        let length = 1
-            + varint::size(timestamp_delta)
-            + varint::size(offset_delta as i64)
-            + blob_size(&key)
-            + blob_size(&value)
-            + self.headers.len();
-        if self.out.len() + length > i32::MAX as usize - 16 {
+        let entry = Entry {
+            key: key.as_ref().map(Blob::bytes),
+            value: value.as_ref().map(Blob::bytes),
+            headers: &self.headers,
+            timestamp: record.get_borrowed_item(3)?.extract()?,
+        };
+        let batch = &mut self.batch;
+        if batch.bytes.len() + entry.bytes_max() > BATCH_BYTES_MAX {
             return Err(PyValueError::new_err("a batch must stay below 2 GiB"));
         }
-        let out = &mut self.out;
-        varint::write(out, length as i64);
-        out.push(0);
-        varint::write(out, timestamp_delta);
-        varint::write(out, offset_delta as i64);
-        write_blob(out, &key);
-        write_blob(out, &value);
-        out.extend_from_slice(&self.headers);
+        batch.append_at(&entry, offset_delta, usize::MAX);
         Ok(())
     }
 }
 
 /// The batch with its payload behind a blank header, under `codec`.
-fn compressed(py: Python<'_>, codec: u8, level: Option<i32>, payload: &[u8]) -> PyResult<Vec<u8>> {
-    let mut out = Vec::with_capacity(HEADER_BYTES + payload.len() / 2);
-    out.resize(HEADER_BYTES, 0);
-    let mut run = || compression::compress_into(&mut out, codec, payload, level);
+fn compress_batch(
+    py: Python<'_>,
+    codec: u8,
+    level: Option<i32>,
+    payload: &[u8],
+) -> PyResult<Vec<u8>> {
+    let run = || compressed(codec, payload, level);
     let answer = if payload.len() >= DETACH_BYTES_MIN {
         py.detach(run)
     } else {
         run()
     };
-    answer.map_err(PyValueError::new_err)?;
-    if out.len() > i32::MAX as usize {
-        return Err(PyValueError::new_err("a batch must stay below 2 GiB"));
-    }
-    Ok(out)
+    answer.map_err(PyValueError::new_err)
 }
 
 #[pyfunction]
@@ -170,26 +136,22 @@ pub fn encode<'py>(
             ));
         }
     }
-    let mut out = Vec::with_capacity(HEADER_BYTES + 64 * count);
-    out.resize(HEADER_BYTES, 0);
     let mut writer = Writer {
-        out,
+        batch: BatchBuilder::new(HEADER_BYTES + 64 * count),
         headers: Vec::new(),
-        base_timestamp: -1,
-        max_timestamp: -1,
     };
-    let mut last_offset_delta = 0;
     for index in 0..count {
-        last_offset_delta = match &offset_deltas {
+        let offset_delta = match &offset_deltas {
             Some(deltas) => deltas[index],
             None => index as i32,
         };
         let record = records.get_borrowed_item(index)?;
         match record.cast::<PyTuple>() {
-            Ok(tuple) => writer.write(&tuple, last_offset_delta)?,
-            Err(_) => writer.write(&as_tuple(&record)?, last_offset_delta)?,
+            Ok(tuple) => writer.write(&tuple, offset_delta)?,
+            Err(_) => writer.write(&as_tuple(&record)?, offset_delta)?,
         }
     }
+    let batch = writer.batch;
     let flag = |set: bool, attribute: i16| if set { attribute } else { 0 };
     let header = Header {
         base_offset,
@@ -197,21 +159,21 @@ pub fn encode<'py>(
         attributes: flag(transactional, TRANSACTIONAL)
             | flag(control, CONTROL)
             | flag(log_append_time.is_some(), LOG_APPEND_TIME),
-        last_offset_delta,
-        base_timestamp: writer.base_timestamp,
-        max_timestamp: log_append_time.unwrap_or(writer.max_timestamp),
+        last_offset_delta: batch.last_offset_delta,
+        base_timestamp: batch.base_timestamp,
+        max_timestamp: log_append_time.unwrap_or(batch.max_timestamp),
         producer_id,
         producer_epoch,
         base_sequence,
-        count: count as i32,
+        count: batch.count,
         ..Header::default()
     };
-    let mut batch = match codec {
-        compression::NONE => writer.out,
-        _ => compressed(py, codec, level, &writer.out[HEADER_BYTES..])?,
+    let mut out = match codec {
+        compression::NONE => batch.bytes,
+        _ => compress_batch(py, codec, level, &batch.bytes[HEADER_BYTES..])?,
     };
-    header.with_codec(codec).seal(&mut batch);
-    Ok(PyBytes::new(py, &batch))
+    header.with_codec(codec).seal(&mut out);
+    Ok(PyBytes::new(py, &out))
 }
 
 #[pyfunction]
@@ -225,9 +187,11 @@ pub fn recompress<'py>(
     output_bytes_max: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let view = View::open(data)?;
-    let batch = whole(view.bytes(), position)?;
-    let payload = py.detach(|| batch.payload(output_bytes_max))?;
-    let mut out = compressed(py, codec, level, &payload)?;
+    let batch = whole(view.bytes(), position).map_err(corrupt)?;
+    let payload = py
+        .detach(|| batch.payload(output_bytes_max))
+        .map_err(corrupt)?;
+    let mut out = compress_batch(py, codec, level, &payload)?;
     batch.header.with_codec(codec).seal(&mut out);
     Ok(PyBytes::new(py, &out))
 }
@@ -264,6 +228,6 @@ pub fn decompress<'py>(
     let bytes = view.bytes();
     let out = py
         .detach(|| compression::decompress(codec, bytes, output_bytes_max))
-        .map_err(|refusal| refusal.at(0))?;
+        .map_err(|refusal| corrupt(refusal.at(0)))?;
     Ok(PyBytes::new(py, &out))
 }

@@ -3,13 +3,14 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::batch::{
+use crate::buffer::{View, DETACH_BYTES_MIN};
+use crate::fault::corrupt;
+use headwater_records::batch::{
     seal_checksum, whole, Header, ATTRIBUTES_AT, CONTROL, DELETE_HORIZON, KNOWN_ATTRIBUTES,
     LOG_APPEND_TIME, MAX_TIMESTAMP_AT, TRANSACTIONAL,
 };
-use crate::buffer::{View, DETACH_BYTES_MIN};
-use crate::compression;
-use crate::validate::{validate as check, Found, Rules};
+use headwater_records::compression;
+use headwater_records::validate::{validate as check, Found, Rules};
 
 #[pyclass(frozen, module = "headwater._core")]
 pub struct Batch {
@@ -161,10 +162,11 @@ pub fn validate(
         batch.bytes.len() > DETACH_BYTES_MIN || batch.header.codec() != compression::NONE
     });
     let (batch, found) = if slow {
-        py.detach(|| check(bytes, position, &rules))?
+        py.detach(|| check(bytes, position, &rules))
     } else {
-        check(bytes, position, &rules)?
-    };
+        check(bytes, position, &rules)
+    }
+    .map_err(corrupt)?;
     Ok(Batch {
         position,
         header: batch.header,
@@ -235,7 +237,7 @@ pub fn restamp(
 ) -> PyResult<()> {
     let mut view = View::open_writable(data)?;
     let (header, end) = {
-        let batch = whole(view.bytes(), position)?;
+        let batch = whole(view.bytes(), position).map_err(corrupt)?;
         (batch.header, position + batch.bytes.len())
     };
     let batch = &mut view.bytes_mut()[position..end];
