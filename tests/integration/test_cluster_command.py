@@ -5,6 +5,11 @@ With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafk
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +36,94 @@ def test_a_cluster_that_is_well_says_so(command: Command, wire: Wire, topic: str
     assert (told["offline"], told["not_in_sync"]) == (0, 0)
     assert told["partitions"] >= 3
     assert "healthy               yes" in command("status")
+
+
+def test_a_directory_that_is_offline_is_a_problem_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("no directory")
+    command = Command("cluster", capsys)
+    with EmbeddedBroker(data=f"{tmp_path / 'good'},{broken}") as broker:
+        here = ("--bootstrap", broker.bootstrap)
+        told = command.json("status", *here, code=1)
+        assert told["healthy"] is False
+        (problem,) = told["problems"]
+        assert problem["problem"] == f"node 1: directory {broken} is offline"
+        assert "restart the node" in problem["action"]
+        assert f"directory {broken} is offline\n  the node's log" in command(
+            "status", *here, code=1
+        )
+        # Waiting does not help, and ends with the same answer.
+        assert "is offline" in command("status", *here, "--wait", "0.5", code=1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB; a user who may not mount one cannot fill a disk in a test."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_is_a_problem_until_there_is_room(
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command("cluster", capsys)
+    with EmbeddedBroker(data=small_disk / "data") as broker:
+        here = ("--bootstrap", broker.bootstrap)
+        command("status", *here)
+        ballast = small_disk / "ballast"
+        with contextlib.suppress(OSError):
+            ballast.write_bytes(bytes(4 << 20))
+        said = command("status", *here, code=1)
+        assert f"directory {small_disk / 'data'} is full: " in said
+        assert "free some space" in said
+        ballast.unlink()
+        command("status", *here)
+
+
+def test_waiting_ends_when_the_cluster_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command("cluster", capsys)
+    with EmbeddedBroker() as broker:
+        here = ("--bootstrap", broker.bootstrap)
+        broker.stop()
+        assert "is a node up there?" in command("status", *here, "--wait", "0.3", code=1)
+        waiting = subprocess.Popen(
+            [sys.executable, "-m", "headwater.cli.main", "cluster", "status", *here, "--wait", "60"]
+        )
+        broker.start()
+        assert waiting.wait(timeout=90) == 0
+
+
+@pytest.mark.parametrize("words", [("cluster", "status"), ("group", "list")])
+def test_a_view_is_shown_again_until_ctrl_c(
+    shared_broker: EmbeddedBroker, words: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "headwater.cli.main", *words, "--watch", "--interval", "0.1"]
+    with subprocess.Popen(
+        [*command, "--bootstrap", shared_broker.bootstrap], stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        while watching.stdout.readline() != first:
+            pass
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=60)
+    assert watching.returncode == 0
+
+
+def test_what_cannot_be_watched_is_refused_in_a_line(command: Command) -> None:
+    assert "cannot be combined" in command("status", "--wait", "1", "--watch", code=2)
+    assert "--interval needs --watch" in command("status", "--interval", "1", code=2)
+    assert "more than 0 seconds" in command("status", "--watch", "--interval", "0", code=2)
+    assert "expected seconds" in command("status", "--wait", "soon", code=2)
 
 
 def test_nodes_are_shown_with_what_they_have(

@@ -291,14 +291,16 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(
     refused = group(*asked, "--execute", code=1)
     assert "nothing was changed" in refused
     assert "1 member is in it: test (127.0.0.1)" in refused
-    assert "1 member is in it" in group("delete", topic, code=1)
+    assert f"stop the members of {topic} first: 1 member is in it" in group("delete", topic)
+    assert "1 member is in it" in group("delete", topic, "--yes", code=1)
     member.leave()
     until(
         lambda: group("describe", topic, "--output", "json")["state"] == "Empty", "an empty group"
     )
     assert "done" in group(*asked, "--execute")
-    assert group("delete", topic) == f"{topic}: deleted\n"
-    assert "there is no such group" in group("delete", topic, code=1)
+    assert group("delete", topic, "--yes") == f"{topic}: deleted\n"
+    assert "there is no such group" in group("delete", topic, "--yes", code=1)
+    assert f"there is no group {topic}" in group("delete", topic, code=1)
     assert "there is no group" in group("describe", topic, code=1)
 
 
@@ -315,3 +317,43 @@ def test_what_does_not_exist_is_named(group: Group, wire: Wire, topic: str) -> N
     assert "has no committed offset to shift" in group(
         "reset", topic, "--topic", topic, "--shift", "1", code=1
     )
+
+
+def test_deleting_a_group_is_shown_before_it_is_done(group: Group, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic, 2)
+    commit(wire, topic, topic, {0: 0, 1: 0})
+    (told,) = group("delete", topic, "--output", "json")
+    assert told == {
+        "group": topic,
+        "deleted": False,
+        "state": "Empty",
+        "members": 0,
+        "offsets": 2,
+    }
+    assert "nothing has changed yet: --yes" in group("delete", topic)
+    assert committed(group, topic) == {0: 0, 1: 0}
+
+
+def test_offsets_of_chosen_partitions_are_deleted(group: Group, wire: Wire, topic: str) -> None:
+    wire.create_topic(topic, 3)
+    commit(wire, topic, topic, {0: 0, 1: 0, 2: 0})
+    asked = ("offsets", "delete", topic, "--topic", f"{topic}:0,2")
+    told = group(*asked, "--output", "json")
+    assert (told["executed"], [each["partition"] for each in told["partitions"]]) == (False, [0, 2])
+    assert "nothing has changed yet" in group(*asked)
+    assert set(committed(group, topic)) == {0, 1, 2}
+    assert group(*asked, "--yes") == f"done: 2 offsets of {topic} deleted\n"
+    assert set(committed(group, topic)) == {1}
+    said = group(*asked, "--yes", code=1)
+    assert f"group {topic} has no committed offset in partition {topic}:0" in said
+    said = group("offsets", "delete", topic, "--topic", "elsewhere", code=1)
+    assert "has no committed offset in topic elsewhere" in said
+
+
+def test_offsets_that_a_member_reads_are_not_deleted(group: Group, wire: Wire, topic: str) -> None:
+    wire.create_topic("any")  # what `Joined` subscribes to
+    commit(wire, topic, "any", {0: 0})
+    member = Joined(wire, topic, "any", [0])
+    asked = ("offsets", "delete", topic, "--topic", "any", "--yes")
+    assert "not deleted: a member of the group reads this topic" in group(*asked, code=1)
+    member.leave()

@@ -206,7 +206,7 @@ def test_what_was_not_done_of_many_things_is_said_beside_the_result(
     assert done.returncode == 1
     assert done.stdout.startswith(f"{topic}: created")
     assert done.stderr.startswith("no:name: not created: ")
-    done = shell.run("group", "delete", f"{topic}-group")
+    done = shell.run("group", "delete", f"{topic}-group", "--yes")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"{topic}-group: there is no such group\n"
     done = shell.run("cluster", "features", "--set", "no.such=1")

@@ -33,6 +33,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr()
     assert shown.err == ""
     assert shown.out.startswith(f"usage: headwater {command}")
+    assert "SUPPRESS" not in shown.out
 
 
 def test_help_lists_every_command_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,9 @@ def run(*arguments: str) -> int:
         ("reset", "g", "--topic", "t", "--to-latest", "--execute", "--dry-run"),
         ("reset", "g", "--topic", "t", "--from-file", "offsets.csv"),
         ("delete",),
+        ("offsets", "delete"),
+        ("offsets", "delete", "g"),
+        ("offsets", "delete", "g", "--topic", "t:x"),
         ("describe",),
     ],
 )

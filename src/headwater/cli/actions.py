@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from headwater.cli.errors import USAGE, CommandError
 
@@ -18,10 +19,12 @@ def add_actions(parser: ArgumentParser, actions: Iterable[Action], *, examples: 
         dest="action", metavar="ACTION", title="actions", required=True
     )
     for name, summary, define in actions:
+        # An action without a summary is for programs: argparse lists what has a help text.
+        listed: dict[str, Any] = {"help": summary} if summary else {}
         action = subparsers.add_parser(
             name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
+            **listed,
+            description=summary and summary[0].upper() + summary[1:] + ".",
             epilog=_examples_of(f"{parser.prog} {name}", examples),
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,

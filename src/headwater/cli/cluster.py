@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.cli.actions import add_actions, plural, read_pairs
 from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
@@ -16,14 +16,16 @@ from headwater.cli.output import (
     print_outcome,
     print_table,
 )
+from headwater.cli.watch import add_watch_options, watch
 
 if TYPE_CHECKING:
-    from headwater.blocking import Admin
-    from headwater.client.admin import Features, Quorum, Topic
+    from headwater.client.admin import Features, Quorum
 
 _EXAMPLES = """\
 examples:
-  headwater cluster status                       exit code 1 if something is not as it should be
+  headwater cluster status                       exit code 1 if the cluster is not healthy
+  headwater cluster status --wait 30             until it is, at most 30 seconds
+  headwater cluster status --watch               again every two seconds
   headwater cluster nodes
   headwater cluster quorum                       who leads the metadata log, and who lags
   headwater cluster features
@@ -52,15 +54,24 @@ def define(parser: ArgumentParser) -> None:
 
 
 def _status_options(action: ArgumentParser) -> None:
-    _finish(action, _status)
+    from headwater.cli.cluster_status import define_status
+
+    define_status(action)
+    add_cluster_options(action)
+    add_output_option(action)
 
 
 def _nodes_options(action: ArgumentParser) -> None:
-    _finish(action, _nodes)
+    _define_view(action, _nodes)
 
 
 def _quorum_options(action: ArgumentParser) -> None:
-    _finish(action, _quorum)
+    _define_view(action, _quorum)
+
+
+def _define_view(action: ArgumentParser, show: Callable[[Namespace], int]) -> None:
+    add_watch_options(action)
+    _finish(action, lambda options: watch(options, lambda: show(options)))
 
 
 def _features_options(action: ArgumentParser) -> None:
@@ -84,80 +95,11 @@ def _finish(action: ArgumentParser, run: Callable[[Namespace], int]) -> None:
     action.set_defaults(run=run)
 
 
-# status
-
-
-def _status(options: Namespace) -> int:
-    with open_admin(options) as admin:
-        cluster = admin.describe_cluster()
-        fenced = _fenced(admin)
-        topics = _all_topics(admin)
-        quorum = _quorum_if_told(admin)
-    partitions = [each for topic in topics for each in topic.partitions]
-    offline = sum(each.leader is None for each in partitions)
-    behind = sum(len(each.in_sync) < len(each.replicas) for each in partitions)
-    not_preferred = sum(
-        each.leader is not None and each.leader != each.replicas[0] for each in partitions
-    )
-    healthy = not (offline or behind or fenced)
-    fields: dict[str, Any] = {
-        "cluster": cluster.id,
-        "healthy": healthy,
-        "nodes": len(cluster.nodes),
-        "fenced": fenced,
-        "controller": quorum.leader_id if quorum is not None else cluster.controller_id,
-        "topics": len(topics),
-        "partitions": len(partitions),
-        "offline": offline,
-        "not_in_sync": behind,
-        "not_preferred_leader": not_preferred,
-    }
-    if options.output == "json":
-        print_json(fields)
-    else:
-        fields["healthy"] = "yes" if healthy else "no"
-        fields["fenced"] = "node " + ",".join(map(str, fenced)) if fenced else "none"
-        print_fields(
-            {name.replace("_", " "): value for name, value in fields.items()}, output="text"
-        )
-        if offline or behind:
-            print("\n`headwater topic describe --problems` shows the partitions")
-    return 0 if healthy else FAILED
-
-
-def _fenced(admin: Admin) -> list[int]:
-    """Nodes that are registered and do not serve; older clusters do not tell."""
-    from headwater.client.errors import UnsupportedVersion
-
-    try:
-        nodes = admin.describe_cluster(fenced=True).nodes
-    except UnsupportedVersion:
-        return []
-    return [each.id for each in nodes if each.is_fenced]
-
-
-def _quorum_if_told(admin: Admin) -> Quorum | None:
-    """None from a cluster that has none, or to those who may not ask."""
-    from headwater.client.errors import AuthorizationError, UnsupportedVersion
-
-    try:
-        return admin.describe_quorum()
-    except (UnsupportedVersion, AuthorizationError):
-        return None
-
-
-def _all_topics(admin: Admin) -> list[Topic]:
-    from headwater.client.admin import Topic
-
-    names = [each.name for each in admin.list_topics(internal=True)]
-    # One that was deleted meanwhile is no trouble.
-    return [each for each in admin.describe_topics(names).values() if isinstance(each, Topic)]
-
-
 # nodes
 
 
 def _nodes(options: Namespace) -> int:
+    from headwater.cli.cluster_status import all_topics, quorum_if_told
     from headwater.client.errors import ClientError, UnsupportedVersion
 
     with open_admin(options) as admin:
@@ -165,8 +107,8 @@ def _nodes(options: Namespace) -> int:
             cluster = admin.describe_cluster(fenced=True)
         except UnsupportedVersion:
             cluster = admin.describe_cluster()
-        quorum = _quorum_if_told(admin)
-        partitions = [each for topic in _all_topics(admin) for each in topic.partitions]
+        quorum = quorum_if_told(admin)
+        partitions = [each for topic in all_topics(admin) for each in topic.partitions]
         dirs = admin.describe_log_dirs(each.id for each in cluster.nodes if not each.is_fenced)
     voters = {each.node_id for each in quorum.voters} if quorum is not None else set()
     rows = []

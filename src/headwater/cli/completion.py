@@ -65,7 +65,7 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 def define(parser: ArgumentParser) -> None:
     shells = [(name, f"the script for {name}", _define_shell(name)) for name in _SCRIPTS]
-    add_actions(parser, [*shells, (HIDDEN, SUPPRESS, _define_words)], examples=_EXAMPLES)
+    add_actions(parser, [*shells, (HIDDEN, "", _define_words)], examples=_EXAMPLES)
 
 
 def _define_shell(name: str):  # type: ignore[no-untyped-def]

@@ -99,3 +99,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, out
             for value, cell, width in zip(row, text, widths, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def size_text(count: int) -> str:
+    """Bytes as a person reads them: 812 B, 1.4 kB, 28.5 MB, 3.2 TB."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.95 or (unit == "B" and count < 1000):
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
