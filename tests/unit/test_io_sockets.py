@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import socket
+import struct
+from pathlib import Path
 
-from headwater.io import Receiver, SocketOptions, Stream
+import pytest
+
+from headwater.io import FileSlice, Receiver, SocketOptions, Stream
+from headwater.io.disk import SystemDisk
 from headwater.io.sockets import SocketNetwork
 
 SIZE = 50_000
@@ -62,3 +69,38 @@ def test_buffers_have_the_size_that_was_asked_for() -> None:
 
 def test_without_a_size_the_system_has_its_way() -> None:
     assert 2 * SIZE not in buffer_sizes(SocketOptions())
+
+
+def test_a_failed_answer_does_not_keep_its_file(tmp_path: Path) -> None:
+    """The log of a deleted topic is closed when the last slice of it is gone. A slice that was on
+    its way to a peer that has hung up must not stay."""
+
+    async def story() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return Deaf()
+
+        network = SocketNetwork()
+        listener = network.listen("127.0.0.1", 0, accept)
+        listener.start()
+        with socket.create_connection(listener.address) as peer:
+            stream = await accepted
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        stream.pause()  # the reset shows when it sends
+        file = SystemDisk().open(str(tmp_path / "log"), create=True)
+        file.append(bytes(100_000))
+        stream.send((b"header", FileSlice(file, 0, 100_000)))
+        await asyncio.sleep(0)
+        descriptor = file.fileno()
+        del file
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        listener.close()
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()

@@ -13,6 +13,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import TracebackType
 
 import pytest
 
@@ -223,7 +224,9 @@ def test_a_closed_connection_of_a_client_is_gone_without_the_collector(who: str)
     asyncio.run(story())
 
 
-def test_a_connection_that_fails_is_gone_without_the_collector() -> None:
+def test_a_connection_that_fails_is_gone_without_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def fail(address: Address) -> None:
         with pytest.raises(Disconnected):
             await connected(address)
@@ -237,6 +240,15 @@ def test_a_connection_that_fails_is_gone_without_the_collector() -> None:
                 await fail(address)
         for _ in range(10):
             await fail(address)  # nobody listens any more
+        place = (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+
+        async def places(*_: object, **__: object) -> list[object]:
+            return [place, place]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", places)
+        for _ in range(10):
+            await fail(Address("two-addresses", 1))
+        assert not [each for each in gc.get_objects() if isinstance(each, TracebackType)]
         await asyncio.sleep(0)
         assert peers_alive() == before
 

@@ -400,10 +400,10 @@ async def _connected(loop: asyncio.AbstractEventLoop, found: _Found) -> socket.s
 async def _first_connected(
     loop: asyncio.AbstractEventLoop, found: Sequence[_Found]
 ) -> socket.socket:
-    """A name has several addresses: each is tried as soon as the one before has failed, or has
-    been silent for a moment, and the first that answers is taken."""
+    """Tries the addresses of a name, each as soon as the one before has failed or has not answered
+    for a moment; returns the first connection."""
     trying: list[asyncio.Task[socket.socket]] = []
-    failure: BaseException | None = None
+    reason: tuple[Any, ...] = ()
     try:
         for place in [*found, None]:
             if place is not None:
@@ -419,14 +419,16 @@ async def _first_connected(
                     failure = task.exception()
                     if failure is None:
                         return task.result()
+                    if not isinstance(failure, OSError):
+                        raise failure
+                    reason = failure.args
                 if place is not None:
                     break
     finally:
         for task in trying:
             task.add_done_callback(_close_late)
             task.cancel()
-    assert failure is not None
-    raise failure
+    raise OSError(*reason)  # a new one: what is raised here must not be a local of this frame
 
 
 def _close_late(task: asyncio.Task[socket.socket]) -> None:
