@@ -12,6 +12,7 @@ from headwater.groups.decision import ClientInfo, Decision, Record, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.protocol import Message, decode, encode
+from headwater.protocol.consumer_protocol import write_subscription
 from headwater.protocol.messages.delete_groups import DeleteGroupsResponse
 from headwater.protocol.messages.describe_groups import DescribedGroup
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,8 +59,7 @@ GROUP = "billing"
 
 def subscription(*topics: str, version: int = 0) -> bytes:
     """What a consumer tells the leader of its group."""
-    named = b"".join(len(topic).to_bytes(2) + topic.encode() for topic in topics)
-    return version.to_bytes(2) + len(topics).to_bytes(4) + named + b"\xff\xff\xff\xff"
+    return write_subscription(topics=topics, version=version)
 
 
 def protocols(*names: str, metadata: bytes = subscription("orders")) -> list[Any]:

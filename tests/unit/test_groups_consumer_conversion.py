@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.groups.consumer.embedded import read_assignment, write_assignment
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import ClientInfo, Decision, Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
+from headwater.model import TopicPartition
 from headwater.protocol import decode, encode
+from headwater.protocol.consumer_protocol import (
+    read_assignment,
+    write_assignment,
+    write_subscription,
+)
 from headwater.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -32,10 +37,6 @@ from headwater.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from headwater.protocol.records.group_consumer import ConsumerGroupMemberMetadataValue
-from headwater.protocol.records.membership import (
-    ConsumerProtocolSubscription,
-    ConsumerProtocolSubscriptionTopicPartition,
-)
 from headwater.protocol.schema import Message
 from tests.reference.consumers import World, rewritten
 
@@ -97,15 +98,12 @@ class Coordinator:
 def subscription(
     *topics: str, owned: dict[str, list[int]] | None = None, user_data: bytes | None = None
 ) -> bytes:
-    message = ConsumerProtocolSubscription(
-        topics=list(topics),
-        user_data=user_data,
-        owned_partitions=[
-            ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
-            for topic, numbers in (owned or {}).items()
-        ],
-    )
-    return b"\0\1" + bytes(encode(message, 1))
+    held = [
+        TopicPartition(topic, number)
+        for topic, numbers in (owned or {}).items()
+        for number in numbers
+    ]
+    return write_subscription(topics=topics, owned=held, user_data=user_data, version=1)
 
 
 class Classic:
@@ -240,7 +238,7 @@ def classic_group(at: Coordinator, instance_id: str | None = None) -> Classic:
     member.join()
     topic = at.world.id("t")
     assert topic is not None
-    member.sync(**{member.id: write_assignment({topic: range(4)}, at.topics, version=1)})
+    member.sync(**{member.id: write_assignment(at.topics.by_name({topic: range(4)}), version=1)})
     assert member.owned == {"t": [0, 1, 2, 3]}
     assert at.state_of() == ("classic", "Stable")
     return member

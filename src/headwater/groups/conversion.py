@@ -14,7 +14,6 @@ from headwater.groups.classic.group import ClassicGroup
 from headwater.groups.classic.roster import Member as ClassicMember
 from headwater.groups.consumer import facts
 from headwater.groups.consumer.assignment import Partitions
-from headwater.groups.consumer.embedded import by_id, read_assignment, read_subscription
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.member import ClassicProtocols, Member
 from headwater.groups.consumer.topics import Topics
@@ -22,6 +21,11 @@ from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn
 from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    assigned_partitions,
+    read_assignment,
+    read_subscription,
+)
 from headwater.protocol.records.group_offsets import GroupMetadataKey
 
 
@@ -87,8 +91,7 @@ def _member(old: ClassicMember, classic: ClassicGroup, topics: Topics) -> tuple[
                 "because an unsupported custom assignor is in use. Please refer to the "
                 "documentation or switch to a default assignor before re-attempting the upgrade.",
             )
-        given = ((topic.topic, topic.partitions) for topic in assignment.assigned_partitions)
-        target = {topic: numbers for topic, numbers in by_id(given, topics).items() if numbers}
+        target = topics.by_id(assigned_partitions(assignment))
     # Before the first generation there is no protocol yet that they agreed on.
     metadata = old.protocols[0][1] if classic.protocol is None else old.metadata(classic.protocol)
     subscription = read_subscription(metadata)

@@ -14,16 +14,20 @@ from headwater.client.consumer.membership.assignors import (
     Topics,
     assignors_of,
 )
-from headwater.client.consumer.membership.embedded import (
-    read_assignment,
-    read_subscription,
-    write_assignment,
-    write_subscription,
-)
-from headwater.client.consumer.membership.leading import divide
+from headwater.client.consumer.membership.leading import divide, member_of
 from headwater.client.errors import ConfigError, FatalError
 from headwater.model import TopicPartition
 from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    assigned_partitions,
+    read_assignment,
+    write_assignment,
+    write_subscription,
+)
+
+
+def assigned(part: bytes) -> frozenset[TopicPartition]:
+    return frozenset(assigned_partitions(read_assignment(part)))
 
 
 def topics(**counts: int) -> Topics:
@@ -172,7 +176,7 @@ def test_an_assignor_of_the_users_may_not_give_a_partition_two_owners() -> None:
     with pytest.raises(FatalError, match="gave t-0 to b while a still owns it"):
         divide(greedy, topics(t=1), members, cooperative=True)
     parts = divide(greedy, topics(t=1), members, cooperative=False)
-    assert {member: read_assignment(part) for member, part in parts.items()} == {
+    assert {member: assigned(part) for member, part in parts.items()} == {
         "a": frozenset(),
         "b": frozenset(tps("t0")),
     }
@@ -197,28 +201,28 @@ def test_a_subscription_comes_back_as_it_was_written() -> None:
         topics=["u", "t"], user_data=b"mine", owned=tps("t1 t0 u2"), generation=9, rack="r"
     )
     assert data[:2] == b"\0\x03"
-    assert read_subscription(data, instance_id="i") == GroupMember(
+    assert member_of(data, instance_id="i") == GroupMember(
         frozenset({"t", "u"}), tuple(tps("t0 t1 u2")), 9, "i", "r", b"mine"
     )
 
 
 def test_an_old_subscription_has_neither_partitions_nor_a_generation() -> None:
-    assert read_subscription(b"\0\0" + b"\0\0\0\x01\0\x01t" + b"\xff\xff\xff\xff") == wants("t")
+    assert member_of(b"\0\0" + b"\0\0\0\x01\0\x01t" + b"\xff\xff\xff\xff") == wants("t")
 
 
 def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
     data = write_subscription(topics=["t"], user_data=None, owned=[], generation=1, rack=None)
     later = b"\0\x09" + data[2:] + b"whatever comes"
-    assert read_subscription(later).generation == 1
+    assert member_of(later).generation == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\x01\0\0\0\x05"])
 def test_what_is_no_subscription_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        read_subscription(data)
+        member_of(data)
     with pytest.raises(DecodeError):
         read_assignment(data)
 
 
 def test_an_assignment_comes_back_as_it_was_written() -> None:
-    assert read_assignment(write_assignment(tps("u0 t1 t0"))) == frozenset(tps("t0 t1 u0"))
+    assert assigned(write_assignment(tps("u0 t1 t0"))) == frozenset(tps("t0 t1 u0"))

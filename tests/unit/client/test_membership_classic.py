@@ -8,12 +8,12 @@ import pytest
 
 from headwater.client.consumer.membership.assignors import assignors_of
 from headwater.client.consumer.membership.classic import ClassicMember, Next, Phase
-from headwater.client.consumer.membership.embedded import write_assignment
 from headwater.client.consumer.membership.settings import MembershipSettings
 from headwater.client.consumer.membership.steps import DONE, JOIN, WAIT, Assign, Lose, Revoke
 from headwater.client.errors import CommitFailed, FencedInstance, RebalanceInProgress, Refused
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
+from headwater.protocol.consumer_protocol import write_assignment
 from headwater.protocol.messages.join_group import JoinGroupResponse
 from headwater.protocol.messages.sync_group import SyncGroupResponse
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from headwater.client.admin.operations import operations
 from headwater.model import TopicPartition
-from headwater.protocol import DecodeError, decode
-from headwater.protocol.records.membership import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
+from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    assigned_partitions,
+    read_assignment,
+    read_topics,
 )
 from headwater.protocol.signs import Signs, read_signs
 
@@ -25,9 +27,7 @@ if TYPE_CHECKING:
 
 Partitions = frozenset[TopicPartition]
 
-_CONSUMER_PROTOCOL = "consumer"
 _CLASSIC_MEMBER = 0  # in ConsumerGroupDescribe: a member that still speaks the classic protocol
-_VERSION_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Group:
     kind: str  # classic, consumer, share or streams
     state: str
     coordinator: str
-    protocol_type: str = _CONSUMER_PROTOCOL
+    protocol_type: str = PROTOCOL_TYPE
     assignor: str = ""
     epoch: int | None = None
     assignment_epoch: int | None = None
@@ -108,7 +108,7 @@ def consumer_group(about: consumer_group_describe.DescribedGroup, coordinator: s
 
 
 def classic_group(about: describe_groups.DescribedGroup, coordinator: str) -> Group:
-    reads_topics = about.protocol_type == _CONSUMER_PROTOCOL
+    reads_topics = about.protocol_type == PROTOCOL_TYPE
     return Group(
         id=about.group_id,
         kind="classic",
@@ -122,7 +122,7 @@ def classic_group(about: describe_groups.DescribedGroup, coordinator: str) -> Gr
                 client_id=each.client_id,
                 host=each.client_host,
                 instance_id=each.group_instance_id,
-                assigned=_embedded(each.member_assignment) if reads_topics else frozenset(),
+                assigned=_assigned(each.member_assignment) if reads_topics else frozenset(),
                 signs=read_signs(each.unknown_tags),
                 topics=_subscribed(each.member_metadata) if reads_topics else frozenset(),
             )
@@ -219,21 +219,16 @@ def _named(topics: Iterable[_TopicPartitions]) -> Partitions:
     )
 
 
-def _embedded(assignment: bytes) -> Partitions:
-    """What a classic consumer was assigned. Every version begins like version 0."""
+def _assigned(assignment: bytes) -> Partitions:
+    """Returns the partitions that a classic consumer was assigned."""
     try:
-        read = decode(ConsumerProtocolAssignment, assignment, 0, _VERSION_BYTES)
+        return frozenset(assigned_partitions(read_assignment(assignment)))
     except DecodeError:
-        return frozenset()  # not in a generation yet, or in a language of its own
-    return frozenset(
-        TopicPartition(topic.topic, partition)
-        for topic in read.assigned_partitions
-        for partition in topic.partitions
-    )
+        return frozenset()  # not in a generation yet, or not a consumer
 
 
 def _subscribed(metadata: bytes) -> frozenset[str]:
     try:
-        return frozenset(decode(ConsumerProtocolSubscription, metadata, 0, _VERSION_BYTES).topics)
+        return frozenset(read_topics(metadata))
     except DecodeError:
         return frozenset()

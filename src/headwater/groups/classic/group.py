@@ -13,17 +13,17 @@ from enum import Enum
 from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
 from headwater.groups.classic.roster import Member, Roster
-from headwater.groups.classic.subscription import subscribed_topics
 from headwater.groups.classic.written import read_member, write_member
 from headwater.groups.decision import ClientInfo, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.groups.turn import Turn, removed
+from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import PROTOCOL_TYPE, read_topics
 from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.protocol.messages.sync_group import SyncGroupResponse
 from headwater.protocol.records.group_offsets import GroupMetadataKey, GroupMetadataValue
 
-CONSUMER_PROTOCOL = "consumer"
 UNKNOWN_TIME = -1
 
 # How long to wait before looking again whether anybody has rejoined. Members may give 0.
@@ -132,7 +132,7 @@ class ClassicGroup:
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        return self.protocol_type == CONSUMER_PROTOCOL
+        return self.protocol_type == PROTOCOL_TYPE
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Whether a member that speaks these can be in one group with all others."""
@@ -426,7 +426,13 @@ class ClassicGroup:
             return frozenset()
         if self.protocol is None:
             return None
-        return subscribed_topics(member.metadata(self.protocol) for member in self.roster)
+        topics: set[str] = set()
+        try:
+            for member in self.roster:
+                topics.update(read_topics(bytes(member.metadata(self.protocol))))
+        except DecodeError:
+            return None
+        return frozenset(topics)
 
     # What time does to it
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
 from headwater.groups.classic.roster import protocols_of
-from headwater.groups.consumer.embedded import (
-    by_id,
+from headwater.groups.consumer.member import ClassicProtocols, Member, MemberState
+from headwater.groups.decision import ClientInfo, Decision, Record, Token, reply
+from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    owned_partitions,
     read_subscription,
     version_of,
     write_assignment,
 )
-from headwater.groups.consumer.member import ClassicProtocols, Member, MemberState
-from headwater.groups.decision import ClientInfo, Decision, Record, Token, reply
-from headwater.protocol import DecodeError
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headwater.protocol.messages.join_group import JoinGroupRequest
 from headwater.protocol.messages.leave_group import (
@@ -36,7 +37,6 @@ from headwater.protocol.records.membership import ConsumerProtocolSubscription
 if TYPE_CHECKING:
     from headwater.groups.consumer.group import ConsumerGroup
 
-CONSUMER_PROTOCOL = "consumer"
 # From this version on JoinGroup is sent twice, the second time with the id given the first time.
 _MEMBER_ID_REQUIRED_SINCE = 4
 # From this version on LeaveGroup names many members and is answered for each.
@@ -101,14 +101,13 @@ def _join(
         )
     is_behind = downgrades and target_epoch < epoch
     if not is_behind:
-        owned = [(topic.topic, topic.partitions) for topic in subscription.owned_partitions]
         updated = group.reconcile(
             updated,
             records,
             now,
             target_epoch=target_epoch,
             target=target,
-            owned=by_id(owned, group.topics),
+            owned=group.topics.by_id(owned_partitions(subscription)),
             subscription_changed=changed,
         )
     if downgrades:
@@ -121,7 +120,7 @@ def _join(
     answer = joined(
         member_id=updated.id,
         generation=updated.epoch,
-        protocol_type=CONSUMER_PROTOCOL,
+        protocol_type=PROTOCOL_TYPE,
         protocol=protocols[0][0],
         leader="",
         members=[],
@@ -135,7 +134,7 @@ def _check_protocols(
     """One protocol must be known to all classic members, for the day they are alone again."""
     known = group.state.classic_protocols
     everybody = group.state.classic_members
-    if protocol_type != CONSUMER_PROTOCOL or not any(
+    if protocol_type != PROTOCOL_TYPE or not any(
         known.get(name, 0) == everybody for name, _ in protocols
     ):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -178,7 +177,7 @@ def sync(group: ConsumerGroup, token: Token, request: SyncGroupRequest, *, now: 
         member, spoken = _classic(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
         protocol = spoken.protocols[0]
-        if request.protocol_type not in (None, CONSUMER_PROTOCOL):
+        if request.protocol_type not in (None, PROTOCOL_TYPE):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.protocol_name not in (None, protocol[0]):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -189,7 +188,9 @@ def sync(group: ConsumerGroup, token: Token, request: SyncGroupRequest, *, now: 
         return reply(token, sync_refused(refusal.code))
     group.deadlines.end_sync(member.id)
     group.deadlines.renew_session(member.id, now + spoken.session_timeout_ms / 1000)
-    assignment = write_assignment(member.assigned, group.topics, version=version_of(protocol[1]))
+    assignment = write_assignment(
+        group.topics.by_name(member.assigned), version=version_of(protocol[1])
+    )
     return reply(
         token,
         synced(

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from headwater.groups.consumer import facts
-from headwater.groups.consumer.embedded import version_of, write_assignment
 from headwater.groups.consumer.member import Member
 from headwater.groups.consumer.state import GroupState
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import Record
 from headwater.groups.settings import GroupSettings
 from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import PROTOCOL_TYPE, version_of, write_assignment
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -81,7 +81,7 @@ def downgrade_records(
         for member, target_id in members
     ]
     value = GroupMetadataValue(
-        protocol_type="consumer",
+        protocol_type=PROTOCOL_TYPE,
         generation=state.epoch,
         protocol=protocol,
         leader=written[0].member_id,
@@ -118,7 +118,7 @@ def _assignment(
         version = version_of(_metadata(member, protocol))
     except DecodeError:
         version = 0  # nobody could join with this
-    return write_assignment(state.target.get(target_id, {}), topics, version=version)
+    return write_assignment(topics.by_name(state.target.get(target_id, {})), version=version)
 
 
 def _classic_member(member: Member, protocol: str, assignment: bytes) -> MemberMetadata:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from headwater.groups.consumer.assignment import Partitions
 from headwater.groups.consumer.hashing import group_hash, topic_hash
 from headwater.groups.decision import TopicsView
+from headwater.model import TopicPartition
 
 
 class _Hashed(NamedTuple):
@@ -51,6 +53,24 @@ class Topics:
         if self._view is None:
             return frozenset()
         return {found for name in names if (found := self._view.id(name)) is not None}
+
+    def by_id(self, named: Iterable[TopicPartition]) -> Partitions:
+        """Groups partitions by the ids of their topics; topics that do not exist are left out."""
+        found: dict[bytes, set[int]] = {}
+        for name, number in named:
+            topic_id = self.id(name)
+            if topic_id is not None:
+                found.setdefault(topic_id, set()).add(number)
+        return {topic_id: frozenset(numbers) for topic_id, numbers in found.items()}
+
+    def by_name(self, partitions: Mapping[bytes, Iterable[int]]) -> list[TopicPartition]:
+        """Names the topics of these partitions; topics that do not exist are left out."""
+        return [
+            TopicPartition(name, number)
+            for topic_id, numbers in partitions.items()
+            if (name := self.name(topic_id)) is not None
+            for number in numbers
+        ]
 
     def partitions(self, names: Iterable[str]) -> dict[bytes, int]:
         """How many partitions those that exist have, by their ids."""

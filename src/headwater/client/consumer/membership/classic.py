@@ -18,10 +18,6 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
 )
-from headwater.client.consumer.membership.embedded import (
-    PROTOCOL_TYPE,
-    read_assignment,
-)
 from headwater.client.consumer.membership.settings import MembershipSettings
 from headwater.client.consumer.membership.steps import (
     DONE,
@@ -44,6 +40,11 @@ from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.errors import ErrorCode
 from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    assigned_partitions,
+    read_assignment,
+)
 from headwater.protocol.messages.join_group import JoinGroupResponse
 from headwater.protocol.messages.sync_group import SyncGroupResponse
 
@@ -224,7 +225,7 @@ class ClassicMember:
         if code != ErrorCode.NONE:
             return self._on_refusal(code, "SyncGroup")
         try:
-            assigned = read_assignment(response.assignment) if response.assignment else frozenset()
+            assigned = _assigned(response.assignment) if response.assignment else frozenset()
         except DecodeError as error:
             return self._fail(
                 FatalError(f"group {self.settings.group_id!r}: unreadable assignment: {error}")
@@ -420,3 +421,7 @@ def _advice(code: int, member: ClassicMember) -> str | None:
             return "it has as many members as the broker allows (group.max.size)"
         case _:
             return None
+
+
+def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
+    return frozenset(assigned_partitions(read_assignment(assignment)))

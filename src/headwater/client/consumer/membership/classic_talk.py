@@ -14,7 +14,6 @@ from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
 from headwater.client.consumer.membership.assignors.model import Topics
 from headwater.client.consumer.membership.classic import ClassicMember, Next
-from headwater.client.consumer.membership.embedded import PROTOCOL_TYPE, write_subscription
 from headwater.client.consumer.membership.leading import divide, members_of, topics_of
 from headwater.client.consumer.membership.signals import Signal
 from headwater.client.errors import (
@@ -28,6 +27,7 @@ from headwater.client.errors import (
 from headwater.client.nodes import JOINING
 from headwater.model import NO_EPOCH
 from headwater.protocol.apis import ApiKey
+from headwater.protocol.consumer_protocol import PROTOCOL_TYPE, write_subscription
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import (
     JoinGroupRequest,

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.client.consumer.membership.assignors.model import Assignor, GroupMember, Topics
-from headwater.client.consumer.membership.embedded import read_subscription, write_assignment
 from headwater.client.errors import FatalError
 from headwater.client.metadata import ClusterMetadata
 from headwater.model import TopicPartition
 from headwater.protocol import DecodeError
+from headwater.protocol.consumer_protocol import (
+    owned_partitions,
+    read_subscription,
+    write_assignment,
+)
 from headwater.protocol.messages.join_group import JoinGroupResponse
 
 
@@ -18,7 +22,7 @@ def members_of(response: JoinGroupResponse) -> dict[str, GroupMember]:
     members: dict[str, GroupMember] = {}
     for each in response.members:
         try:
-            members[each.member_id] = read_subscription(
+            members[each.member_id] = member_of(
                 bytes(each.metadata), instance_id=each.group_instance_id
             )
         except DecodeError as error:
@@ -26,6 +30,19 @@ def members_of(response: JoinGroupResponse) -> dict[str, GroupMember]:
                 f"member {each.member_id} says what cannot be read ({error}); is it a consumer?"
             ) from error
     return members
+
+
+def member_of(subscription: bytes, *, instance_id: str | None = None) -> GroupMember:
+    """Raises DecodeError if the bytes are not a subscription."""
+    read = read_subscription(subscription)
+    return GroupMember(
+        topics=frozenset(read.topics),
+        owned=tuple(owned_partitions(read)),
+        generation=read.generation_id,
+        instance_id=instance_id,
+        rack=read.rack_id or None,
+        user_data=None if read.user_data is None else bytes(read.user_data),
+    )
 
 
 def topics_of(metadata: ClusterMetadata, names: frozenset[str]) -> Topics:
