@@ -63,6 +63,18 @@ def test_a_signal_stops_it_cleanly_and_nothing_is_lost(
     assert node.complaints() == []
 
 
+def test_under_nohup_it_outlives_its_terminal(node: NodeProcess) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its children inherit that
+    try:
+        node.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    node.signal(signal.SIGHUP)
+    with Wire(node.address) as wire:
+        assert wire.describe_cluster().cluster_id
+    assert node.stop() == 0
+
+
 def test_answers_that_are_owed_leave_before_it_ends(node: NodeProcess) -> None:
     node.start()
     with Wire(node.address) as wire:
@@ -291,3 +303,35 @@ def test_it_is_ready_soon_and_small(node: NodeProcess) -> None:
         wire.topic_id("first")
         assert wire.produce("first", batch([b"x"])).error_code == 0
     assert node.resident_bytes() < 55 << 20
+
+
+def test_systemd_hears_that_it_is_ready_and_that_it_stops(
+    node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(address))
+        notified.settimeout(PATIENCE_SECONDS)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        node.start()
+        told = _told(notified, "READY=1")
+        assert f"STATUS=serving on {node.address}" in told
+        assert node.stop() == 0
+        told = _told(notified, "STOPPING=1")
+        assert "STATUS=stopping" in told
+
+
+def _told(notified: socket.socket, wanted: str) -> list[str]:
+    """All that came up to the message with a line that is waited for."""
+    lines: list[str] = []
+    while wanted not in lines:
+        lines += notified.recv(4096).decode().splitlines()
+    return lines
+
+
+def test_a_service_manager_that_is_gone_does_not_keep_it_from_starting(
+    node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    node.start()
+    assert node.stop() == 0

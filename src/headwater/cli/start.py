@@ -26,9 +26,11 @@ from headwater.cli.settings import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headwater.broker.node import Node
     from headwater.config import NodeConfig
-    from headwater.io import Host
+    from headwater.io import Address, Host
     from headwater.observability import Log
 
 _EXAMPLES = """\
@@ -40,10 +42,13 @@ examples:
 
 A directory is formatted on the first start. One line on stdout says when the node can serve:
   ready: 127.0.0.1:9092 node=1 cluster=3Db5QLSqSZieL3rJBUUegA data=/srv/headwater
-SIGTERM or Ctrl-C stops it cleanly; a second Ctrl-C ends it at once.
+SIGTERM, SIGHUP or Ctrl-C stops it cleanly; a second Ctrl-C ends it at once. Under systemd it
+supports Type=notify.
 """
 
 _STOPPED_AT_ONCE = 130
+_STDERR = 2
+_PATIENCE_SECONDS = 30.0  # what a service manager is asked for at a time, while a start takes long
 
 # A node makes few objects that live long and many that die at once; the collector's usual rhythm
 # (every 700 objects) would find nothing, thousands of times.
@@ -86,23 +91,24 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     from headwater.broker.node import Node
     from headwater.config import ConfigError
     from headwater.errors import ApiError
+    from headwater.io.service import ServiceManager
     from headwater.storage.directory import DirectoryRefused
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: _on_loop_failure(log, context))
+    manager = ServiceManager.from_environment()
     asked_to_stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if asked_to_stop.is_set():
-            os._exit(_STOPPED_AT_ONCE)  # what is on disk is as after a crash, and recovers
-        asked_to_stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, on_signal)
+    _on_signals(asked_to_stop)
     node = Node(config, host, log)
     asked = asyncio.ensure_future(asked_to_stop.wait())
     starting = asyncio.ensure_future(node.start())
-    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    while not starting.done() and not asked.done():
+        manager.busy("starting", seconds=_PATIENCE_SECONDS)
+        await asyncio.wait(
+            (starting, asked),
+            timeout=_PATIENCE_SECONDS / 3,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
     if not starting.done():  # a long recovery, and nobody wants to wait for it
         starting.cancel()
     try:
@@ -113,12 +119,15 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
         raise CommandError(str(error), code=USAGE) from None
     except (OSError, ApiError, FormatRefused, DirectoryRefused) as error:
         raise _explained(error) from error
-    _say_ready(config, node)
+    address = _ready_address(config, node)
+    _say_ready(config, node, address)
+    manager.ready(f"serving on {address}")
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()
     assert node.failed is not None
     await asyncio.wait((asked, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    manager.stopping()
     await node.stop()
     if node.failed.done():
         raise CommandError(
@@ -128,12 +137,34 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     return 0
 
 
-def _say_ready(config: NodeConfig, node: Node) -> None:
-    """The one line on stdout, and on a terminal a few words for a person."""
-    listeners = config.broker_listeners or config.controller_listeners
-    address = node.addresses[listeners[0].name]
+def _on_signals(asked_to_stop: asyncio.Event) -> None:
+    import asyncio
+
+    def stop() -> None:
+        asked_to_stop.set()
+
+    def stop_or_end() -> None:
+        if asked_to_stop.is_set():
+            os._exit(_STOPPED_AT_ONCE)  # what is on disk is as after a crash, and recovers
+        asked_to_stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_or_end)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: it outlives its terminal
+        # A terminal that closes may send it twice, so a second one does not cut the stop short.
+        loop.add_signal_handler(signal.SIGHUP, stop)
+
+
+def _ready_address(config: NodeConfig, node: Node) -> Address:
+    address = node.addresses[config.broker_listeners[0].name]
     if address.host == "::":
         address = address._replace(host="0.0.0.0")  # the same socket, in words that all can parse
+    return address
+
+
+def _say_ready(config: NodeConfig, node: Node, address: Address) -> None:
+    """Prints the one line on stdout, and on a terminal a few words for a person."""
     data = ",".join(config.log_dirs)
     if data == MEMORY_DATA:
         data = "memory"
@@ -194,9 +225,9 @@ def _raise_file_limit() -> None:
 
 
 def _write_line(line: str) -> None:
+    """Writes straight to the descriptor: what a buffer kept could not be written at the exit."""
     with contextlib.suppress(OSError):  # a log that cannot be written must not stop the node
-        sys.stderr.write(line)
-        sys.stderr.flush()
+        os.write(_STDERR, line.encode(errors="backslashreplace"))
 
 
 def _on_loop_failure(log: Log, context: dict[str, Any]) -> None:
