@@ -32,6 +32,7 @@ from headwater.client.nodes import DATA, Nodes
 from headwater.client.refresh import Refresh
 from headwater.errors import ErrorCode
 from headwater.io import Host, process_id
+from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
 from headwater.observability.measures import Traffic
 from headwater.protocol import Message
@@ -221,7 +222,7 @@ class Cluster:
             while True:
                 node_id = next(left, None)
                 if node_id is not None:
-                    task = asyncio.get_running_loop().create_task(self._nodes.connection(node_id))
+                    task = background_task(self._nodes.connection(node_id))
                     trying[task] = node_id
                 elif not trying:
                     break

@@ -17,6 +17,7 @@ from headwater.client.connection import Connection, connect
 from headwater.client.errors import BrokersUnavailable, ClientClosed, ClientError
 from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
+from headwater.io.tasks import background_task
 from headwater.observability.measures import Traffic
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Nodes:
                 continue
             task = self._connecting.get(key)
             if task is None:
-                task = asyncio.get_running_loop().create_task(self._connect(key, address))
+                task = background_task(self._connect(key, address))
                 self._connecting[key] = task
                 task.add_done_callback(_seen)
             # One attempt serves all who wait; that one of them gives up does not end it.

@@ -25,6 +25,7 @@ from headwater.client.errors import (
 from headwater.client.metadata import Change, ClusterMetadata, Topic
 from headwater.errors import ErrorCode
 from headwater.io import Host
+from headwater.io.tasks import background_task
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -145,7 +146,7 @@ class Refresh:
     # Asking
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="headwater-metadata")
+        self._task = background_task(self._run(), name="headwater-metadata")
         self._task.add_done_callback(self._on_task_end)
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from headwater.io.tasks import background_task
+
 _log = logging.getLogger("headwater.client")
 
 
@@ -16,7 +18,7 @@ class Tasks:
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = background_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
 

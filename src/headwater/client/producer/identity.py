@@ -16,6 +16,7 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.errors import ErrorCode
+from headwater.io.tasks import background_task
 from headwater.protocol.messages.init_producer_id import InitProducerIdRequest
 
 _WITHOUT = "; a producer with enable_idempotence=False needs no id, but may write a record twice"
@@ -44,7 +45,7 @@ class IdentityKeeper:
     def want(self) -> None:
         """An id is needed: asks in the background, unless it does already."""
         if self._task is None and not self._cluster.is_closed:
-            self._task = asyncio.get_running_loop().create_task(self._keep_asking())
+            self._task = background_task(self._keep_asking())
 
     async def _keep_asking(self) -> None:
         try:

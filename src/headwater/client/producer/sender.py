@@ -24,6 +24,7 @@ from headwater.client.producer.lanes import Lane, Lanes
 from headwater.client.producer.lone import LONE_BYTES_MAX, Place
 from headwater.client.producer.outcomes import Outcomes
 from headwater.client.producer.requests import Lone, Payload, Requests
+from headwater.io.tasks import background_task
 from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
 from headwater.protocol.messages.produce import ProduceResponse
 
@@ -416,7 +417,7 @@ class Sender:
         if until > self._now():
             self._look_at(until)
         else:
-            self._opening[node_id] = self._loop.create_task(self._connect(node_id))
+            self._opening[node_id] = background_task(self._connect(node_id))
 
     async def _connect(self, node_id: int) -> None:
         error: ClientError | None = None

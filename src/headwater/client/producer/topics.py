@@ -14,6 +14,7 @@ from headwater.client.producer.idle import IdleTopics
 from headwater.client.producer.lanes import Lanes
 from headwater.client.producer.memory import Room
 from headwater.client.producer.settling import Settling
+from headwater.io.tasks import background_task
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
@@ -87,7 +88,7 @@ class Topics:
     def unknown(self, name: str) -> None:
         """A first record waits for this topic."""
         if name not in self._asking:
-            self._asking[name] = asyncio.get_running_loop().create_task(self._learn(name))
+            self._asking[name] = background_task(self._learn(name))
 
     async def _learn(self, name: str) -> None:
         try:

@@ -25,6 +25,7 @@ from headwater.client.errors import (
     UnsupportedVersion,
 )
 from headwater.client.nodes import JOINING
+from headwater.io.tasks import background_task
 from headwater.model import NO_EPOCH
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.consumer_protocol import PROTOCOL_TYPE, write_subscription
@@ -78,7 +79,7 @@ class ClassicTalk:
             # A heartbeat was told that we are no member while a sync was under way.
             self._joining.cancel()
         self._machine.on_join_sent()
-        self._joining = asyncio.get_running_loop().create_task(
+        self._joining = background_task(
             self._join(), name=f"headwater-join-{self._settings.group_id}"
         )
 

@@ -30,6 +30,7 @@ from headwater.client.errors import (
 )
 from headwater.client.metadata import Change
 from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
 
 _log = logging.getLogger("headwater.client")
@@ -264,7 +265,7 @@ class GroupMembership:
             self._signal.listener = self._look
             if self._stop_listening is None:
                 self._stop_listening = self._cluster.on_change(self._on_change)
-            self._keeper = asyncio.get_running_loop().create_task(
+            self._keeper = background_task(
                 self._keep(), name=f"headwater-group-{self._settings.group_id}"
             )
 
