@@ -6,13 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
 
+from headwater.cli.errors import CommandError
+from headwater.cli.pipeline_file import PipelineFile
 from headwater.spark.dead_letters import OFFSET, PIPELINE, REASON, TOPIC
+from headwater.spark.failures import Cause, failure_of
 from headwater.spark.pipeline import Pipeline, PipelineError, Stream, Table, pipeline
 from headwater.spark.pipeline_query import Setting, run_once, sql_pipelines, start
 from headwater.spark.pipeline_sql import parse
@@ -272,7 +277,7 @@ def test_a_pipeline_that_lost_its_broker_is_started_again(
     try:
         said_after(process, "copies: batch 0, 1 record,")
         broker.stop()
-        assert broker.bootstrap in said_after(process, "; again in 2 s")
+        assert broker.bootstrap in said_after(process, "; starting again in 2 s")
         broker.start()
         topics.write("orders", ["after"])
         until(lambda: topics.read("copies", 1) == ["after", "before"], "the copies", 100)
@@ -295,12 +300,125 @@ def said_after(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"{text!r} was not said:\n{''.join(lines)}")
 
 
+TOTALS = """-- what each customer has spent
+CREATE STREAM orders (customer STRING, amount DOUBLE) FROM TOPIC `{topic}`;
+
+INSERT INTO TOPIC `{to}` WITH (key = 'customer', mode = 'update')
+SELECT customer, /* not
+       one line */ sum({column}) AS total
+FROM orders GROUP BY customer;
+"""
+
+
+def test_a_pipeline_that_runs_already_is_refused_and_one_that_was_killed_is_not(
+    place: Place, tmp_path: Path
+) -> None:
+    to = f"{place.topic}-totals"
+    file = tmp_path / "totals.sql"
+    file.write_text(TOTALS.format(topic=place.topic, to=to, column="amount"))
+    place.topics.write(place.topic, [order("ada", 1)])
+    arguments = ["pipeline", "run", str(file), "--master", "local[1]"]
+    arguments += ["--checkpoints", str(tmp_path / "state")]
+    command = [HEADWATER, *arguments, "--bootstrap", place.topics.bootstrap]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        said_after(first, f"{to}: batch 0, 1 record,")
+        for more in ([], ["--checkpoints", str(tmp_path / "elsewhere")]):
+            second = headwater(*arguments, *more, place=place)
+            assert second.returncode == 1
+            assert f"pipeline {to} is already running on " in second.stderr
+            assert f"`kill {first.pid}`" in second.stderr
+    finally:
+        first.kill()
+        first.wait()
+    place.topics.write(place.topic, [order("ada", 2)])
+    third = headwater(*arguments, "--once", place=place)
+    assert third.returncode == 0, third.stderr
+    assert f"{to}: finished after 1 record" in third.stdout
+    totals = [value["total"] for _, value in place.results(to)]
+    assert totals == [1.0, 3.0]
+
+
+def test_an_error_in_sql_is_one_line_with_its_place_in_the_file(
+    place: Place, tmp_path: Path
+) -> None:
+    file = tmp_path / "totals.sql"
+    file.write_text(TOTALS.format(topic=place.topic, to=f"{place.topic}-t", column="amont"))
+    done = headwater("pipeline", "run", str(file), "--once", "--master", "local[1]", place=place)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert f"{file}, line 6, column 24: [UNRESOLVED_COLUMN" in line
+    assert "`amont`" in line
+
+
+LOUD = """
+from pyspark.sql.functions import udf
+
+from headwater.spark.pipeline import Stream, pipeline
+
+
+@udf("string")
+def shout(text):
+    return text.upper() + {end}
+
+
+NAMES = Stream("{topic}", schema="customer string")
+
+
+@pipeline(orders=NAMES, to="{topic}-loud", name="{topic}-loud")
+def loud(orders):
+    return orders.select(shout("customer").alias("customer"))
+"""
+
+
+def test_an_error_in_a_udf_names_its_line_and_the_fixed_file_continues(
+    place: Place, tmp_path: Path
+) -> None:
+    place.topics.write(place.topic, [order("ada", 1)])
+    file = tmp_path / "loud.py"
+    arguments = ["pipeline", "run", str(file), "--once", "--master", "local[1]"]
+    arguments += ["--checkpoints", str(tmp_path / "state")]
+    file.write_text(LOUD.format(topic=place.topic, end="oops"))
+    done = headwater(*arguments, place=place)
+    assert done.returncode == 1
+    reason, advice = done.stderr.splitlines()
+    assert f"{place.topic}-loud: {file}, line 9: NameError: name 'oops' is not defined" in reason
+    assert f"fix {file} and run it again" in advice
+    assert f"headwater pipeline reset {place.topic}-loud" in advice
+    file.write_text(LOUD.format(topic=place.topic, end="'!'"))
+    done = headwater(*arguments, place=place)
+    assert done.returncode == 0, done.stderr
+    assert place.results(f"{place.topic}-loud") == [(None, {"customer": "ADA!"})]
+
+
+def test_a_changed_grouping_does_not_fit_the_checkpoint_and_the_advice_is_to_reset(
+    place: Place, tmp_path: Path
+) -> None:
+    place.topics.write(place.topic, [order("ada", 1)])
+    totals = f"{place.topic}-totals"
+
+    def sums(by: str) -> Pipeline:
+        made = pipeline(orders=Stream(place.topic, SCHEMA), to=totals, mode="update", name="sums")
+        return made(lambda orders: orders.groupBy(by).count())
+
+    place.run(sums("customer"))
+    place.topics.write(place.topic, [order("ada", 2)])
+    with pytest.raises(StreamingQueryException) as caught:
+        place.run(sums("amount"))
+    assert failure_of(caught.value).cause is Cause.CHECKPOINT
+    other = Place(place.spark, place.topics, place._read, f"{place.topic}-2", tmp_path)
+    with pytest.raises(StreamingQueryException) as caught:
+        place.run(replace(sums("customer"), inputs={"orders": Stream(other.topic, SCHEMA)}))
+    assert failure_of(caught.value).cause is Cause.CHECKPOINT
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("a.py", "x = 1", "a.py has no pipeline: expected a function with @pipeline"),
-        ("a.py", "x = 1\n1 / 0", "a.py, line 2: ZeroDivisionError: division by zero"),
-        ("a.sql", "SELECT 1;\nINSERT INTO TOPIC t", "a.sql: line 2: expected SELECT"),
+        ("a.py", "x = 1\n1 +", "a.py, line 2: SyntaxError: invalid syntax"),
+        ("a.sql", "SELECT 1;\nINSERT INTO TOPIC t", "a.sql, line 2: expected SELECT"),
+        ("a.sql", "SELECT 1;", "a.sql has no pipeline: expected an INSERT INTO TOPIC"),
+        ("a.sql", "CREATE STREAM s (a strng) FROM TOPIC s", "did you mean string?"),
         ("a.txt", "", "expected a file that ends with .py or .sql"),
         (
             "a.sql",
@@ -309,10 +427,29 @@ def said_after(process: subprocess.Popen[str], text: str) -> str:
         ),
     ],
 )
-def test_a_file_that_is_no_pipeline_is_refused_before_spark_is_started(
+def test_a_file_that_is_not_a_pipeline_is_refused_before_spark_is_started(
     place: Place, tmp_path: Path, name: str, text: str, says: str
 ) -> None:
     (tmp_path / name).write_text(text)
     done = headwater("pipeline", "run", str(tmp_path / name), place=place)
     assert done.returncode in (1, 2)
     assert says in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1", "a.py has no pipeline: expected a function with @pipeline"),
+        ("x = 1\n1 / 0", "a.py, line 2: ZeroDivisionError: division by zero"),
+        (
+            "from headwater.spark.pipeline import Stream\n\nStream('orders', schema='id')",
+            "a.py, line 3: topic orders: schema 'id': field id has no type",
+        ),
+    ],
+)
+def test_an_error_in_a_python_file_names_its_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(text)
+    with pytest.raises(CommandError) as caught:
+        PipelineFile(file).pipelines(None)
+    assert says in str(caught.value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.spark.reasons import reason_of
+from headwater.spark.failures import failure_of
 from tests.conftest import MakeBroker
 from tests.spark.conftest import Read, Streams, Topics
 
@@ -28,7 +28,7 @@ def write(frame: DataFrame, topics: Topics, **options: str) -> None:
 def refusal(frame: DataFrame, topics: Topics, **options: str) -> str:
     with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark has its own for each place
         write(frame, topics, **options)
-    return str(reason_of(caught.value))
+    return str(failure_of(caught.value))
 
 
 def test_every_column_of_a_row_is_in_its_record(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.spark.pipeline import PipelineError, Stream, Table
-from headwater.spark.pipeline_sql import CreateInput, InsertInto, Other, parse, split
+from headwater.spark.pipeline_sql import CreateInput, InsertInto, SparkText, parse, split
 
 
 def test_a_stream_has_columns_a_watermark_and_options() -> None:
@@ -48,8 +48,8 @@ def test_a_table_is_read_from_a_topic_and_any_other_table_is_sparks() -> None:
     )
     assert isinstance(ours, CreateInput)
     assert isinstance(ours.input, Table)
-    assert theirs == Other("CREATE TABLE d (id INT) USING parquet")
-    assert select == Other("CREATE TABLE e AS SELECT 1")
+    assert theirs == SparkText("CREATE TABLE d (id INT) USING parquet")
+    assert select == SparkText("CREATE TABLE e AS SELECT 1")
 
 
 def test_an_insert_has_a_topic_options_and_a_select() -> None:
@@ -59,7 +59,7 @@ def test_an_insert_has_a_topic_options_and_a_select() -> None:
     )
     assert statement == InsertInto(
         to="totals",
-        select="SELECT customer, sum(amount) AS total FROM orders GROUP BY customer",
+        select=SparkText("SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"),
         key="customer",
         mode="update",
         options={"kafka.acks": "all"},
@@ -69,7 +69,7 @@ def test_an_insert_has_a_topic_options_and_a_select() -> None:
 def test_an_insert_may_begin_with_a_common_table_expression() -> None:
     [statement] = parse("INSERT INTO TOPIC t WITH x AS (SELECT 1 AS value) SELECT value FROM x")
     assert isinstance(statement, InsertInto)
-    assert statement.select.startswith("WITH x AS")
+    assert statement.select.text.startswith("WITH x AS")
 
 
 def test_semicolons_in_quotes_and_comments_end_nothing() -> None:
@@ -77,10 +77,31 @@ def test_semicolons_in_quotes_and_comments_end_nothing() -> None:
     SELECT ';', "a;b", `c;d` /* and; one
     more */ FROM t; SELECT 'it''s';
     """
-    assert [line for line, _ in split(script)] == [2, 3]
-    first, second = (text for _, text in split(script))
+    (at, first), (_, second) = split(script)
+    assert script[at:].startswith("SELECT ';'")
     assert first.startswith("SELECT ';', \"a;b\", `c;d`")
     assert second == "SELECT 'it''s'"
+
+
+def test_a_place_in_the_sql_for_spark_is_one_in_the_file() -> None:
+    script = """-- totals
+    CREATE STREAM orders (a INT) FROM TOPIC orders; SET x = 1; /* two
+    lines */ INSERT INTO TOPIC totals WITH (key = 'a') SELECT a, -- one; comment
+           wrong /* another
+           */, b FROM orders"""
+    _, setting, insert = parse(script)
+    assert isinstance(setting, SparkText)
+    assert isinstance(insert, InsertInto)
+    lines = script.splitlines()
+    for sql, line, word in (
+        (setting, 1, "x"),
+        (insert.select, 1, "a,"),
+        (insert.select, 2, "wrong"),
+        (insert.select, 3, "b FROM"),
+    ):
+        position = sql.text.splitlines()[line - 1].index(word)
+        row, column = sql.place_of(line, position)
+        assert lines[row - 1][column - 1 :].startswith(word), (word, row, column)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +115,10 @@ def test_semicolons_in_quotes_and_comments_end_nothing() -> None:
         ("INSERT INTO TOPIC a VALUES (1)", "line 1: expected SELECT"),
         ("CREATE STREAM a FROM TOPIC a WITH (format = 'xml')", "line 1: topic a: format 'xml'"),
         ("CREATE STREAM a FROM TOPIC a WITH (format = 'json')", "go together"),
+        (
+            "SELECT 1;\n\nCREATE STREAM a (b STRNG) FROM TOPIC a",
+            "line 3: topic a: schema 'b STRNG'",
+        ),
         ("CREATE TABLE a (b TIMESTAMP, WATERMARK FOR b AS 1 SECOND) FROM TOPIC a", "only streams"),
     ],
 )

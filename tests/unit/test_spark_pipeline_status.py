@@ -1,10 +1,10 @@
-"""What is said about a pipeline follows from what Spark says of its batches."""
+"""The status of a pipeline follows from Spark's progress reports; its records are a lease."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headwater.spark.pipeline_status import FAILED, LOST, RUNNING, STOPPED, Status, newest
+from headwater.spark.pipeline_status import FAILED, LOST, RUNNING, STOPPED, Status, current
 
 PROGRESS: dict[str, Any] = {
     "timestamp": "2026-03-01T08:00:10.000Z",
@@ -63,16 +63,42 @@ def test_a_batch_without_records_keeps_the_time_of_the_last_one_that_had_some() 
 def test_who_runs_and_is_silent_is_lost_and_who_has_stopped_may_be_silent() -> None:
     assert Status(name="a", noted_ms=1000).seen_at(2000).state == RUNNING
     lost = Status(name="a", noted_ms=1000).seen_at(61_000)
-    assert (lost.state, lost.error) == (LOST, "not heard of for 60 s")
+    assert (lost.state, lost.error) == (LOST, "no heartbeat for 60 s")
     assert Status(name="a", state=STOPPED).seen_at(61_000).state == STOPPED
 
 
-def test_the_newest_note_of_each_name_counts_and_a_tombstone_takes_it_away() -> None:
-    first = Status(name="a", reads=("orders",))
-    second = Status(name="a", state=FAILED, error="it broke", reads=("orders",))
-    other = Status(name="b")
-    notes = [(each.name.encode(), each.to_json().encode()) for each in (other, first, second)]
-    assert newest([*notes, (b"b", None), (None, b"{}")]) == [second]
+Record = tuple[bytes, bytes | None, int]
+
+
+def record(run: str, at_ms: int, *, name: str = "a", state: str = RUNNING) -> Record:
+    return name.encode(), Status(name=name, run=run, state=state).to_json().encode(), at_ms
+
+
+def holder(*records: Record) -> str:
+    return current(records)["a"].run
+
+
+def test_the_last_status_of_each_name_counts_and_a_tombstone_removes_it() -> None:
+    records = [record("r", 1, name="b"), record("r", 1), record("r", 2, state=FAILED)]
+    found = current([*records, (b"b", None, 3), (None, b"{}", 3)])
+    assert {name: (each.state, each.noted_ms) for name, each in found.items()} == {"a": (FAILED, 2)}
+
+
+def test_of_two_runs_that_claim_a_name_at_the_same_time_the_first_in_the_log_holds_it() -> None:
+    claims = [record("first", 1000), record("second", 1000)]
+    assert holder(*claims) == "first"
+    assert holder(*claims, record("first", 6000), record("second", 6000)) == "first"
+
+
+def test_a_run_holds_its_name_until_it_ends_or_has_been_silent_for_the_lease() -> None:
+    assert holder(record("old", 1000), record("new", 31_000)) == "old"
+    assert holder(record("old", 1000), record("new", 31_001)) == "new"
+    assert holder(record("old", 1000), record("old", 2000, state=STOPPED), record("new", 2000)) == (
+        "new"
+    )
+    assert holder(record("old", 1000), record("old", 2000, state=LOST), record("new", 2000)) == (
+        "new"
+    )
 
 
 def test_a_note_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural, read_pairs
@@ -16,10 +17,20 @@ from headwater.cli.cluster_options import add_cluster_options, cluster_of, open_
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
-from headwater.cli.spark_start import add_spark_options, require_spark, start_spark
+from headwater.cli.spark_start import (
+    add_spark_options,
+    require_spark,
+    start_spark,
+    stop_after_batch,
+)
+from headwater.cli.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from headwater.spark.failures import Failure
+    from headwater.spark.load import ToFiles
+    from headwater.spark.load_topic import FromFiles
 
 _EXAMPLES = """\
 examples:
@@ -96,12 +107,13 @@ def _run(options: Namespace) -> int:
             code=USAGE,
         )
     require_spark()
+    from headwater.spark.failures import failure_of
     from headwater.spark.load import LoadError
     from headwater.spark.pipeline import PipelineError
-    from headwater.spark.reasons import reason_of
 
     try:
-        return _to_files(options) if to_files else _from_files(options)
+        with StopSignals():
+            return _to_files(options) if to_files else _from_files(options)
     except (LoadError, PipelineError) as error:
         raise CommandError(str(error), code=USAGE) from None
     except CommandError:
@@ -109,10 +121,29 @@ def _run(options: Namespace) -> int:
     except Exception as error:
         if options.verbose:
             raise
-        raise CommandError(
-            str(reason_of(error)),
-            then="run it again to go on from where it was; --verbose shows what Spark logs",
-        ) from None
+        failure = failure_of(error)
+        raise CommandError(str(failure), then=_advice(failure, options)) from None
+
+
+def _advice(failure: Failure, options: Namespace) -> str:
+    from headwater.spark.failures import Cause
+
+    match failure.cause:
+        case Cause.CHECKPOINT:
+            return f"the folder belongs to another load: choose another with {_folder(options)}"
+        case Cause.DATA_LOST:
+            return "to go on without these records, add --option failOnDataLoss=false"
+        case Cause.TRANSIENT:
+            return "run it again: it continues where it stopped"
+        case _:
+            return (
+                "once that is fixed, run it again: it continues where it stopped; --verbose shows "
+                "Spark's log"
+            )
+
+
+def _folder(options: Namespace) -> str:
+    return "--to" if options.to is not None else "--state"
 
 
 def _to_files(options: Namespace) -> int:
@@ -130,10 +161,10 @@ def _to_files(options: Namespace) -> int:
         partition_by=tuple(name.strip() for name in options.partition_by.split(",") if name),
     )
     given = read_pairs(options.option, "--option")
+    _check_target(what, _whole(options.to))
     with open_admin(options) as admin:
-        admin.describe_topic(options.topic)  # says it best if there is no such topic
-    spark = start_spark(options, f"load {options.topic}")
-    try:
+        admin.describe_topic(options.topic)  # an error if it does not exist
+    with start_spark(options, f"load {options.topic}") as spark:
         load = TopicLoad(spark, what, _whole(options.to))
         began = time.monotonic()
         cluster = cluster_of(options)
@@ -142,8 +173,6 @@ def _to_files(options: Namespace) -> int:
         _watch(query, options)
         seconds = time.monotonic() - began
         loaded = load.loaded
-    finally:
-        spark.stop()
     if options.output == "json":
         print_json(
             {
@@ -178,11 +207,11 @@ def _from_files(options: Namespace) -> int:
         keep_partitions=options.keep_partitions,
     )
     given = read_pairs(options.option, "--option")
+    _check_source(what)
     with open_admin(options) as admin:
         if what.topic not in {each.name for each in admin.list_topics()}:
             admin.create_topic(what.topic)
-    spark = start_spark(options, f"load {options.to_topic}")
-    try:
+    with start_spark(options, f"load {options.to_topic}") as spark:
         began = time.monotonic()
         state = None if options.state is None else _whole(options.state)
         cluster = cluster_of(options)
@@ -196,8 +225,6 @@ def _from_files(options: Namespace) -> int:
         )
         records = _watch(query, options)
         seconds = time.monotonic() - began
-    finally:
-        spark.stop()
     if options.output == "json":
         print_json(
             {
@@ -217,10 +244,43 @@ def _from_files(options: Namespace) -> int:
     return 0
 
 
+def _check_target(what: ToFiles, path: str) -> None:
+    """Checks a folder on a local disk before Spark, which takes seconds, is started."""
+    from headwater.spark.load import OWN, check_folder
+
+    if "://" in path:
+        return
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise CommandError(f"{path} is not a folder", code=USAGE)
+    known = None
+    with suppress(FileNotFoundError), open(os.path.join(path, OWN, "load.json"), "rb") as file:
+        known = json.loads(file.read())
+    check_folder(path, what, known, has_files=_has_files(path))
+
+
+def _check_source(what: FromFiles) -> None:
+    from headwater.spark.load_topic import check_source
+
+    if "://" not in what.path:
+        is_folder = os.path.isdir(what.path)
+        check_source(what, is_folder=is_folder, has_files=is_folder and _has_files(what.path))
+
+
+def _has_files(path: str) -> bool:
+    """Returns whether a folder has anything that is not hidden from readers of data."""
+    return os.path.isdir(path) and any(not name.startswith((".", "_")) for name in os.listdir(path))
+
+
 def _watch(query: StreamingQuery, options: Namespace) -> int:
-    """Waits for the end, with a bar on a terminal; answers how many rows were read."""
+    """Waits for the end, with a bar on a terminal; returns how many rows were read. A signal stops
+    the query after its current batch."""
     seen = ""
-    with Progress(None, "records", shows=options.output == "text") as bar:
+    # Spark has set a handler for Ctrl-C of its own, which would cut off the batch.
+    with (
+        StopSignals() as signals,
+        Progress(None, "records", shows=options.output == "text") as bar,
+    ):
+        signals.raises = False
         while True:
             active = query.isActive
             for progress in query.recentProgress:
@@ -233,6 +293,9 @@ def _watch(query: StreamingQuery, options: Namespace) -> int:
                     bar.add(rows)
             if not active:
                 break
+            if signals.number is not None:
+                stop_after_batch(query)
+                raise Stopped(signals.number)
             time.sleep(_LOOK_SECONDS)
     error = query.exception()
     if error is not None:

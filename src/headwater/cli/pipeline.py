@@ -1,6 +1,6 @@
 """`headwater pipeline`: runs pipelines on Spark, and shows what runs anywhere.
 
-`run` notes what it does in a topic of the cluster; `list` and `describe` read it, so they need
+`run` writes its status to a topic of the cluster; `list` and `describe` read it, so they need
 neither Spark nor the machine that the pipeline runs on.
 """
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater pipeline run totals.py                         until Ctrl-C, then from there again
-  headwater pipeline run totals.sql --once                 what is there now, then end
+  headwater pipeline run totals.py                         until Ctrl-C; the next run continues
+  headwater pipeline run totals.sql --once                 read what is there now, then stop
   headwater pipeline run totals.py --master spark://host:7077 --checkpoints s3a://bucket/totals
   headwater pipeline list
   headwater pipeline describe totals                       rate, lag, state, the last error
+  headwater pipeline reset totals                          show what starting over would delete
+  headwater pipeline reset totals --yes                    delete its checkpoint
 """
+
+_CHECKPOINTS = "headwater-pipelines"
 
 _FILES = """
 A pipeline file in SQL:
@@ -46,8 +50,9 @@ The same in Python:
 def define(parser: ArgumentParser) -> None:
     actions = (
         ("run", "run the pipelines of a file on Spark", _define_run),
-        ("list", "show the pipelines that run, and those that ran", _define_list),
-        ("describe", "show all that is known about a pipeline", _define_describe),
+        ("list", "list the pipelines that are running, and those that ran", _define_list),
+        ("describe", "show the status of a pipeline", _define_describe),
+        ("reset", "delete the checkpoint of a pipeline, so that it starts over", _define_reset),
     )
     add_actions(parser, actions, examples=_EXAMPLES)
     parser.epilog = _EXAMPLES + _FILES
@@ -58,21 +63,23 @@ def _define_run(action: ArgumentParser) -> None:
 
     action.epilog = f"{action.epilog}{_FILES}"
     action.add_argument("file", metavar="FILE", help="NAME.py or NAME.sql")
-    action.add_argument("--name", help="another name for the pipeline, if the file has only one")
+    action.add_argument(
+        "--name", help="run the pipeline under another name; for a file with only one"
+    )
     action.add_argument(
         "--checkpoints",
         metavar="DIR",
-        default="headwater-pipelines",
+        default=_CHECKPOINTS,
         help="where progress and state are kept, in a folder for each pipeline "
-        "(default: ./headwater-pipelines)",
+        f"(default: ./{_CHECKPOINTS})",
     )
     action.add_argument(
         "--dead-letters",
         metavar="TOPIC",
-        help="where records go that cannot be used (default: NAME.dead-letters)",
+        help="the topic for records that cannot be processed (default: NAME.dead-letters)",
     )
     action.add_argument(
-        "--once", action="store_true", help="take what is there now, then end; for a scheduler"
+        "--once", action="store_true", help="read what is there now, then stop; for schedulers"
     )
     add_spark_options(action)
     add_cluster_options(action)
@@ -93,6 +100,22 @@ def _define_describe(action: ArgumentParser) -> None:
     action.set_defaults(run=_describe)
 
 
+def _define_reset(action: ArgumentParser) -> None:
+    action.add_argument("name", metavar="NAME")
+    action.add_argument(
+        "--checkpoints",
+        metavar="DIR",
+        help="the folder that was given to `run` (default: where the pipeline last ran, else "
+        f"./{_CHECKPOINTS})",
+    )
+    action.add_argument(
+        "--yes", action="store_true", help="do it; without this, only show what would be deleted"
+    )
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_reset)
+
+
 def _run(options: Namespace) -> int:
     from headwater.cli.pipeline_run import run
 
@@ -100,10 +123,10 @@ def _run(options: Namespace) -> int:
 
 
 def _list(options: Namespace) -> int:
-    from headwater.cli.pipeline_notes import read_notes
+    from headwater.cli.pipeline_registry import read_statuses
 
-    notes = read_notes(options)
-    if not notes and options.output == "text":
+    statuses = read_statuses(options)
+    if not statuses and options.output == "text":
         print("no pipelines")
         return 0
     rows = [
@@ -117,7 +140,7 @@ def _list(options: Namespace) -> int:
             f"{', '.join(each.reads)} -> {each.writes}",
             each.error or "",
         )
-        for each in notes
+        for each in statuses.values()
     ]
     columns = ("pipeline", "state", "records/s", "lag", "batch ms", "state rows", "topics", "error")
     print_table(columns, rows, output=options.output)
@@ -125,18 +148,27 @@ def _list(options: Namespace) -> int:
 
 
 def _describe(options: Namespace) -> int:
-    from headwater.cli.pipeline_notes import read_notes
+    from headwater.cli.pipeline_registry import read_statuses
 
-    notes = read_notes(options)
-    found = next((each for each in notes if each.name == options.name), None)
+    statuses = read_statuses(options)
+    found = statuses.get(options.name)
     if found is None:
-        known = ", ".join(each.name for each in notes) or "none"
-        raise CommandError(f"pipeline {options.name} is not known", then=f"there are: {known}")
+        known = ", ".join(statuses)
+        raise CommandError(
+            f"there is no pipeline {options.name} in this cluster",
+            then=f"known pipelines: {known}" if known else "no pipeline has run here yet",
+        )
     if options.output == "json":
         print_json(asdict(found))
     else:
         print_fields(_fields(found), output=options.output)
     return 0
+
+
+def _reset(options: Namespace) -> int:
+    from headwater.cli.pipeline_registry import reset
+
+    return reset(options, default=_CHECKPOINTS)
 
 
 def _fields(status: Status) -> dict[str, object]:
@@ -156,14 +188,14 @@ def _fields(status: Status) -> dict[str, object]:
         "reads": ", ".join(status.reads),
         "writes": f"{status.writes} ({status.mode})",
         "dead letters": known(status.dead_letters),
-        "input": f"{status.input_rate:,.1f} records/s, {status.rows_in:,} since it was started",
+        "input": f"{status.input_rate:,.1f} records/s, {status.rows_in:,} since the start",
         "lag": known(status.lag, " records"),
         "batch": f"{known(status.batch)}, {known(status.batch_ms, ' ms')}",
         "state rows": f"{status.state_rows:,}, {status.state_bytes:,} bytes in memory",
         "watermark": known(status.watermark),
-        "runs": f"{status.file} on {status.host} (process {status.pid}), Spark {status.master}",
+        "run": f"{status.file} on {status.host} (process {status.pid}), Spark {status.master}",
         "checkpoint": status.checkpoint,
         "started": moment(status.started_ms),
-        "last heard of": moment(status.noted_ms),
+        "last heartbeat": moment(status.noted_ms),
         "error": known(status.error),
     }

@@ -1,126 +1,131 @@
-"""`headwater pipeline run`: starts the queries of a file, watches them, and ends them well.
+"""`headwater pipeline run`: starts the queries of a file, watches them, and stops them.
 
-Each query is noted in the cluster after its batches and every few seconds. A query that fails for a
-reason that may pass (a broker that restarts) is started again from its checkpoint; for any other
-reason all are stopped, and the command ends with that reason.
+Before a query starts, its name is claimed in the cluster and its checkpoint is locked, so that no
+pipeline runs twice. A query that fails for a reason that may pass (a broker that restarts) is
+started again from its checkpoint; for any other reason all are stopped, and the command ends with
+that reason and what to do about it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import sys
-import threading
 import time
+import uuid
 from argparse import Namespace
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural
-from headwater.cli.cluster_options import cluster_of, open_admin
-from headwater.cli.errors import FAILED, USAGE, CommandError
+from headwater.cli.cluster_options import cluster_of, explained_errors, open_admin
+from headwater.cli.errors import FAILED, CommandError
+from headwater.cli.pipeline_file import PipelineFile
+from headwater.cli.spark_start import require_spark, start_spark, stop_after_batch
+from headwater.cli.stopping import StopSignals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headwater.blocking import Admin
-    from headwater.cli.pipeline_notes import Notes
+    from headwater.cli.pipeline_registry import Registry
+    from headwater.spark.failures import Failure
     from headwater.spark.pipeline import Pipeline
     from headwater.spark.pipeline_query import Setting
     from headwater.spark.pipeline_status import Status
 
 _LOOK_SECONDS = 0.25
 _SAY_SECONDS = 10.0
-_BATCH_PATIENCE_SECONDS = 60.0
 _RESTARTS_MAX = 5  # without a finished batch in between
 
 
 def run(options: Namespace) -> int:
-    from headwater.cli.spark_start import require_spark, start_spark
-
     require_spark()
-    path = Path(options.file)
-    pipelines = _load(path, options)
-    with open_admin(options) as admin:
-        settings = {each.name: _prepare(admin, each, options) for each in pipelines}
-    from headwater.cli.pipeline_notes import Notes
+    file = PipelineFile(Path(options.file))
+    with StopSignals(), ExitStack() as stack:
+        if file.needs_session:
+            with open_admin(options):  # is there a cluster at all? Spark takes seconds to start
+                pass
+            spark = stack.enter_context(start_spark(options, file.path.stem))
+        pipelines = file.pipelines(options.name)
+        with open_admin(options) as admin:
+            settings = {each.name: _prepare(admin, each, options) for each in pipelines}
+        from headwater.cli.pipeline_registry import Registry, lock_checkpoint
 
-    spark = start_spark(options, path.stem)
-    stopping = _Stopping()
-    notes = Notes(cluster_of(options))
-    runs = [_Run(spark, each, settings[each.name], options, notes) for each in pipelines]
-    try:
-        return _watch(runs, stopping)
-    finally:
-        notes.close()
-        spark.stop()
+        with explained_errors():
+            registry = stack.enter_context(Registry(cluster_of(options)))
+            runs = [_Run(file, each, settings[each.name], options, registry) for each in pipelines]
+            stack.callback(_release, runs)
+            for each in runs:
+                lock = lock_checkpoint(each.status)
+                if lock is not None:
+                    stack.callback(os.close, lock)
+                each.claim()
+        if not file.needs_session:
+            spark = stack.enter_context(start_spark(options, file.path.stem))
+        # Spark has set a handler for Ctrl-C of its own, which would cut off the batch.
+        with StopSignals() as signals:
+            signals.raises = False
+            return _watch(spark, runs, signals)
 
 
-def _watch(runs: list[_Run], stopping: _Stopping) -> int:
-    from headwater.spark.pipeline import PipelineError
-
+def _watch(spark: SparkSession, runs: list[_Run], signals: StopSignals) -> int:
     try:
         for each in runs:
-            each.start()
-        while any(each.is_active for each in runs) and not stopping.wait(_LOOK_SECONDS):
+            each.start(spark)
+        while any(each.is_active for each in runs) and signals.number is None:
+            time.sleep(_LOOK_SECONDS)
             for each in runs:
                 each.look()
-    except PipelineError as error:
-        raise CommandError(str(error)) from None
+        if signals.number is not None:
+            print("stopping after the current batch", file=sys.stderr)
     finally:
         for each in runs:
             each.stop()
     return FAILED if any(each.has_failed for each in runs) else 0
 
 
-class _Stopping:
-    """SIGTERM or Ctrl-C: batches that run are finished first. A second one does not wait."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, self._called)
-
-    def wait(self, seconds: float) -> bool:
-        return self._event.wait(seconds)
-
-    def _called(self, number: int, _frame: object) -> None:
-        if self._event.is_set():
-            raise KeyboardInterrupt
-        self._event.set()
-        print("stopping when the batches that run are finished", file=sys.stderr)
+def _release(runs: list[_Run]) -> None:
+    """Gives up the names of pipelines that were claimed and never started."""
+    for each in runs:
+        each.stop()
 
 
 class _Run:
-    """A pipeline as it runs."""
+    """A run of a pipeline: its query, and its status in the cluster."""
 
     def __init__(
         self,
-        spark: SparkSession,
+        file: PipelineFile,
         pipeline: Pipeline,
         setting: Setting,
         options: Namespace,
-        notes: Notes,
+        registry: Registry,
     ) -> None:
+        from headwater.cli.pipeline_registry import machine
         from headwater.spark.pipeline_status import Status
 
-        self._spark = spark
+        self._file = file
         self._pipeline = pipeline
         self._setting = setting
-        self._notes = notes
+        self._registry = registry
         self._output = options.output
+        self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._is_claimed = False
         self._failures = 0
-        self._start_at: float | None = None  # again, after a failure
-        self._noted_at = self._said_at = float("-inf")
-        self._status: Status = Status(
+        self._start_at: float | None = None  # when to start again after a failure
+        self._said_at = float("-inf")
+        self.status: Status = Status(
             name=pipeline.name,
+            run=uuid.uuid4().hex,
             file=os.path.abspath(options.file),
             host=socket.gethostname(),
+            machine=machine(),
             pid=os.getpid(),
             master=options.master,
             reads=tuple(dict.fromkeys(each.topic for each in pipeline.inputs.values())),
@@ -128,117 +133,137 @@ class _Run:
             dead_letters=setting.dead_letters,
             mode=pipeline.mode,
             checkpoint=setting.checkpoint(pipeline),
-            started_ms=_wall_ms(),
+            started_ms=int(time.time() * 1000),
         )
 
     @property
     def is_active(self) -> bool:
-        return self._status.state == "running"
+        return self._is_claimed and self.status.state == "running"
 
     @property
     def has_failed(self) -> bool:
-        return self._status.state == "failed"
+        return self.status.state == "failed"
 
-    def start(self) -> None:
+    def claim(self) -> None:
+        """Makes this the only run of the pipeline. CommandError if another one runs."""
+        self._registry.claim(self.status)
+        self._is_claimed = True
+
+    def start(self, spark: SparkSession) -> None:
+        from headwater.spark.failures import failure_of
         from headwater.spark.pipeline import PipelineError
         from headwater.spark.pipeline_query import run_once, start
-        from headwater.spark.reasons import reason_of
 
-        self._start_at = None
+        self._spark, self._start_at = spark, None
         if self._failures == 0:
-            reads = ", ".join(self._status.reads)
+            reads = ", ".join(self.status.reads)
             self._print(f"{self._pipeline.name}: {reads} -> {self._pipeline.to}")
-            self._note()
         try:
             if self._pipeline.is_batch:
-                run_once(self._spark, self._pipeline, self._setting)
+                run_once(spark, self._pipeline, self._setting)
                 self._end("finished")
             else:
-                self._query = start(self._spark, self._pipeline, self._setting)
+                self._query = start(spark, self._pipeline, self._setting)
         except PipelineError as error:
             self._end("failed", str(error))
-            raise
+            raise self._file.refusal(error) from None
         except Exception as error:
-            self._failed(reason_of(error))
+            self._failed(failure_of(error, folder=self._file.folder))
 
     def look(self) -> None:
-        """Notes what has happened since the last look."""
+        """Takes in what has happened since the last look."""
         if not self.is_active:
             return
         if self._start_at is not None:
             if time.monotonic() >= self._start_at:
-                self.start()
+                assert self._spark is not None
+                self.start(self._spark)
             return
         query = self._query
-        assert query is not None
-        ended = not query.isActive  # asked first: what comes after the end is not missed
+        if query is None:
+            return
+        ended = not query.isActive  # asked first: progress that comes before the end is not missed
         self._take_progress(query)
         if ended:
             self._ended(query)
-        elif time.monotonic() - self._noted_at > _note_every():
-            self._note()
 
     def _take_progress(self, query: StreamingQuery) -> None:
-        before = self._status
+        before = self.status
         for progress in query.recentProgress:
-            self._status = self._status.with_progress(_as_dict(progress))
-        if self._status.rows_in != before.rows_in:
+            self.status = self.status.with_progress(_as_dict(progress))
+        if self.status.rows_in != before.rows_in:
             self._failures = 0
-            self._status = replace(self._status, error=None)
+            self.status = replace(self.status, error=None)
             self._say()
-            self._note()
+            self._write()
 
     def _ended(self, query: StreamingQuery) -> None:
-        from headwater.spark.reasons import reason_of
+        from headwater.spark.failures import failure_of
 
         error = query.exception()
         if error is None:
             self._end("finished" if self._setting.once else "stopped")
         else:
-            self._failed(reason_of(error))
+            self._failed(failure_of(error, folder=self._file.folder))
 
-    def _failed(self, reason: Any) -> None:
+    def _failed(self, failure: Failure) -> None:
+        from headwater.spark.failures import Cause
+
         self._failures += 1
-        if reason.may_pass and self._failures <= _RESTARTS_MAX:
+        text = self._file.shown(failure.text)
+        if failure.cause is Cause.TRANSIENT and self._failures <= _RESTARTS_MAX:
             wait = float(2**self._failures)
             self._start_at = time.monotonic() + wait
-            self._status = replace(self._status, error=str(reason))
-            self._note()
-            print(f"{self._status.name}: {reason}; again in {wait:g} s", file=sys.stderr)
+            self.status = replace(self.status, error=text)
+            self._write()
+            print(f"{self.status.name}: {text}; starting again in {wait:g} s", file=sys.stderr)
             return
-        self._end("failed", str(reason))
-        raise CommandError(
-            f"{self._status.name}: {reason}",
-            then=f"nothing is lost: it goes on from {self._status.checkpoint} when it is run again",
-        )
+        self._end("failed", text)
+        raise CommandError(f"{self.status.name}: {text}", then=self._advice(failure))
+
+    def _advice(self, failure: Failure) -> str:
+        """Returns what to do about an error that does not pass by itself."""
+        from headwater.spark.failures import Cause
+
+        name, checkpoint = self.status.name, self.status.checkpoint
+        reset = f"`headwater pipeline reset {name}`"
+        match failure.cause:
+            case Cause.CHECKPOINT:
+                return (
+                    f"{checkpoint} belongs to another query, or to this one before it was changed: "
+                    f"run it with --name to start under another name, or {reset} to start over"
+                )
+            case Cause.DATA_LOST:
+                return (
+                    "to go on without these records, set option failOnDataLoss=false on the input; "
+                    f"to start over with what is left, {reset}"
+                )
+            case Cause.USER_CODE:
+                return (
+                    f"fix {self._file.path} and run it again: it continues from {checkpoint}; "
+                    f"to start over instead, {reset}"
+                )
+            case Cause.TRANSIENT:
+                return f"run it again when the cluster is back: it continues from {checkpoint}"
+            case _:
+                return f"once that is fixed, run it again: it continues from {checkpoint}"
 
     def stop(self) -> None:
-        """Ends at the border of a batch: one that is cut off would be written again."""
-        query = self._query
-        if not self.is_active or (query is None and self._start_at is None):
+        """Stops between two batches: a batch that is cut off would be written again."""
+        if not self.is_active:
             return
-        if query is not None:
-            self._finish_batch(query)
+        if self._query is not None:
+            stop_after_batch(self._query)
+            self._take_progress(self._query)
         self._end("stopped")
 
-    def _finish_batch(self, query: StreamingQuery) -> None:
-        running = _batch_of(query)
-        deadline = time.monotonic() + _BATCH_PATIENCE_SECONDS
-        while query.isActive and query.status["isDataAvailable"] and time.monotonic() < deadline:
-            if _batch_of(query) != running:
-                break
-            time.sleep(0.02)
-        if query.isActive:
-            query.stop()
-        self._take_progress(query)
-
     def _end(self, state: str, error: str | None = None) -> None:
-        self._status = replace(self._status, state=state, error=error or self._status.error)
-        self._note()
-        if state != "failed":
+        self.status = replace(self.status, state=state, error=error or self.status.error)
+        self._write()
+        if state != "failed" and self._spark is not None:
             self._print(
-                f"{self._status.name}: {state} after "
-                f"{plural(self._status.rows_in, 'record')}, lag {self._status.lag or 0:,}"
+                f"{self.status.name}: {state} after "
+                f"{plural(self.status.rows_in, 'record')}, lag {self.status.lag or 0:,}"
             )
 
     def _say(self) -> None:
@@ -246,7 +271,7 @@ class _Run:
         if now - self._said_at < _SAY_SECONDS:
             return
         self._said_at = now
-        status = self._status
+        status = self.status
         self._print(
             f"{status.name}: batch {status.batch}, {plural(status.rows_in, 'record')}, "
             f"{status.input_rate:,.0f}/s, lag {status.lag or 0:,}, {status.batch_ms} ms"
@@ -254,108 +279,22 @@ class _Run:
         )
 
     def _print(self, text: str) -> None:
-        """A line for people; for programs, an object a line with all that is known."""
+        """Prints a line for people; for programs, the status as an object in a line."""
         if self._output == "json":
-            text = json.dumps(asdict(self._status))
+            text = json.dumps(asdict(self.status))
         print(text, flush=True)
 
-    def _note(self) -> None:
-        self._noted_at = time.monotonic()
-        self._status = replace(self._status, noted_ms=_wall_ms())
-        self._notes.write(self._status)
-
-
-def _note_every() -> float:
-    from headwater.spark.pipeline_status import NOTE_EVERY_SECONDS
-
-    return NOTE_EVERY_SECONDS
-
-
-def _wall_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def _batch_of(query: StreamingQuery) -> int | None:
-    """The last batch that is finished."""
-    progress = query.lastProgress
-    return None if progress is None else int(_as_dict(progress)["batchId"])
+    def _write(self) -> None:
+        self._registry.write(self.status)
 
 
 def _as_dict(progress: Any) -> dict[str, Any]:
-    import json
-
     known: dict[str, Any] = json.loads(progress.json)
     return known
 
 
-def _load(path: Path, options: Namespace) -> list[Pipeline]:
-    """The pipelines of a file."""
-    from headwater.spark.pipeline import PipelineError, declared_in
-    from headwater.spark.pipeline_sql import parse
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CommandError(f"{path}: {reason.lower()}", code=USAGE) from None
-    try:
-        if path.suffix == ".sql":
-            statements = parse(text)
-            from headwater.spark.pipeline_query import sql_pipelines
-
-            pipelines = sql_pipelines(statements)
-        elif path.suffix == ".py":
-            pipelines = declared_in(_executed(path, text))
-        else:
-            raise CommandError(f"{path}: expected a file that ends with .py or .sql", code=USAGE)
-    except PipelineError as error:
-        raise CommandError(f"{path}: {error}", code=USAGE) from None
-    if not pipelines:
-        what = "an INSERT INTO TOPIC" if path.suffix == ".sql" else "a function with @pipeline"
-        raise CommandError(f"{path} has no pipeline: expected {what}", code=USAGE)
-    names = [each.name for each in pipelines]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise CommandError(f"{path}: two pipelines are called {twice}: give one a name", code=USAGE)
-    if options.name is None:
-        return pipelines
-    if len(pipelines) > 1:
-        raise CommandError(f"--name: {path} has several: {', '.join(names)}", code=USAGE)
-    return [pipelines[0].with_name(options.name)]
-
-
-def _executed(path: Path, text: str) -> dict[str, Any]:
-    """What a Python file defines. It is no module that workers could import, so its functions
-    travel to them whole; what it imports from beside it must be there for them, too."""
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    known = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{known}" if known else folder
-    namespace: dict[str, Any] = {"__name__": "headwater_pipeline", "__file__": str(path)}
-    from headwater.spark.pipeline import PipelineError
-
-    try:
-        exec(compile(text, str(path), "exec"), namespace)
-    except PipelineError:
-        raise
-    except Exception as error:
-        line = getattr(error, "lineno", None) or _line_in(path, error)
-        where = f"{path}, line {line}" if line else str(path)
-        raise CommandError(f"{where}: {type(error).__name__}: {error}", code=USAGE) from None
-    return namespace
-
-
-def _line_in(path: Path, error: BaseException) -> int | None:
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            found = trace.tb_lineno
-        trace = trace.tb_next
-    return found
-
-
 def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
-    """Inputs must be there; what is written to is made if it is not."""
+    """Checks that inputs exist, and creates the topics that are written."""
     from headwater.spark.pipeline_query import Setting
     from headwater.spark.pipeline_status import TOPIC, TOPIC_CONFIGS
 
@@ -364,8 +303,8 @@ def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
         if each.topic not in there:
             raise CommandError(
                 f"{pipeline.name} reads topic {each.topic}, which does not exist",
-                then=f"`headwater topic create {each.topic}` makes it, `headwater topic list` "
-                "shows those there are",
+                then=f"`headwater topic create {each.topic}` creates it; `headwater topic list` "
+                "lists the topics",
             )
     letters = options.dead_letters or f"{pipeline.name}.dead-letters"
     for name in (pipeline.to, letters):

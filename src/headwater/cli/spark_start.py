@@ -1,10 +1,12 @@
-"""A Spark session for a command: quiet, with what is missing said in one line."""
+"""A Spark session for a command: quiet, with errors of one line, and stopped between batches."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -15,12 +17,13 @@ from headwater.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What is started in here writes its stderr to nowhere. The JVM and its workers keep it so;
-    what matters of what they say comes to us as exceptions."""
+    """Discards the stderr of processes that are started in here, which is the JVM and its workers.
+    What matters of it arrives as exceptions."""
     sys.stderr.flush()
     kept = os.dup(_STDERR)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -34,6 +37,10 @@ def _silence() -> Iterator[None]:
 
 
 _STDERR = 2
+_LOOK_SECONDS = 0.02
+_BATCH_SECONDS_MAX = 60.0
+# PySpark logs each error in SQL here, as JSON with the whole Java stack, before it raises it.
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def add_spark_options(parser: ArgumentParser) -> None:
@@ -48,43 +55,72 @@ def add_spark_options(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a setting of Spark; may be given many times",
+        help="a Spark setting; may be repeated",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="show what Spark logs, warnings and stack traces"
+        "--verbose", action="store_true", help="show Spark's log, with warnings and stack traces"
     )
 
 
 def require_spark() -> None:
-    """Before anything is read or asked: what Spark needs is here."""
+    """Checks that PySpark and Java are installed. CommandError says what is missing."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
         raise CommandError(
-            f"{error.name} is not installed", then="pip install 'headwater[spark]' brings it"
+            f"{error.name} is not installed", then="install it: pip install 'headwater[spark]'"
         ) from None
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise CommandError(
-            "there is no Java, which Spark runs on",
-            then="install Java 17 or 21, or set JAVA_HOME if it is somewhere else",
+            "Spark needs Java, and there is no java on the path",
+            then="install Java 17 or 21, or set JAVA_HOME to where it is",
         )
 
 
+@contextmanager
 def start_spark(
     options: Namespace, name: str, extra: Mapping[str, str] | None = None
-) -> SparkSession:
-    """A session on --master. `extra` are settings that --conf may change."""
+) -> Iterator[SparkSession]:
+    """Starts a session on --master, and stops it at the end. `extra` are settings that --conf may
+    change."""
     from headwater.spark import spark_session
 
     settings = {"spark.ui.enabled": "false", **(extra or {}), **read_pairs(options.conf, "--conf")}
+    if not options.verbose:
+        from pyspark.logger import PySparkLogger
+
+        for each in _QUERY_LOGGERS:
+            PySparkLogger.getLogger(each).disabled = True
     try:
         with nullcontext() if options.verbose else _silence():
-            return spark_session(name, master=options.master, settings=settings)
+            spark = spark_session(name, master=options.master, settings=settings)
     except Exception as error:
-        from headwater.spark.reasons import reason_of
+        from headwater.spark.failures import failure_of
 
         raise CommandError(
-            f"Spark did not start on {options.master}: {reason_of(error)}",
-            then="--verbose shows what it logs",
+            f"Spark did not start on {options.master}: {failure_of(error)}",
+            then="--verbose shows Spark's log",
         ) from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def stop_after_batch(query: StreamingQuery) -> None:
+    """Stops a query between two batches: a batch that is cut off would be written again."""
+    running = _last_batch(query)
+    deadline = time.monotonic() + _BATCH_SECONDS_MAX
+    while query.isActive and query.status["isDataAvailable"] and time.monotonic() < deadline:
+        if _last_batch(query) != running:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if query.isActive:
+        query.stop()
+
+
+def _last_batch(query: StreamingQuery) -> int | None:
+    """Returns the number of the last batch that has finished."""
+    progress = query.lastProgress
+    return None if progress is None else int(json.loads(progress.json)["batchId"])

@@ -19,6 +19,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from headwater.spark.dead_letters import PARSED_COLUMN, REASON_COLUMN, parse_json
+from headwater.spark.fields import FieldsError, field_names
 from headwater.spark.load_folder import Folder
 from headwater.spark.pipeline_query import FORMAT, struct_of
 
@@ -32,7 +33,9 @@ OWN = "_headwater"
 # Small enough that a progress bar moves, large enough for files that are good to read.
 BATCH_BYTES = "256m"
 
-# Names that may be given to partition by, besides the columns: parts of the record's time.
+# What a record has besides its value, as columns of the files.
+ABOUT = ("key", "headers", "partition", "offset", "timestamp")
+# What files may be partitioned by besides their columns: parts of the record's time.
 TIMES = {"day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
 
 
@@ -57,7 +60,26 @@ class ToFiles:
                 "--value json --schema 'id string, amount double'"
             )
         if self.value == "bytes" and self.format == "csv":
-            raise LoadError("a CSV file has no bytes: use --value text, or --format parquet")
+            raise LoadError("a CSV file cannot hold bytes: use --value text, or --format parquet")
+        if self.schema is not None:
+            try:
+                field_names(self.schema)
+            except FieldsError as error:
+                raise LoadError(f"--schema {self.schema!r}: {error}") from None
+        for name in self.partition_by:
+            if name not in self._columns():
+                raise LoadError(
+                    f"--partition-by {name}: there is no such column; the columns are "
+                    f"{', '.join(self._columns())}"
+                )
+
+    def _columns(self) -> list[str]:
+        """Returns the columns to partition by: those of the files, and parts of the time."""
+        if self.schema is None:
+            columns = ["value", *ABOUT]
+        else:
+            columns = [*field_names(self.schema), *(f"_{name}" for name in ABOUT), "_unparsed"]
+        return [*columns, *(name for name in TIMES if name not in columns)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +116,6 @@ class TopicLoad:
         }
         raw = self._spark.readStream.format(FORMAT).options(**given).load()
         rows = rows_of(raw, self._what)
-        for name in self._what.partition_by:
-            if name not in rows.columns:
-                names = [*rows.columns, *(each for each in TIMES if each not in rows.columns)]
-                raise LoadError(
-                    f"--partition-by {name}: there is no such column; there are {', '.join(names)}"
-                )
         return (
             rows.writeStream.foreachBatch(self._write)
             .queryName(f"load-{self._what.topic}")
@@ -118,20 +134,11 @@ class TopicLoad:
         )
 
     def _claim(self) -> None:
-        """The folder is this load's: it is empty, or an earlier run of the same has begun it."""
-        folder, asked = self._folder, json.loads(json.dumps(asdict(self._what)))
+        folder = self._folder
         known = folder.read_json(f"{OWN}/load.json")
+        check_folder(folder.path, self._what, known, has_files=folder.has_files())
         if known is None:
-            if folder.has_files():
-                raise LoadError(f"{folder.path} has files that no load has written: choose another")
-            folder.write_json(f"{OWN}/load.json", asked)
-            return
-        for name, value in asked.items():
-            if known.get(name) != value:
-                raise LoadError(
-                    f"{folder.path} was loaded with {name} {_shown(known.get(name))}, and now it "
-                    f"is {_shown(value)}: choose another folder, or ask for the same"
-                )
+            folder.write_json(f"{OWN}/load.json", asdict(self._what))
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         folder, note = self._folder, f"{OWN}/batches/{batch_id}.json"
@@ -171,6 +178,23 @@ class TopicLoad:
         self._written.append(written)
 
 
+def check_folder(path: str, what: ToFiles, known: Any | None, *, has_files: bool) -> None:
+    """Checks that a folder is empty, or that an earlier run of the same load began it. `known` is
+    the content of its `load.json`. LoadError says what differs."""
+    if known is None:
+        if has_files:
+            raise LoadError(
+                f"{path} has files that were not written by a load: choose another folder"
+            )
+        return
+    for name, value in json.loads(json.dumps(asdict(what))).items():
+        if known.get(name) != value:
+            raise LoadError(
+                f"{path} was loaded with {name} {_shown(known.get(name))}, and now it is "
+                f"{_shown(value)}: choose another folder, or ask for the same"
+            )
+
+
 def rows_of(raw: DataFrame, what: ToFiles) -> DataFrame:
     """The columns of the files."""
     columns: dict[str, Column]
@@ -203,8 +227,7 @@ def _about(raw: DataFrame, what: ToFiles, *, prefix: str) -> dict[str, Column]:
         )
     if what.format == "csv":
         headers = f.to_json(headers)
-    known = {"key": key, "headers": headers}
-    known |= {name: raw[name] for name in ("partition", "offset", "timestamp")}
+    known = {name: raw[name] for name in ABOUT} | {"key": key, "headers": headers}
     return {f"{prefix}{name}": column for name, column in known.items()}
 
 

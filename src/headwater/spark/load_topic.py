@@ -49,10 +49,7 @@ def start(
     """Starts the load. `options` are for the files, `settings` for the topic. LoadError if there is
     nothing there, or a column is missing."""
     folder = Folder(spark, what.path)
-    if not folder.is_folder():
-        raise LoadError(f"{what.path} is no folder: --from takes one with {what.format} files")
-    if not folder.has_files():
-        raise LoadError(f"{what.path} has no files")
+    check_source(what, is_folder=folder.is_folder(), has_files=folder.has_files())
     reading = {"header": "true", **options} if what.format == "csv" else dict(options)
     try:
         schema = spark.read.format(what.format).options(**reading).load(what.path).schema
@@ -72,6 +69,14 @@ def start(
         .trigger(availableNow=True)
         .start()
     )
+
+
+def check_source(what: FromFiles, *, is_folder: bool, has_files: bool) -> None:
+    """Checks that there is something to load. LoadError if not."""
+    if not is_folder:
+        raise LoadError(f"{what.path} is not a folder: --from takes one with {what.format} files")
+    if not has_files:
+        raise LoadError(f"{what.path} has no files")
 
 
 def records_of(rows: DataFrame, what: FromFiles) -> DataFrame:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
+from headwater.spark.fields import FieldsError, field_names
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -31,7 +33,35 @@ TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class PipelineError(Exception):
-    """A pipeline cannot be run as it stands: what is wrong, with which value, and what to do."""
+    """A pipeline cannot be run as it is: what is wrong, with which value, and what to do.
+
+    `line` and `column` count from 1 in the user's file; `file` is set if that is not the pipeline
+    file itself but one that it imports.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        file: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.line = line
+        self.column = column
+        self.file = file
+
+    def __str__(self) -> str:
+        return self.text if self.line is None else f"{self._place()}: {self.text}"
+
+    def _place(self) -> str:
+        return f"line {self.line}" + (f", column {self.column}" if self.column else "")
+
+    def in_file(self, path: str) -> str:
+        """Returns the message with the file it is about."""
+        return f"{self.file or path}{', ' if self.line else ': '}{self}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,8 @@ class Input:
                 f"topic {self.topic}: format json and a schema go together; give the fields of "
                 'the value, such as schema="id string, amount double"'
             )
+        if self.schema is not None:
+            _check_fields(self.schema, f"topic {self.topic}: schema")
 
     @property
     def value_format(self) -> str:
@@ -95,6 +127,13 @@ class Stream(Input):
 class Table(Input):
     """The newest value of each key, as it is when the pipeline starts; keys whose newest value is
     null are gone."""
+
+
+def _check_fields(text: str, what: str) -> None:
+    try:
+        field_names(text)
+    except FieldsError as error:
+        raise PipelineError(f"{what} {text!r}: {error}") from None
 
 
 Function = Callable[..., "DataFrame | Any"]
@@ -131,8 +170,10 @@ class Pipeline:
                 f"{self.name} reads nothing: give it a parameter such as orders, and say "
                 '@pipeline(orders=Stream("orders", schema="id string"))'
             )
-        if self.each is not None and len(self.inputs) != 1:
-            raise PipelineError(f"{self.name}: a function for each record reads one topic")
+        if self.each is not None:
+            if len(self.inputs) != 1:
+                raise PipelineError(f"{self.name}: a function for each record reads one topic")
+            _check_fields(self.each, f"{self.name}: each =")
         if self.is_batch and self.mode != "append":
             raise PipelineError(f"{self.name} reads tables only, so each row is written once")
 

@@ -7,11 +7,12 @@ checkpoint; and when the sink writes a micro-batch in one transaction, both are 
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as f
@@ -19,8 +20,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.spark import dead_letters
 from headwater.spark.dead_letters import PARSED_COLUMN, REASON_COLUMN, RESULT_COLUMN
+from headwater.spark.failures import frames_of, place_in, spark_message
 from headwater.spark.pipeline import Input, Pipeline, PipelineError, Stream, Table
-from headwater.spark.pipeline_sql import CreateInput, InsertInto, Other, Statement
+from headwater.spark.pipeline_sql import CreateInput, InsertInto, SparkText, Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,7 +71,7 @@ def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> Streamin
     try:
         return writer.start()
     except AnalysisException as error:
-        raise PipelineError(_refusal(pipeline, error)) from None
+        raise _refusal(pipeline, error) from None
 
 
 def run_once(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> None:
@@ -90,8 +92,10 @@ def rows_to_write(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> 
             parsed.append(frame)
     try:
         result = pipeline.function(**frames)
-    except AnalysisException as error:
-        raise PipelineError(_refusal(pipeline, error)) from None
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise _refusal(pipeline, error) from error
     if type(result).__name__ != "DataFrame":
         raise PipelineError(f"{pipeline.name} returned {result!r}: expected a DataFrame")
     parts = [_as_records(result, pipeline)]
@@ -104,13 +108,13 @@ def rows_to_write(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> 
 
 
 def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
-    """The pipelines of a SQL script: one for each INSERT INTO TOPIC."""
+    """Makes the pipelines of a SQL script: one for each INSERT INTO TOPIC."""
     inputs = {each.name: each.input for each in statements if isinstance(each, CreateInput)}
-    others = [each for each in statements if isinstance(each, Other)]
+    others = [each for each in statements if isinstance(each, SparkText)]
     done: set[int] = set()  # views and settings are made once, for all queries of the script
 
     def pipeline_of(insert: InsertInto) -> Pipeline:
-        texts = [insert.select, *(other.text for other in others)]
+        texts = [insert.select.text, *(other.text for other in others)]
         used = {
             name: source
             for name, source in inputs.items()
@@ -123,9 +127,9 @@ def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
                 frame.createOrReplaceTempView(name)
             for number, other in enumerate(others):
                 if number not in done:
-                    spark.sql(other.text)
+                    _run_sql(spark, other)
                     done.add(number)
-            return spark.sql(insert.select)
+            return _run_sql(spark, insert.select)
 
         return Pipeline(
             name=insert.name or insert.to,
@@ -139,6 +143,15 @@ def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
         )
 
     return [pipeline_of(each) for each in statements if isinstance(each, InsertInto)]
+
+
+def _run_sql(spark: SparkSession, sql: SparkText) -> DataFrame:
+    try:
+        return spark.sql(sql.text)
+    except AnalysisException as error:  # also what cannot be parsed
+        text, place = spark_message(error)
+        line, column = (sql.line, sql.column) if place is None else sql.place_of(*place)
+        raise PipelineError(text, line=line, column=column) from None
 
 
 def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Setting) -> DataFrame:
@@ -192,7 +205,7 @@ def struct_of(text: str, what: str) -> StructType:
     try:
         struct = StructType.fromDDL(text)
     except ParseException as error:
-        reason = str(error).strip().splitlines()[0]
+        reason, _ = spark_message(error)
         raise PipelineError(f"{what} {text!r}: {reason}") from None
     if not isinstance(struct, StructType):
         raise PipelineError(f'{what} {text!r}: expected fields, such as "id string, amount double"')
@@ -308,11 +321,20 @@ def _sink_options(pipeline: Pipeline, setting: Setting) -> dict[str, str]:
     }
 
 
-def _refusal(pipeline: Pipeline, error: AnalysisException) -> str:
-    first = str(error).strip().splitlines()[0]
-    if "OUTPUT_MODE" in first.upper() or "output mode not supported" in first.lower():
-        return (
-            f'{pipeline.name}: rows that may still change cannot be appended: say mode="update", '
-            f"or give the input a watermark and group by a window of it ({first})"
+def _refusal(pipeline: Pipeline, error: Exception) -> PipelineError:
+    """Makes an error that names the line of the user's code, if the error was raised there."""
+    text, _ = spark_message(error)
+    if not isinstance(error, AnalysisException):
+        text = f"{type(error).__name__}: {error}"
+    elif "OUTPUT_MODE" in text.upper() or "output mode not supported" in text.lower():
+        text = (
+            'rows that may still change cannot be appended: say mode="update", or give the input a '
+            f"watermark and group by a window of it ({text})"
         )
-    return f"{pipeline.name}: {first}"
+    code: Any = getattr(pipeline.function, "__code__", None)
+    own = getattr(code, "co_filename", "")
+    place = place_in(os.path.dirname(own), frames_of(error))
+    if place is None:
+        return PipelineError(f"{pipeline.name}: {text}")
+    file, line = place
+    return PipelineError(f"{pipeline.name}: {text}", line=line, file=file if file != own else None)

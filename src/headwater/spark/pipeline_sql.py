@@ -32,11 +32,25 @@ class CreateInput:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkText:
+    """SQL for Spark, and the place in the script where it begins; both count from 1."""
+
+    text: str
+    line: int = field(default=1, compare=False)
+    column: int = field(default=1, compare=False)
+
+    def place_of(self, line: int, position: int) -> tuple[int, int]:
+        """Returns line and column in the script for a place in the text as Spark gives it, where
+        lines count from 1 and positions in a line from 0."""
+        return self.line + line - 1, position + (self.column if line == 1 else 1)
+
+
+@dataclass(frozen=True, slots=True)
 class InsertInto:
-    """A query: what its SELECT gives goes to a topic."""
+    """A query: the result of its SELECT goes to a topic."""
 
     to: str
-    select: str
+    select: SparkText
     key: str | None = None
     mode: str = "append"
     every: str | None = None
@@ -44,14 +58,7 @@ class InsertInto:
     options: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
-    """A statement that Spark runs as it is."""
-
-    text: str
-
-
-Statement = CreateInput | InsertInto | Other
+Statement = CreateInput | InsertInto | SparkText
 
 _NAME = r"`?(?P<{0}>[\w.-]+)`?"
 _CREATE = re.compile(
@@ -71,30 +78,31 @@ _OPTION = re.compile(
 
 
 def parse(script: str) -> list[Statement]:
-    """The statements of a script. PipelineError says in which line one is not understood."""
-    return [_statement(text, line) for line, text in split(script)]
+    """Parses a script. PipelineError has the line of a statement that is not understood."""
+    return [_statement(text, *_place(script, offset)) for offset, text in split(script)]
 
 
 def split(script: str) -> Iterator[tuple[int, str]]:
-    """The statements between semicolons, without comments, each with the line it begins in. A
-    semicolon in quotes or in a comment ends nothing."""
+    """Yields the statements between semicolons, each with its offset in the script. A semicolon in
+    quotes or in a comment ends nothing. Comments become blanks, so that every character keeps its
+    line and column."""
     text: list[str] = []
-    line, begins = 1, 1
-    for part in _PARTS.findall(script):
+    offset = begins = 0
+    for part in [*_PARTS.findall(script), ";"]:
         if part == ";":
-            if "".join(text).strip():
-                yield begins, "".join(text).strip()
-            text = []
+            statement = "".join(text)
+            if statement.strip():
+                yield begins + len(statement) - len(statement.lstrip()), statement.strip()
+            text, begins = [], offset + 1
         elif part.startswith(("--", "/*")):
-            text.append(" ")
+            text.append(re.sub(r"[^\n]", " ", part))
         else:
-            if not "".join(text).strip():
-                text = []
-                begins = line + part[: len(part) - len(part.lstrip())].count("\n")
             text.append(part)
-        line += part.count("\n")
-    if "".join(text).strip():
-        yield begins, "".join(text).strip()
+        offset += len(part)
+
+
+def _place(script: str, offset: int) -> tuple[int, int]:
+    return script.count("\n", 0, offset) + 1, offset - script.rfind("\n", 0, offset)
 
 
 _PARTS = re.compile(
@@ -103,25 +111,26 @@ _PARTS = re.compile(
 )
 
 
-def _statement(text: str, line: int) -> Statement:
+def _statement(text: str, line: int, column: int) -> Statement:
     if found := _CREATE.match(text):
-        return _create(found, text[found.end() :], line)
+        return _create(found, text, line, column)
     if found := _INSERT.match(text):
-        return _insert(found, text[found.end() :], line)
+        return _insert(found, text, line, column)
     if re.match(r"CREATE\s+STREAM\b|INSERT\s+INTO\s+TOPIC\b", text, re.IGNORECASE):
         raise _not_understood(line, text, "a name is missing")
-    return Other(text)
+    return SparkText(text, line, column)
 
 
-def _create(found: re.Match[str], rest: str, line: int) -> Statement:
+def _create(found: re.Match[str], text: str, line: int, column: int) -> Statement:
     name, is_stream = found["name"], found["kind"].upper() == "STREAM"
+    rest = text[found.end() :]
     columns = ""
     if rest.startswith("("):
         columns, rest = _in_parentheses(rest, line)
     source = _FROM.match(rest)
     if source is None:
         if not is_stream:
-            return Other(f"{found[0]}{f'({columns}) ' if columns else ''}{rest}")
+            return SparkText(text, line, column)
         raise _not_understood(line, rest or found[0], "expected FROM TOPIC name")
     options = _options(rest[source.end() :], line)
     schema, watermark = _columns(columns)
@@ -133,10 +142,11 @@ def _create(found: re.Match[str], rest: str, line: int) -> Statement:
             raise PipelineError(f"table {name} has a watermark; only streams have one")
         return CreateInput(name, Table(topic, schema, format_, options))
     except PipelineError as error:
-        raise PipelineError(f"line {line}: {error}") from None
+        raise PipelineError(error.text, line=line) from None
 
 
-def _insert(found: re.Match[str], rest: str, line: int) -> InsertInto:
+def _insert(found: re.Match[str], text: str, line: int, column: int) -> InsertInto:
+    rest = text[found.end() :]
     options: dict[str, str] = {}
     if given := _WITH.match(rest):
         inside, rest = _in_parentheses(rest[given.end() :], line)
@@ -144,9 +154,10 @@ def _insert(found: re.Match[str], rest: str, line: int) -> InsertInto:
     select = rest.strip()
     if not re.match(r"SELECT\b|WITH\b|FROM\b|TABLE\b|\(", select, re.IGNORECASE):
         raise _not_understood(line, select or found[0], "expected SELECT")
+    below, beside = _place(text, len(text) - len(select))
     return InsertInto(
         to=found["topic"],
-        select=select,
+        select=SparkText(select, line + below - 1, beside + (column - 1 if below == 1 else 0)),
         key=options.pop("key", None),
         mode=options.pop("mode", "append").lower(),
         every=options.pop("every", None),
@@ -156,7 +167,7 @@ def _insert(found: re.Match[str], rest: str, line: int) -> InsertInto:
 
 
 def _in_parentheses(text: str, line: int) -> tuple[str, str]:
-    """What is inside the parenthesis that the text begins with, and what follows it."""
+    """Returns the content of the parenthesis that the text begins with, and what follows it."""
     depth = 0
     at = 0
     for part in _PARTS_DEEP.findall(text):
@@ -171,7 +182,7 @@ _PARTS_DEEP = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|.", re.DOTALL)
 
 
 def _columns(text: str) -> tuple[str | None, str | None]:
-    """The schema without the watermark, and the watermark."""
+    """Returns the schema without the watermark, and the watermark."""
     found = _WATERMARK.search(text)
     if found is None:
         return text.strip() or None, None
@@ -208,4 +219,4 @@ def _pairs(text: str, line: int) -> dict[str, str]:
 def _not_understood(line: int, text: str, expected: str) -> PipelineError:
     shown = " ".join(text.split())
     near = shown if len(shown) <= 60 else shown[:57] + "..."
-    return PipelineError(f"line {line}: {expected}, near {near!r}")
+    return PipelineError(f"{expected}, near {near!r}", line=line)

@@ -1,8 +1,13 @@
-"""What is known about a pipeline that runs: its rate, its lag, its last error.
+"""The status of a pipeline: who runs it, its rate, its lag, its last error.
 
-Whoever runs pipelines notes each of them in the compacted topic `__headwater_pipelines` of the
-cluster it writes to, by name, after each batch and every few seconds. So everybody who can reach
-the cluster can see what runs, wherever it runs, and what was wrong with what no longer does.
+`headwater pipeline run` writes the status of each pipeline to the compacted topic
+`__headwater_pipelines`, keyed by name, after each batch and every few seconds. Anyone who can reach
+the cluster sees what runs, wherever it runs, and why a pipeline no longer does.
+
+The same records are a lease. A run holds the name of a pipeline from its first record until it
+writes that it ended, or until it has been silent for `LEASE_MS`. While one run holds a name, the
+records of other runs are ignored. All readers fold the topic in the same order and so agree on the
+holder: of two runs that start at the same time, the one whose claim is first in the log wins.
 """
 
 from __future__ import annotations
@@ -13,10 +18,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 TOPIC = "__headwater_pipelines"
-TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
-# Who has not been heard of for so long was killed, or has lost the cluster.
-SILENT_MS_MAX = 30_000
-NOTE_EVERY_SECONDS = 5.0
+# Append times come from the broker, so that a lease does not depend on the clocks of its runs.
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "message.timestamp.type": "LogAppendTime",
+}
+# A run that has been silent for this long was killed, or has lost the cluster.
+LEASE_MS = 30_000
+HEARTBEAT_SECONDS = 5.0
 
 RUNNING, STOPPED, FINISHED, FAILED, LOST = "running", "stopped", "finished", "failed", "lost"
 
@@ -25,8 +35,10 @@ RUNNING, STOPPED, FINISHED, FAILED, LOST = "running", "stopped", "finished", "fa
 class Status:
     name: str
     state: str = RUNNING
+    run: str = ""  # unique for each start of a pipeline
     file: str = ""
     host: str = ""
+    machine: str = ""  # processes with the same value see each other's process ids
     pid: int = 0
     master: str = ""
     reads: tuple[str, ...] = ()
@@ -39,17 +51,17 @@ class Status:
     batch: int | None = None
     rows_in: int = 0  # since it was started
     input_rate: float = 0.0  # records a second
-    lag: int | None = None  # records that are there and not read yet
+    lag: int | None = None  # records that are not read yet
     batch_ms: int | None = None
     state_rows: int = 0
     state_bytes: int = 0
     watermark: str | None = None
     error: str | None = None
-    progress_at: str = ""  # what Spark has said last
+    progress_at: str = ""  # the time of Spark's last progress report
 
     def with_progress(self, progress: Mapping[str, Any]) -> Status:
-        """What Spark says of a batch, or of having none to run; it says so under the number of the
-        batch that comes next. What was said already changes nothing."""
+        """Adds a progress report of Spark. An idle query reports under the number of its next
+        batch. A report that was added before changes nothing."""
         said_at = progress["timestamp"]
         if said_at <= self.progress_at:
             return self
@@ -80,39 +92,51 @@ class Status:
         )
 
     def seen_at(self, now_ms: int) -> Status:
-        """As it looks to somebody who reads it now."""
-        if self.state == RUNNING and now_ms - self.noted_ms > SILENT_MS_MAX:
+        """Returns the status as of now: a run that has been silent for too long is lost."""
+        if self.state == RUNNING and now_ms - self.noted_ms > LEASE_MS:
             seconds = (now_ms - self.noted_ms) // 1000
-            return replace(self, state=LOST, error=self.error or f"not heard of for {seconds} s")
+            return replace(self, state=LOST, error=self.error or f"no heartbeat for {seconds} s")
         return self
+
+    def may_follow(self, held: Status) -> bool:
+        """Returns whether this status replaces `held`: it is of the same run, or that run has ended
+        or has been silent for so long that it no longer holds the name."""
+        return (
+            self.run == held.run
+            or held.state != RUNNING
+            or self.noted_ms - held.noted_ms > LEASE_MS
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Status:
-        """What another version has written is read as far as it is known here."""
+        """Reads a status; fields that this version does not know are ignored."""
         given = json.loads(text)
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in given.items() if name in known}
         return cls(**values | {"reads": tuple(given.get("reads", ()))})
 
 
-def newest(records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Status]:
-    """The last note about each pipeline, by name, from all records of the topic in order."""
-    notes: dict[bytes, Status] = {}
-    for key, value in records:
+def current(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Status]:
+    """Returns the status of each pipeline, by name, from all records of the topic in order: key,
+    value and timestamp in milliseconds."""
+    held: dict[bytes, Status] = {}
+    for key, value, timestamp_ms in records:
         if key is None:
             continue
         if value is None:
-            notes.pop(key, None)
-        else:
-            notes[key] = Status.from_json(value)
-    return sorted(notes.values(), key=lambda status: status.name)
+            held.pop(key, None)
+            continue
+        status = replace(Status.from_json(value), noted_ms=timestamp_ms)
+        if key not in held or status.may_follow(held[key]):
+            held[key] = status
+    return {status.name: status for status in sorted(held.values(), key=lambda each: each.name)}
 
 
 def _between(start: Any, end: Any) -> int | None:
-    """How many offsets lie between two positions of a source; None if one is not known."""
+    """Returns how many offsets lie between two positions of a source; None if unknown."""
     before, after = _offsets(start), _offsets(end)
     if after is None:
         return None
@@ -124,7 +148,7 @@ def _between(start: Any, end: Any) -> int | None:
 
 
 def _offsets(position: Any) -> dict[str, dict[str, int]] | None:
-    """`{"orders": {"0": 23}}`, as text or parsed; what else a source notes has other values."""
+    """Reads `{"orders": {"0": 23}}`, as text or parsed; other entries of a source are left out."""
     if isinstance(position, str):
         try:
             position = json.loads(position)
