@@ -33,6 +33,11 @@ COMBINED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _streams(capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that run in this process write to streams of their own."""
+
+
 def start(data: Path, settings: dict[str, str]) -> None:
     """Starts a node and stops it."""
 

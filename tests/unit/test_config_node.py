@@ -24,7 +24,11 @@ def test_a_node_without_settings_runs_alone_on_loopback() -> None:
     assert config.process_roles == ("broker", "controller")
     assert config.alone
     assert config.broker_listeners == (Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
-    assert config.controller_listeners == (Listener("CONTROLLER", "PLAINTEXT", "127.0.0.1", 9093),)
+    assert config.controller_listeners == ()
+    assert (
+        "CONTROLLER" not in config.properties["listeners"]
+    )  # DescribeConfigs shows open ones only
+    assert config.controller_endpoints == (Listener("CONTROLLER", "PLAINTEXT", "127.0.0.1", 9093),)
     assert config.advertised_listeners == ()
     assert config.warnings == ()
 
@@ -46,10 +50,10 @@ def test_a_node_of_a_quorum_keeps_kafkas_copies() -> None:
     assert config.transaction_state_log_min_isr == 2
 
 
-def test_the_controller_listens_one_port_above_unless_any_port_will_do() -> None:
-    assert node_config({"listeners": "PLAINTEXT://:19092"}).controller_listeners[0].port == 19093
-    assert node_config({"listeners": "PLAINTEXT://:0"}).controller_listeners[0].port == 0
-    assert node_config({"listeners": "PLAINTEXT://:65535"}).controller_listeners[0].port == 0
+def test_a_controller_without_a_listener_is_one_port_above_the_first() -> None:
+    assert node_config({"listeners": "PLAINTEXT://:19092"}).controller_endpoints[0].port == 19093
+    assert node_config({"listeners": "PLAINTEXT://:0"}).controller_endpoints[0].port == 0
+    assert node_config({"listeners": "PLAINTEXT://:65535"}).controller_endpoints[0].port == 0
 
 
 def test_an_old_broker_id_is_taken_as_the_node_id() -> None:

@@ -79,7 +79,7 @@ class ControllerDriver:
                     port=at.port,
                     security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
                 )
-                for at in self._config.controller_listeners
+                for at in self._config.controller_endpoints
             ],
             features=[
                 Feature(

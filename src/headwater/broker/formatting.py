@@ -114,7 +114,7 @@ def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
     """This node as the only voter, to be reached at its controller listeners."""
     endpoints = tuple(
         VoterEndpoint(at.name, at.host or "localhost", at.port)
-        for at in config.controller_listeners
+        for at in config.controller_endpoints
     )
     return VoterSet.of(Voter(ReplicaKey(config.node_id, directory_id), endpoints))
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_CONTROLLER_LISTENER = "CONTROLLER"
+CONTROLLER_LISTENER = "CONTROLLER"
 _BROKER_LISTENER = "PLAINTEXT://127.0.0.1:9092"
-_PORT_DEFAULT = 9092
-_PORT_MAX = 65535
 
 # A node that is alone cannot keep three copies of its internal topics.
 _ONE_COPY = (
@@ -24,7 +22,7 @@ _ONE_COPY = (
 
 
 def implied_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings to add to those given; none of them was given, except `listeners`."""
+    """Returns the settings to add to those given; none of them was given."""
     implied: dict[str, str] = {}
     if "process.roles" not in given:
         implied["process.roles"] = "broker,controller"
@@ -41,26 +39,16 @@ def implied_properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _implied_listeners(given: Mapping[str, str], roles: list[str]) -> dict[str, str]:
+    """Brokers get a listener on loopback. Controllers get none: the only controller of a node that
+    is alone is in the same process, and a listener that is not open must not be shown."""
     listeners = _items(given.get("listeners", _BROKER_LISTENER if "broker" in roles else ""))
     implied: dict[str, str] = {}
-    if "controller.listener.names" not in given:
-        implied["controller.listener.names"] = _CONTROLLER_LISTENER
-        named = {item.partition("://")[0].upper() for item in listeners}
-        if "controller" in roles and _CONTROLLER_LISTENER not in named:
-            port = _port_above(listeners)
-            listeners.append(f"{_CONTROLLER_LISTENER}://127.0.0.1:{port}")
-            implied["listeners"] = ",".join(listeners)
     if "listeners" not in given and listeners:
         implied["listeners"] = ",".join(listeners)
+    named = {item.partition("://")[0].upper() for item in listeners}
+    if "controller.listener.names" not in given and CONTROLLER_LISTENER in named:
+        implied["controller.listener.names"] = CONTROLLER_LISTENER
     return implied
-
-
-def _port_above(listeners: list[str]) -> int:
-    """One port above the first listener; where that one takes any port, any."""
-    port = listeners[0].rpartition(":")[2].strip() if listeners else str(_PORT_DEFAULT)
-    if not port.isdigit() or not 0 < int(port) < _PORT_MAX:
-        return 0
-    return int(port) + 1
 
 
 def _names_a_quorum(given: Mapping[str, str]) -> bool:

@@ -13,7 +13,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 _VOTER = r"(\d+)@(.+):(\d+)"
 _HOST = r"\[?[0-9a-zA-Z\-%._:]+\]?"
-_PORT_MAX = 65535
+PORT_MAX = 65535
 
 
 class Listener(NamedTuple):
@@ -68,8 +68,8 @@ def _parse_listener(key: str, item: str, protocols: Mapping[str, str]) -> Listen
     name, host, port = match[1].upper(), match[2], int(match[3])
     if not name:
         raise ConfigError(key, item, "expected a name before ://")
-    if not 0 <= port <= _PORT_MAX:
-        raise ConfigError(key, item, f"expected a port from 0 to {_PORT_MAX}")
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(key, item, f"expected a port from 0 to {PORT_MAX}")
     if name not in protocols:
         raise ConfigError(
             key, item, f"expected {name} to have a protocol in listener.security.protocol.map"
@@ -103,7 +103,7 @@ def parse_voters(key: str, items: Iterable[str]) -> tuple[Voter, ...]:
     voters = []
     for item in items:
         match = re.fullmatch(_VOTER, item)
-        if match is None or int(match[3]) > _PORT_MAX:
+        if match is None or int(match[3]) > PORT_MAX:
             raise ConfigError(key, item, "expected id@host:port")
         voters.append(Voter(int(match[1]), match[2].strip("[]"), int(match[3])))
     return tuple(voters)
@@ -114,7 +114,7 @@ def parse_servers(key: str, items: Iterable[str]) -> tuple[tuple[str, int], ...]
     servers = []
     for item in items:
         host, _, port = item.rpartition(":")
-        if not host or not port.isdigit() or int(port) > _PORT_MAX:
+        if not host or not port.isdigit() or int(port) > PORT_MAX:
             raise ConfigError(key, item, "expected host:port")
         servers.append((host.strip("[]"), int(port)))
     return tuple(servers)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
-from headwater.config.implied import implied_properties
+from headwater.config.implied import CONTROLLER_LISTENER, implied_properties
 from headwater.config.known import warnings_for
 from headwater.config.layers import BrokerLayers
 from headwater.config.listeners import (
+    PORT_MAX,
     SECURITY_PROTOCOLS,
     Listener,
     Voter,
@@ -204,6 +205,17 @@ class NodeConfig(NamedTuple):
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
         return tuple(at for at in self.listeners if at.name in self.controller_listener_names)
+
+    @property
+    def controller_endpoints(self) -> tuple[Listener, ...]:
+        """Where the metadata log says that this controller is: at its controller listeners or, for
+        a node without any, at a place next to its first listener. Kafka wants an endpoint for each
+        voter when it opens the directory."""
+        if self.controller_listeners:
+            return self.controller_listeners
+        port = self.listeners[0].port
+        free = port + 1 if 0 < port < PORT_MAX else 0
+        return (Listener(CONTROLLER_LISTENER, "PLAINTEXT", "127.0.0.1", free),)
 
     @property
     def properties(self) -> Mapping[str, str]:
