@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import NamedTuple
 
 from headwater.broker.checkpoints import Checkpoints
@@ -48,7 +49,9 @@ class Housekeeping:
         self._lines = lines
         self._reserve = reserve
         self._checkpoints = checkpoints
-        self._deleting: set[asyncio.TimerHandle] = set()
+        self._numbers = count()
+        # By number: a timer that knew itself would keep what it deletes.
+        self._deletions: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._full = FullNotes()
         self._written_marks: dict[TopicPartition, int] = {}
@@ -105,16 +108,17 @@ class Housekeeping:
             await asyncio.sleep(0)  # others may have their turn between two partitions
 
     def delete_later(self, delete: Callable[[], None], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
+        """Runs the deletion in a worker, after a delay."""
+        number = next(self._numbers)
+        self._deletions[number] = asyncio.get_running_loop().call_later(
+            seconds, self._start_deletion, number, delete
+        )
 
-        def start() -> None:
-            self._deleting.discard(handle)
-            task = asyncio.ensure_future(self._delete(delete))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        handle = loop.call_later(seconds, start)
-        self._deleting.add(handle)
+    def _start_deletion(self, number: int, delete: Callable[[], None]) -> None:
+        del self._deletions[number]
+        task = asyncio.ensure_future(self._delete(delete))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _delete(self, delete: Callable[[], None]) -> None:
         try:
@@ -180,6 +184,6 @@ class Housekeeping:
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Gives the tasks that end by themselves. What is not deleted yet is so after a start."""
-        for handle in self._deleting:
+        for handle in self._deletions.values():
             handle.cancel()
         return list(self._tasks)

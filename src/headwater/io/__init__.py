@@ -6,7 +6,7 @@ thread on one seed.
 """
 
 from headwater.io.clock import Clock
-from headwater.io.disk import Disk, File, FileSlice, Mapping, SyncFailed
+from headwater.io.disk import Disk, File, FileSlice, Mapping, SyncFailed, close_slices
 from headwater.io.host import Host
 from headwater.io.network import (
     SYSTEM_SOCKETS,
@@ -36,6 +36,7 @@ __all__ = [
     "Stream",
     "SyncFailed",
     "Workers",
+    "close_slices",
     "process_id",
     "watch_forks",
     "write_lock",

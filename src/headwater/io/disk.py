@@ -13,7 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -59,24 +59,48 @@ class File(Protocol):
     def is_warm(self, offset: int, count: int) -> bool:
         """Whether reading this would not wait for the device, as far as a quick look can tell."""
 
-    def close(self) -> None: ...
+    def hold(self) -> None:
+        """Keeps the file open for a reader: `close` takes effect with the last `release`."""
+
+    def release(self) -> None: ...
+
+    def close(self) -> None:
+        """Closes the file as soon as nobody holds it."""
 
 
 class FileSlice:
-    """`count` bytes of a file from `position`; holding it keeps the file open."""
+    """`count` bytes of a file from `position`. The file stays open until the slice is closed."""
 
-    __slots__ = ("count", "file", "position")
+    __slots__ = ("_is_open", "count", "file", "position")
 
     def __init__(self, file: File, position: int, count: int) -> None:
         self.file = file
         self.position = position
         self.count = count
+        self._is_open = True
+        file.hold()
 
     def __len__(self) -> int:
         return self.count
 
     def read(self) -> bytes:
         return self.file.pread(self.count, self.position)
+
+    def close(self) -> None:
+        """Gives the file back. Whoever sends or drops a slice closes it: an exception may keep the
+        slice in its traceback, and a deleted file that is open still takes its space."""
+        if self._is_open:
+            self._is_open = False
+            self.file.release()
+
+    __del__ = close
+
+
+def close_slices(parts: Iterable[object]) -> None:
+    """Closes the slices among the parts of an answer that is not sent."""
+    for part in parts:
+        if isinstance(part, FileSlice):
+            part.close()
 
 
 class DiskLock(Protocol):
@@ -140,14 +164,16 @@ def _sync(sync: Callable[[int], None], fd: int, path: str) -> None:
 
 
 class SystemFile:
-    """A file of the operating system. The descriptor closes with the last reference."""
+    """A file of the operating system. The descriptor closes with the last reference, too."""
 
-    __slots__ = ("_fd", "_size", "path")
+    __slots__ = ("_fd", "_holders", "_is_closing", "_size", "path")
 
     def __init__(self, path: str, fd: int, size: int) -> None:
         self.path = path
         self._fd = fd
         self._size = size
+        self._holders = 0
+        self._is_closing = False
 
     def fileno(self) -> int:
         return self._fd
@@ -206,15 +232,27 @@ class SystemFile:
             raise
         return True
 
+    def hold(self) -> None:
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        if self._is_closing and not self._holders:
+            self._close_now()
+
     def close(self) -> None:
+        self._is_closing = True
+        if not self._holders:
+            self._close_now()
+
+    def _close_now(self) -> None:
         fd, self._fd = self._fd, _CLOSED
         if fd != _CLOSED:
             os.close(fd)
 
-    # A reader may still be sending a slice when the log has let go of the file. Python's own files
-    # would close then, too, but with a warning that fails the tests of those who take it for an
-    # error.
-    __del__ = close
+    # Python's own files would close then, too, but with a warning that fails the tests of those who
+    # take it for an error.
+    __del__ = _close_now
 
 
 def _write_rest(fd: int, parts: tuple[Buffer, ...], start: int, written: int) -> None:

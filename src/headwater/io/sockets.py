@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.io.attention import Lookout, WatchfulLoop
-from headwater.io.disk import FileSlice, SystemFile
+from headwater.io.disk import FileSlice, SystemFile, close_slices
 from headwater.io.network import (
     NO_RECEIVER,
     SYSTEM_SOCKETS,
@@ -119,6 +119,7 @@ class SocketStream:
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
         if self._gone:
+            close_slices(parts)
             return
         if not self._queue and len(parts) == 1 and not isinstance(parts[0], FileSlice):
             view = memoryview(parts[0])
@@ -167,6 +168,7 @@ class SocketStream:
                     head.count -= sent
                     if head.count == 0:
                         queue.popleft()
+                        head.close()
                 else:
                     # More follows: let the kernel put the header and the data into one segment.
                     flags = socket.MSG_MORE if len(queue) > 1 else 0
@@ -236,6 +238,7 @@ class SocketStream:
             self._reading = False
             self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
+        close_slices(self._queue)
         self._queue.clear()
         self._queued = 0
         _hang_up(self._socket)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.io.buffers import BufferPool
-from headwater.io.disk import FileSlice
+from headwater.io.disk import FileSlice, close_slices
 from headwater.io.network import NO_RECEIVER, without_frames
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ class TlsStream:
     def closed(self, error: OSError | None) -> None:
         self._is_gone = True
         self._release_buffer()
+        close_slices(self._queue)
+        self._queue.clear()
         error = self._error or error
         receiver, self._receiver = self._receiver, NO_RECEIVER  # as in SocketStream
         if self._shaken is not None and not self._shaken.done():
@@ -190,6 +192,7 @@ class TlsStream:
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
         if self._is_gone:
+            close_slices(parts)
             return
         for part in parts:
             item = part if isinstance(part, FileSlice) else memoryview(part)
@@ -229,6 +232,8 @@ class TlsStream:
             size += count
             if not len(queue[0]):
                 queue.popleft()
+                if isinstance(head, FileSlice):
+                    head.close()
         self._queued -= size
         return taken[0] if len(taken) == 1 else b"".join(taken)
 

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from headwater import _core
-from headwater.io import FileSlice, Receiver, Stream
+from headwater.io import FileSlice, Receiver, Stream, close_slices
 from headwater.io.buffers import RECEIVE_BUFFERS
 from headwater.net.limits import NetLimits
 
@@ -45,6 +45,9 @@ class PendingResponse:
 
     def answer(self, parts: Answer) -> None:
         assert self.parts is None, "answered twice"
+        if self._connection is not None and self._connection.gone:
+            close_slices(parts)
+            parts = ()
         self.parts = parts
         if self._connection is not None:
             self._connection.on_answered()
@@ -358,6 +361,8 @@ class Connection(Receiver):
             self._server.release(len(self._large))
             self._large = None
         self._release_buffer()
+        for later in self._waiting:
+            close_slices(later.parts or ())
         self._waiting.clear()
         self._server.forget(self)
         for callback in tuple(self.on_gone):

@@ -18,7 +18,7 @@ class FlushJob:
     health: Health
     upto: int  # all below is durable once it has run
     truncations: int  # of the log when the job was made: a later one makes the job worthless
-    files: tuple[File, ...]  # segments
+    files: tuple[File, ...]  # segments, held until they are synced
     paths: tuple[str, ...]  # indexes and snapshots of rolled segments
     epochs: CheckpointWrite | None  # the epoch checkpoint, if it changed
     folders: tuple[str, ...]  # directories with new names in them
@@ -29,8 +29,12 @@ class FlushJob:
         """Blocks until the device has it all. A failure takes the directory offline: after a
         failed sync nobody knows what is on disk, and a second one proves nothing."""
         with self.health.errors():
-            for file in self.files:
-                file.sync()
+            try:
+                for file in self.files:
+                    file.sync()
+            finally:
+                for file in self.files:
+                    file.release()
             for path in self.paths:
                 with contextlib.suppress(FileNotFoundError):  # retention was quicker
                     handle = self.disk.open(path)

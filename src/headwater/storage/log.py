@@ -449,6 +449,8 @@ class Log:
             return None
         place = segment_at(self.segments, self.recovery_point)
         files = [s.file for s in self.segments[place:] if s.base < upto and s.size]
+        for file in files:
+            file.hold()
         epochs = self.save_epochs(upto)
         paths, folders = self.unsynced.take()
         return FlushJob(
@@ -489,8 +491,8 @@ class Log:
             rolling.take_snapshot(self)
 
     def close(self, clean: bool) -> None:
-        """Ends the use of the log. A clean close leaves on disk all that the next start needs; to
-        be durable it must have been sealed and flushed before."""
+        """Ends the use of the log; files close with their last reader. A clean close leaves on disk
+        all that the next start needs; to be durable it must have been sealed and flushed before."""
         if clean and self.health.is_online:
             self.seal()
             epochs = self.save_epochs(self.end)
@@ -499,6 +501,8 @@ class Log:
                     epochs.run()
         for segment in self.segments:
             segment.close()
+        if self.swap is not None:
+            self.swap[0].close()
 
     def cover(self, path: str) -> None:
         """Lets the next flush job make this file durable too."""

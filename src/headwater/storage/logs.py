@@ -366,6 +366,9 @@ class LogDirs:
         target = f"{directory.path}/{names.marked_dir_name(log.tp, self._new_id(), mark)}"
         with directory.health.errors():
             log.move_to(target)
+        # Now, and not when nobody knows the log any more: what keeps an object alive is hard to
+        # see, and an open file that is deleted still takes its space.
+        log.close(clean=False)
         job = DeleteJob(self._disk, directory.health, log.tp, target)
         if mark == names.DELETE_DIR:
             self.deletions.append(job)

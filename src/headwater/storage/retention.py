@@ -83,6 +83,7 @@ def take_out(
 ) -> RetiredSegment:
     """Gives the files of a segment, and the snapshot at its base, their last names."""
     paths = segment.rename(names.DELETED)
+    segment.close()
     if snapshot:
         paths += log.snapshots.rename(segment.base, names.DELETED)
     return RetiredSegment(log.disk, log.health, segment.base, segment.size, reason, tuple(paths))

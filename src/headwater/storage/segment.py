@@ -299,12 +299,8 @@ class Segment:
         self.move_to(self.folder)
 
     def remove(self) -> None:
-        """Takes all files away."""
+        """Removes all files. Readers keep what they have."""
         self.close()
-        self.remove_files()
-
-    def remove_files(self) -> None:
-        """Takes the names away. What is open stays so."""
         for kind in names.SEGMENT_SUFFIXES:
             for path in (self.path(kind), self.path(kind) + names.DELETED):
                 with contextlib.suppress(FileNotFoundError):

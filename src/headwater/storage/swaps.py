@@ -71,7 +71,7 @@ def _replace(log: Log, source: Segment, *, snapshot: bool) -> RetiredSegment | N
             raise
         # A new name may need room, and an old segment must not be there beside the new one.
         # Readers that have it keep what they have.
-        source.remove_files()
+        source.remove()
         if snapshot:
             log.snapshots.drop(lambda offset: offset == source.base)
         return None

@@ -127,12 +127,14 @@ class DiskFaults:
 
 
 class SimFile:
-    __slots__ = ("_closed", "_disk", "inode", "path")
+    __slots__ = ("_closed", "_disk", "_holders", "_is_closing", "inode", "path")
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self.path = path
         self.inode = inode
+        self._holders = 0
+        self._is_closing = False
         self._closed = False
 
     def _enter(self, kind: str) -> None:
@@ -189,8 +191,16 @@ class SimFile:
         disk = self._disk
         return disk.random.random() >= disk.faults.cold_rate
 
+    def hold(self) -> None:
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        self._closed = self._is_closing and not self._holders
+
     def close(self) -> None:
-        self._closed = True
+        self._is_closing = True
+        self._closed = not self._holders
 
 
 class _SimLock:
