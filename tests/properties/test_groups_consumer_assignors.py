@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.groups.consumer.assignment import Assignment, Assignor, Partitions, Subscriber
-from headwater.groups.consumer.range_assignor import assign_ranges
-from headwater.groups.consumer.uniform_assignor import assign_uniformly
+from headwater.groups.consumer.assignors import (
+    Assignment,
+    Assignor,
+    Partitions,
+    Subscriber,
+    assign_ranges,
+    assign_uniformly,
+)
 from tests.reference import assignors as twins
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
-from headwater.groups.consumer.assignment import Assignment, Partitions
+from headwater.groups.consumer.assignors import Assignment, Partitions
 
 
 def every_partition_once(question: Assignment, answer: Mapping[str, Partitions]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.groups.consumer.hashing import group_hash, topic_hash, xxh3
+from headwater.groups.consumer.topics import group_hash, topic_hash, xxh3
 
 # The hash of n bytes, byte i being 7 * i + 3.
 KNOWN = {

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode
-from headwater.groups.consumer.pattern import Pattern
-from headwater.groups.consumer.pattern_syntax import PatternError
+from headwater.groups.consumer.re2 import Pattern, PatternError
 from tests.reference.consumers import Consumer, Harness, settle, topic_id
 
 # What RE2/J 1.8 says to these, word for word.

@@ -7,10 +7,9 @@ import pytest
 from headwater.broker.coordinators.records import value_version
 from headwater.config import node_config
 from headwater.errors import ErrorCode
-from headwater.groups.decision import Record
+from headwater.groups.decision import DecisionBuilder, Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn
 from headwater.protocol.messages.list_groups import ListedGroup
 from headwater.protocol.records.group_offsets import (
     GroupMetadataKey,
@@ -146,7 +145,7 @@ def test_a_timer_fires_once_at_its_latest_deadline() -> None:
 
     def tick(now: float) -> None:
         for due in timers.due(now):
-            due.fire(Turn(now, 0))
+            due.fire(DecisionBuilder(now, 0))
 
     timers.set(timer, 10.0)
     timers.set(timer, 20.0)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from headwater.errors import ErrorCode
 from headwater.groups.classic.group import ClassicGroup, State
 from headwater.groups.classic.roster import Member
+from headwater.groups.decision import DecisionBuilder
 from headwater.groups.modern import ModernGroup
 from headwater.groups.offsets import Offsets
-from headwater.groups.turn import Turn
 from headwater.protocol.messages.consumer_group_describe import (
     DescribedGroup as DescribedConsumerGroup,
 )
@@ -110,10 +110,10 @@ def list_groups(
 
 
 def delete_groups(
-    groups: Groups, offsets: Offsets, group_ids: Iterable[str], turn: Turn
+    groups: Groups, offsets: Offsets, group_ids: Iterable[str], builder: DecisionBuilder
 ) -> DeleteGroupsResponse:
     results = []
-    turn.is_atomic = False
+    builder.is_atomic = False
     for group_id in dict.fromkeys(group_ids):
         group = groups.get(group_id)
         if group is None:
@@ -122,30 +122,32 @@ def delete_groups(
             code = ErrorCode.NON_EMPTY_GROUP
         else:
             code = ErrorCode.NONE
-            turn.records.extend(offsets.tombstones(group_id))
-            _bury(group_id, group, turn)
+            builder.records.extend(offsets.tombstones(group_id))
+            _bury(group_id, group, builder)
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
 
 
-def expire(groups: Groups, offsets: Offsets, turn: Turn, *, retention_ms: int) -> bool:
+def expire(
+    groups: Groups, offsets: Offsets, builder: DecisionBuilder, *, retention_ms: int
+) -> bool:
     """Forgets offsets that nobody has used for too long, and groups of which nothing is left.
 
     One turn is one batch, and forgets only so many; whether more may be left to forget."""
     for group_id, group in groups.items():
         expired, nothing_left = offsets.expired(
             group_id,
-            now_ms=turn.now_ms,
+            now_ms=builder.now_ms,
             retention_ms=retention_ms,
             base_ms=group.expires_from_ms if isinstance(group, ClassicGroup) else _since_commit,
             is_subscribed=group.is_subscribed,
-            count_max=_EXPIRED_MAX - len(turn.records),
+            count_max=_EXPIRED_MAX - len(builder.records),
         )
-        turn.records.extend(expired)
-        if len(turn.records) >= _EXPIRED_MAX:
+        builder.records.extend(expired)
+        if len(builder.records) >= _EXPIRED_MAX:
             return True
         if nothing_left and group.is_empty:
-            _bury(group_id, group, turn)
+            _bury(group_id, group, builder)
     return False
 
 
@@ -154,8 +156,8 @@ def _since_commit(commit_ms: int) -> int:
     return commit_ms
 
 
-def _bury(group_id: str, group: ClassicGroup | ModernGroup, turn: Turn) -> None:
+def _bury(group_id: str, group: ClassicGroup | ModernGroup, builder: DecisionBuilder) -> None:
     if isinstance(group, ClassicGroup):
-        turn.write(GroupMetadataKey(group=group_id), None)
+        builder.write(GroupMetadataKey(group=group_id), None)
     else:
-        turn.records.extend(group.tombstones())
+        builder.records.extend(group.tombstones())

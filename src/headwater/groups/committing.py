@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from headwater.errors import ErrorCode
 from headwater.groups.classic.group import ClassicGroup
+from headwater.groups.decision import DecisionBuilder
 from headwater.groups.modern import ModernGroup
 from headwater.groups.offsets import NEVER, Offsets
-from headwater.groups.turn import Turn
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -96,10 +96,12 @@ def _partitions_of(
             yield topic.topic_id, topic.name, partition.partition_index
 
 
-def commit(request: OffsetCommitRequest, turn: Turn, *, metadata_max: int) -> OffsetCommitResponse:
+def commit(
+    request: OffsetCommitRequest, builder: DecisionBuilder, *, metadata_max: int
+) -> OffsetCommitResponse:
     expire_ms = NEVER
     if request.retention_time_ms != _RETENTION_OF_BROKER:
-        expire_ms = turn.now_ms + request.retention_time_ms
+        expire_ms = builder.now_ms + request.retention_time_ms
     response = OffsetCommitResponse()
     for topic in request.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
@@ -108,7 +110,7 @@ def commit(request: OffsetCommitRequest, turn: Turn, *, metadata_max: int) -> Of
             metadata = partition.committed_metadata or ""
             code = _check_metadata(metadata, metadata_max)
             if code is ErrorCode.NONE:
-                turn.write(
+                builder.write(
                     OffsetCommitKey(
                         group=request.group_id,
                         topic=topic.name,
@@ -118,7 +120,7 @@ def commit(request: OffsetCommitRequest, turn: Turn, *, metadata_max: int) -> Of
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=metadata,
-                        commit_timestamp=turn.now_ms,
+                        commit_timestamp=builder.now_ms,
                         expire_timestamp=expire_ms,
                         topic_id=topic.topic_id,
                     ),
@@ -150,7 +152,7 @@ def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 
 def commit_in_transaction(
-    request: TxnOffsetCommitRequest, turn: Turn, *, metadata_max: int
+    request: TxnOffsetCommitRequest, builder: DecisionBuilder, *, metadata_max: int
 ) -> TxnOffsetCommitResponse:
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
@@ -160,7 +162,7 @@ def commit_in_transaction(
             metadata = partition.committed_metadata or ""
             code = _check_metadata(metadata, metadata_max)
             if code is ErrorCode.NONE:
-                turn.write(
+                builder.write(
                     OffsetCommitKey(
                         group=request.group_id,
                         topic=topic.name,
@@ -170,7 +172,7 @@ def commit_in_transaction(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=metadata,
-                        commit_timestamp=turn.now_ms,
+                        commit_timestamp=builder.now_ms,
                     ),
                 )
             answered.partitions.append(
@@ -204,7 +206,7 @@ def commit_in_transaction_refused(
 def delete_offsets(
     request: OffsetDeleteRequest,
     offsets: Offsets,
-    turn: Turn,
+    builder: DecisionBuilder,
     *,
     is_subscribed: Callable[[str], bool],
 ) -> OffsetDeleteResponse:
@@ -222,7 +224,7 @@ def delete_offsets(
                 continue
             tombstone = offsets.tombstone(request.group_id, topic.name, index)
             if tombstone is not None:
-                turn.records.append(tombstone)
+                builder.records.append(tombstone)
     return response
 
 

@@ -12,14 +12,20 @@ from __future__ import annotations
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.classic.group import ClassicGroup
 from headwater.groups.classic.roster import Member as ClassicMember
-from headwater.groups.consumer import facts
-from headwater.groups.consumer.assignment import Partitions
+from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.member import ClassicProtocols, Member
+from headwater.groups.consumer.records import (
+    group_epoch_record,
+    member_record,
+    progress_record,
+    target_epoch_record,
+    target_record,
+)
 from headwater.groups.consumer.topics import Topics
+from headwater.groups.decision import DecisionBuilder
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn
 from headwater.protocol import DecodeError
 from headwater.protocol.consumer_protocol import (
     assigned_partitions,
@@ -29,7 +35,7 @@ from headwater.protocol.consumer_protocol import (
 from headwater.protocol.records.group_offsets import GroupMetadataKey
 
 
-def upgrade(classic: ClassicGroup, group: ConsumerGroup, turn: Turn) -> None:
+def upgrade(classic: ClassicGroup, group: ConsumerGroup, builder: DecisionBuilder) -> None:
     """Make the new, empty `group` what `classic` is; ApiError if that cannot be.
 
     Nothing happens to `classic`: whoever asked for this may still be refused. The records are
@@ -37,7 +43,7 @@ def upgrade(classic: ClassicGroup, group: ConsumerGroup, turn: Turn) -> None:
     applied once more when they are in the log changes nothing.
     """
     _check(classic, group.settings)
-    turn.write(GroupMetadataKey(group=classic.id), None)
+    builder.write(GroupMetadataKey(group=classic.id), None)
     members: list[tuple[Member, Partitions]] = []
     for old in classic.roster:
         try:
@@ -46,19 +52,19 @@ def upgrade(classic: ClassicGroup, group: ConsumerGroup, turn: Turn) -> None:
             raise _refusal(
                 classic.id, "because the embedded consumer protocol is malformed."
             ) from None
-        group.deadlines.renew_session(old.id, turn.now + old.session_timeout_ms / 1000)
+        group.deadlines.renew_session(old.id, builder.now + old.session_timeout_ms / 1000)
     hashed = group.topics.hash({name for member, _ in members for name in member.topic_names})
     generation = classic.generation
     records = [
-        *(facts.member_metadata(group.id, member) for member, _ in members),
-        facts.group_epoch(group.id, generation, hashed),
-        *(facts.target(group.id, member.id, target) for member, target in members),
-        facts.target_epoch(group.id, generation, 0),
-        *(facts.progress(group.id, member) for member, _ in members),
+        *(member_record(group.id, member) for member, _ in members),
+        group_epoch_record(group.id, generation, hashed),
+        *(target_record(group.id, member.id, target) for member, target in members),
+        target_epoch_record(group.id, generation, 0),
+        *(progress_record(group.id, member) for member, _ in members),
     ]
     for record in records:
         group.apply(record)
-    turn.records.extend(records)
+    builder.records.extend(records)
 
 
 def _check(classic: ClassicGroup, settings: GroupSettings) -> None:
@@ -116,18 +122,18 @@ def _member(old: ClassicMember, classic: ClassicGroup, topics: Topics) -> tuple[
     return member, target
 
 
-def replaced(classic: ClassicGroup, turn: Turn) -> None:
+def replaced(classic: ClassicGroup, builder: DecisionBuilder) -> None:
     """The upgrade was taken: whoever waits in the classic group shall join the new one."""
-    classic.refuse_waiting(ErrorCode.REBALANCE_IN_PROGRESS, turn)
+    classic.refuse_waiting(ErrorCode.REBALANCE_IN_PROGRESS, builder)
 
 
 def start(classic: ClassicGroup, timers: Timers, *, rebalances: bool) -> None:
     """Set a downgraded group going, in the next turn: its record is being applied in this one."""
 
-    def begin(turn: Turn) -> None:
+    def begin(builder: DecisionBuilder) -> None:
         for member in classic.roster:
-            classic.renew(member, turn.now)
+            classic.renew(member, builder.now)
         if rebalances:
-            classic.prepare_rebalance(turn, "the last consumer member left")
+            classic.prepare_rebalance(builder, "the last consumer member left")
 
     timers.set(Timer(begin), float("-inf"))

@@ -29,6 +29,7 @@ from headwater.groups.decision import (
     NOTHING,
     ClientInfo,
     Decision,
+    DecisionBuilder,
     Record,
     Token,
     TopicsView,
@@ -39,7 +40,6 @@ from headwater.groups.offsets import Offsets, modernized
 from headwater.groups.settings import GroupSettings
 from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn
 from headwater.protocol.messages.consumer_group_describe import (
     DescribedGroup as DescribedConsumerGroup,
 )
@@ -120,7 +120,7 @@ class GroupShard:
         timeout_ms = request.session_timeout_ms
         if not settings.session_timeout_ms_min <= timeout_ms <= settings.session_timeout_ms_max:
             return reply(token, refused(ErrorCode.INVALID_SESSION_TIMEOUT))
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         group = self._groups.get(group_id)
         if group is not None and not isinstance(group, ClassicGroup):
             if not group.is_empty:
@@ -128,7 +128,7 @@ class GroupShard:
                     token, request, client=client, version=version, now=now, now_ms=now_ms
                 )
                 return self._after(group_id, group, decision)
-            turn.records.extend(group.tombstones())
+            builder.records.extend(group.tombstones())
             group = None
         if group is None:
             if member_id:
@@ -136,9 +136,9 @@ class GroupShard:
             group = self._add_classic(group_id)
             group.state_since_ms = now_ms
             # Also if the member is refused: Kafka's groups come to be by being asked for.
-            group.record(turn)
-        join(group, Join.of(token, request, version, client), turn, self._random)
-        return turn.decision()
+            group.record(builder)
+        join(group, Join.of(token, request, version, client), builder, self._random)
+        return builder.decision()
 
     def sync(
         self, token: Token, request: SyncGroupRequest, *, version: int, now: float, now_ms: int
@@ -155,9 +155,9 @@ class GroupShard:
         if not isinstance(group, ClassicGroup):
             decision = group.classic_sync(token, request, now=now)
             return self._after(request.group_id, group, decision)
-        turn = Turn(now, now_ms)
-        membership.sync(group, token, request, turn)
-        return turn.decision()
+        builder = DecisionBuilder(now, now_ms)
+        membership.sync(group, token, request, builder)
+        return builder.decision()
 
     def heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
         group = self._groups.get(request.group_id)
@@ -181,16 +181,16 @@ class GroupShard:
         if group is not None and not isinstance(group, ClassicGroup):
             decision = group.classic_leave(token, request, version=version, now=now, now_ms=now_ms)
             return self._after(request.group_id, group, decision)
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         if group is None:
             members = membership.unknown(request.members)
         else:
-            members = membership.leave(group, request.members, turn)
+            members = membership.leave(group, request.members, builder)
         response = LeaveGroupResponse(members=members)
         if version < _LEAVE_MANY_SINCE:
             response = LeaveGroupResponse(error_code=members[0].error_code)
-        turn.reply(token, response)
-        return turn.decision()
+        builder.reply(token, response)
+        return builder.decision()
 
     # Consumer groups
 
@@ -208,10 +208,10 @@ class GroupShard:
         """The group exists from the first heartbeat on that joins it."""
         group_id = request.group_id
         group = self._groups.get(group_id)
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         if group is None or isinstance(group, ClassicGroup):
             try:
-                group = self._consumer_in_place_of(group, request, turn, version=version)
+                group = self._consumer_in_place_of(group, request, builder, version=version)
             except ApiError as refusal:
                 return reply(token, heartbeat_refused(refusal))
         decision = group.heartbeat(
@@ -228,16 +228,16 @@ class GroupShard:
                 return decision  # it was refused, and no group came of it
             before = self._groups.get(group_id)
             if isinstance(before, ClassicGroup):
-                conversion.replaced(before, turn)
+                conversion.replaced(before, builder)
             self._put_consumer(group_id, group)
-        turn.add(decision)
-        return self._after(group_id, group, turn.decision())
+        builder.add(decision)
+        return self._after(group_id, group, builder.decision())
 
     def _consumer_in_place_of(
         self,
         before: ClassicGroup | None,
         request: ConsumerGroupHeartbeatRequest,
-        turn: Turn,
+        builder: DecisionBuilder,
         *,
         version: int,
     ) -> ModernGroup:
@@ -253,9 +253,9 @@ class GroupShard:
             )
         group = self._new_consumer(group_id)
         if before is not None and before.is_empty:
-            turn.write(GroupMetadataKey(group=group_id), None)
+            builder.write(GroupMetadataKey(group=group_id), None)
         elif before is not None:
-            conversion.upgrade(before, group, turn)
+            conversion.upgrade(before, group, builder)
         return group
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
@@ -283,10 +283,10 @@ class GroupShard:
         code = committing.check(group, request, version=version, now=now)
         if code is not ErrorCode.NONE:
             return reply(token, committing.commit_refused(request, code))
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         length_max = self._settings.offset_metadata_bytes_max
-        turn.reply(token, committing.commit(request, turn, metadata_max=length_max))
-        return turn.decision()
+        builder.reply(token, committing.commit(request, builder, metadata_max=length_max))
+        return builder.decision()
 
     def commit_in_transaction(
         self,
@@ -305,11 +305,13 @@ class GroupShard:
         code = committing.check_in_transaction(group, request, version=version)
         if code is not ErrorCode.NONE:
             return reply(token, committing.commit_in_transaction_refused(request, code))
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         length_max = self._settings.offset_metadata_bytes_max
-        turn.producer_id, turn.producer_epoch = request.producer_id, request.producer_epoch
-        turn.reply(token, committing.commit_in_transaction(request, turn, metadata_max=length_max))
-        return turn.decision()
+        builder.producer_id, builder.producer_epoch = request.producer_id, request.producer_epoch
+        builder.reply(
+            token, committing.commit_in_transaction(request, builder, metadata_max=length_max)
+        )
+        return builder.decision()
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
@@ -335,12 +337,12 @@ class GroupShard:
             code = ErrorCode.NON_EMPTY_GROUP
         if group is None or code is not ErrorCode.NONE:
             return reply(token, OffsetDeleteResponse(error_code=code))
-        turn = Turn(now, 0)
+        builder = DecisionBuilder(now, 0)
         response = committing.delete_offsets(
-            request, self._offsets, turn, is_subscribed=group.is_subscribed
+            request, self._offsets, builder, is_subscribed=group.is_subscribed
         )
-        turn.reply(token, response)
-        return turn.decision()
+        builder.reply(token, response)
+        return builder.decision()
 
     # Administration
 
@@ -356,10 +358,10 @@ class GroupShard:
         return administration.list_groups(self._groups, states, types)
 
     def delete_groups(self, token: Token, group_ids: Iterable[str], *, now: float) -> Decision:
-        turn = Turn(now, 0)
-        response = administration.delete_groups(self._groups, self._offsets, group_ids, turn)
-        turn.reply(token, response)
-        return turn.decision()
+        builder = DecisionBuilder(now, 0)
+        response = administration.delete_groups(self._groups, self._offsets, group_ids, builder)
+        builder.reply(token, response)
+        return builder.decision()
 
     # The log
 
@@ -432,47 +434,47 @@ class GroupShard:
     def on_loaded(self, now: float) -> Decision:
         """All that is soft starts afresh: every member has a whole session to show itself."""
         self._is_loaded = True
-        turn = Turn(now, 0)
+        builder = DecisionBuilder(now, 0)
         for group_id, group in list(self._groups.items()):
             if isinstance(group, ClassicGroup):
-                group.on_loaded(turn)
+                group.on_loaded(builder)
             else:
-                turn.add(self._after(group_id, group, group.on_loaded(now)))
+                builder.add(self._after(group_id, group, group.on_loaded(now)))
         self._set_expiry(now)
-        return turn.decision()
+        return builder.decision()
 
     def on_unloaded(self) -> Decision:
-        turn = Turn(0.0, 0)
+        builder = DecisionBuilder(0.0, 0)
         for group in self._groups.values():
             if isinstance(group, ClassicGroup):
-                group.refuse_waiting(ErrorCode.NOT_COORDINATOR, turn)
+                group.refuse_waiting(ErrorCode.NOT_COORDINATOR, builder)
                 group.close(None)
             else:
-                turn.add(group.on_unloaded())
-        return turn.decision()
+                builder.add(group.on_unloaded())
+        return builder.decision()
 
     def next_deadline(self) -> float:
         return self._timers.next_deadline()
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
-        turn = Turn(now, now_ms)
+        builder = DecisionBuilder(now, now_ms)
         for timer in self._timers.due(now):
-            timer.fire(turn)
-        return turn.decision()
+            timer.fire(builder)
+        return builder.decision()
 
     def on_metadata(self, topics: TopicsView, deleted: Collection[str], now: float) -> Decision:
         """Topics came, grew or went. Offsets of those that went are forgotten."""
         self._topics.update(topics, now)
         if not self._is_loaded:
             return NOTHING
-        turn = Turn(now, 0)
-        turn.is_atomic = False
+        builder = DecisionBuilder(now, 0)
+        builder.is_atomic = False
         if deleted:
-            turn.records.extend(self._offsets.topic_tombstones(deleted, living=topics.id))
+            builder.records.extend(self._offsets.topic_tombstones(deleted, living=topics.id))
         for group_id, group in list(self._groups.items()):
             if not isinstance(group, ClassicGroup):
-                turn.add(self._after(group_id, group, group.on_metadata(topics, now)))
-        return turn.decision()
+                builder.add(self._after(group_id, group, group.on_metadata(topics, now)))
+        return builder.decision()
 
     def on_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
         """The settings of one group, which need not exist yet."""
@@ -490,14 +492,14 @@ class GroupShard:
         self._timers.set(timer, group.next_deadline())
         return decision
 
-    def _tick_group(self, group_id: str, turn: Turn) -> None:
+    def _tick_group(self, group_id: str, builder: DecisionBuilder) -> None:
         group = self._groups.get(group_id)
         if group is None or isinstance(group, ClassicGroup):
             self._group_timers.pop(group_id, None)
             return
-        turn.add(group.on_tick(turn.now, turn.now_ms))
+        builder.add(group.on_tick(builder.now, builder.now_ms))
         # Once a tick: what follows from the records must wait until they are applied.
-        next_deadline = max(group.next_deadline(), nextafter(turn.now, inf))
+        next_deadline = max(group.next_deadline(), nextafter(builder.now, inf))
         self._timers.set(self._group_timers[group_id], next_deadline)
 
     def _set_expiry(self, now: float) -> None:
@@ -505,14 +507,14 @@ class GroupShard:
             self._expiry, now + self._settings.offsets_retention_check_interval_ms / 1000
         )
 
-    def _expire_offsets(self, turn: Turn) -> None:
-        mine = Turn(turn.now, turn.now_ms)
+    def _expire_offsets(self, builder: DecisionBuilder) -> None:
+        mine = DecisionBuilder(builder.now, builder.now_ms)
         retention_ms = self._settings.offsets_retention_ms
         is_more = administration.expire(
             self._groups, self._offsets, mine, retention_ms=retention_ms
         )
-        turn.add(mine.decision())
+        builder.add(mine.decision())
         if is_more:
-            self._timers.set(self._expiry, nextafter(turn.now, inf))
+            self._timers.set(self._expiry, nextafter(builder.now, inf))
         else:
-            self._set_expiry(turn.now)
+            self._set_expiry(builder.now)

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from headwater.groups.turn import Turn
+from headwater.groups.decision import DecisionBuilder
 
 
 class Timer:
@@ -21,7 +21,7 @@ class Timer:
 
     __slots__ = ("deadline", "fire", "queued")
 
-    def __init__(self, fire: Callable[[Turn], None]) -> None:
+    def __init__(self, fire: Callable[[DecisionBuilder], None]) -> None:
         self.deadline = inf
         self.queued = inf
         self.fire = fire

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
-from headwater.groups.consumer.pattern import Pattern
-from headwater.groups.consumer.pattern_syntax import PatternError
+from headwater.groups.consumer.re2 import Pattern, PatternError
 from headwater.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -14,10 +14,9 @@ from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
 from headwater.groups.classic.roster import Member, Roster
 from headwater.groups.classic.written import read_member, write_member
-from headwater.groups.decision import ClientInfo, Token
+from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, removed
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn, removed
 from headwater.protocol import DecodeError
 from headwater.protocol.consumer_protocol import PROTOCOL_TYPE, read_topics
 from headwater.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -71,9 +70,9 @@ class ClassicGroup:
 
     # What is written
 
-    def record(self, turn: Turn) -> None:
+    def record(self, builder: DecisionBuilder) -> None:
         """Writes the group as it is, with its members' assignments."""
-        turn.write(
+        builder.write(
             GroupMetadataKey(group=self.id),
             GroupMetadataValue(
                 protocol_type=self.protocol_type or "",
@@ -111,18 +110,18 @@ class ClassicGroup:
             self.roster.leader = value.leader
         self.subscribed = self._subscribed_topics()
 
-    def on_loaded(self, turn: Turn) -> None:
+    def on_loaded(self, builder: DecisionBuilder) -> None:
         """Comes back from the log: every member has a whole session to show itself."""
         self.restore()
         for member in self.roster:
-            self.renew(member, turn.now)
+            self.renew(member, builder.now)
         if len(self.roster) > self.settings.group_size_max:
             # The bound was lowered. A rebalance lets members commit before some must go.
             too_many = f"more than {self.settings.group_size_max} members"
-            turn.note(
+            builder.note(
                 f"group {self.id} has {too_many} (group.max.size); the last to rejoin must go"
             )
-            self.prepare_rebalance(turn, too_many)
+            self.prepare_rebalance(builder, too_many)
 
     # What others ask about it
 
@@ -194,44 +193,50 @@ class ClassicGroup:
             rebalance_timeout_ms=0,
             session_timeout_ms=0,
             protocols=(),
-            session=Timer(lambda turn: self._on_session_end(member_id, turn)),
+            session=Timer(lambda builder: self._on_session_end(member_id, builder)),
         )
 
     def renew(self, member: Member, now: float) -> None:
         self.timers.set(member.session, now + member.session_timeout_ms / 1000)
 
     def add_pending(self, member_id: str, session_timeout_ms: int, now: float) -> None:
-        timer = Timer(lambda turn: self._on_pending_end(member_id, turn))
+        timer = Timer(lambda builder: self._on_pending_end(member_id, builder))
         self.pending[member_id] = timer
         self.timers.set(timer, now + session_timeout_ms / 1000)
 
-    def wait_join(self, member_id: str, token: Token, version: int, turn: Turn) -> None:
+    def wait_join(
+        self, member_id: str, token: Token, version: int, builder: DecisionBuilder
+    ) -> None:
         """Parks a JoinGroup. If one is parked already, its connection is most likely gone."""
         before = self.joins.get(member_id)
         if before is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
-            turn.reply(before[0], join_refused(code, member_id, version=before[1]))
+            builder.reply(before[0], join_refused(code, member_id, version=before[1]))
         self.joins[member_id] = (token, version)
 
-    def answer_join(self, member_id: str, answer: JoinGroupResponse, turn: Turn) -> None:
+    def answer_join(
+        self, member_id: str, answer: JoinGroupResponse, builder: DecisionBuilder
+    ) -> None:
         waiting = self.joins.pop(member_id, None)
         if waiting is not None:
-            turn.reply(waiting[0], answer)
+            builder.reply(waiting[0], answer)
 
-    def answer_sync(self, member_id: str, answer: SyncGroupResponse, turn: Turn) -> bool:
+    def answer_sync(
+        self, member_id: str, answer: SyncGroupResponse, builder: DecisionBuilder
+    ) -> bool:
         token = self.syncs.pop(member_id, None)
         if token is not None:
-            turn.reply(token, answer)
+            builder.reply(token, answer)
         return token is not None
 
-    def remove(self, member_id: str, turn: Turn) -> None:
+    def remove(self, member_id: str, builder: DecisionBuilder) -> None:
         """Takes somebody out, known or pending. What they wait for ends with UNKNOWN_MEMBER_ID, so
         that they join anew if they still live."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         if member_id in self.joins:
             version = self.joins[member_id][1]
-            self.answer_join(member_id, join_refused(unknown, version=version), turn)
-        self.answer_sync(member_id, sync_refused(unknown), turn)
+            self.answer_join(member_id, join_refused(unknown, version=version), builder)
+        self.answer_sync(member_id, sync_refused(unknown), builder)
         member = self.roster.remove(member_id)
         if member is not None:
             member.session.cancel()
@@ -240,13 +245,13 @@ class ClassicGroup:
             pending.cancel()
         self.unsynced.discard(member_id)
 
-    def fence(self, old: Member, code: ErrorCode, turn: Turn) -> None:
+    def fence(self, old: Member, code: ErrorCode, builder: DecisionBuilder) -> None:
         """Ends what a member waits for whose place is taken by another."""
         if old.id in self.joins:
             version = self.joins[old.id][1]
             refused = join_refused(code, old.id, version=version)
-            self.answer_join(old.id, refused, turn)
-        self.answer_sync(old.id, sync_refused(code), turn)
+            self.answer_join(old.id, refused, builder)
+        self.answer_sync(old.id, sync_refused(code), builder)
         old.session.cancel()
 
     @property
@@ -277,22 +282,22 @@ class ClassicGroup:
 
     # From one generation to the next
 
-    def rebalance(self, turn: Turn, why: str) -> None:
+    def rebalance(self, builder: DecisionBuilder, why: str) -> None:
         """Begins a rebalance, or ends the one that runs if it has waited for nothing else."""
         if self.state is State.PREPARING_REBALANCE:
-            self.complete_if_joined(turn)
+            self.complete_if_joined(builder)
         elif self.state is not State.DEAD:
-            self.prepare_rebalance(turn, why)
+            self.prepare_rebalance(builder, why)
 
-    def prepare_rebalance(self, turn: Turn, why: str) -> None:
+    def prepare_rebalance(self, builder: DecisionBuilder, why: str) -> None:
         what = f"group {self.id}: rebalance to generation {self.generation + 1}: {why}"
-        turn.note(what, is_routine=True)
+        builder.note(what, is_routine=True)
         if self.state is State.COMPLETING_REBALANCE:
-            self._send_back_syncs(turn)
+            self._send_back_syncs(builder)
         self.unsynced.clear()
         self._sync_timer.cancel()
         is_initial = self.state is State.EMPTY
-        self._move_to(State.PREPARING_REBALANCE, turn)
+        self._move_to(State.PREPARING_REBALANCE, builder)
         if is_initial:
             # The first members of a group mostly start together; a short wait spares them one
             # rebalance each.
@@ -300,22 +305,22 @@ class ClassicGroup:
             delay_ms = self.settings.initial_rebalance_delay_ms
             self._initial_delay_ms = delay_ms
             self._initial_left_ms = max(self.roster.rebalance_timeout_ms() - delay_ms, 0)
-            self.timers.set(self._join_timer, turn.now + delay_ms / 1000)
+            self.timers.set(self._join_timer, builder.now + delay_ms / 1000)
         elif self.everybody_joined:
-            self.complete_join(turn)
+            self.complete_join(builder)
         else:
             timeout_ms = self.roster.rebalance_timeout_ms()
-            self.timers.set(self._join_timer, turn.now + timeout_ms / 1000)
+            self.timers.set(self._join_timer, builder.now + timeout_ms / 1000)
 
-    def complete_if_joined(self, turn: Turn) -> None:
+    def complete_if_joined(self, builder: DecisionBuilder) -> None:
         if (
             self.state is State.PREPARING_REBALANCE
             and self.previous_state is not State.EMPTY
             and self.everybody_joined
         ):
-            self.complete_join(turn)
+            self.complete_join(builder)
 
-    def complete_join(self, turn: Turn) -> None:
+    def complete_join(self, builder: DecisionBuilder) -> None:
         """Closes the door: dynamic members that have not rejoined are out, the rest is the next
         generation. Static ones keep their place until their session ends."""
         self._join_timer.cancel()
@@ -325,44 +330,44 @@ class ClassicGroup:
             if member.id not in self.joins and member.instance_id is None
         ]
         for member_id in late:
-            self.remove(member_id, turn)
-        self._note_removed(late, "did not rejoin within the rebalance timeout", turn)
+            self.remove(member_id, builder)
+        self._note_removed(late, "did not rejoin within the rebalance timeout", builder)
         if len(self.roster) and not self._elect_leader():
             timeout_ms = max(self.roster.rebalance_timeout_ms(), _RETRY_MS_MIN)
-            self.timers.set(self._join_timer, turn.now + timeout_ms / 1000)
+            self.timers.set(self._join_timer, builder.now + timeout_ms / 1000)
             return
         self.generation += 1
         self.unsynced.clear()
         if not len(self.roster):
             self.protocol = None
             self.subscribed = self._subscribed_topics()
-            self._move_to(State.EMPTY, turn)
-            self.record(turn)
+            self._move_to(State.EMPTY, builder)
+            self.record(builder)
             return
         self.protocol = self.roster.vote()
         self.subscribed = self._subscribed_topics()
-        self._move_to(State.COMPLETING_REBALANCE, turn)
+        self._move_to(State.COMPLETING_REBALANCE, builder)
         for member in self.roster:
             is_leader = member.id == self.roster.leader
             if member.id in self.joins:
                 answer = self.joined_answer(member.id, with_members=is_leader)
-                self.answer_join(member.id, answer, turn)
-            self.renew(member, turn.now)
+                self.answer_join(member.id, answer, builder)
+            self.renew(member, builder.now)
             member.is_new = False
             self.unsynced.add(member.id)
-        self.timers.set(self._sync_timer, turn.now + self.roster.rebalance_timeout_ms() / 1000)
+        self.timers.set(self._sync_timer, builder.now + self.roster.rebalance_timeout_ms() / 1000)
 
-    def take_assignments(self, assignments: dict[str, bytes], turn: Turn) -> None:
+    def take_assignments(self, assignments: dict[str, bytes], builder: DecisionBuilder) -> None:
         """What the leader hands out; the group is stable with it. Who it forgot gets nothing."""
         assert self.state is State.COMPLETING_REBALANCE
         for member in self.roster:
             member.assignment = assignments.get(member.id, b"")
-        self.record(turn)
-        self._move_to(State.STABLE, turn)
+        self.record(builder)
+        self._move_to(State.STABLE, builder)
         for member in self.roster:
             answer = self.synced_answer(member)
-            if self.answer_sync(member.id, answer, turn):
-                self.renew(member, turn.now)
+            if self.answer_sync(member.id, answer, builder):
+                self.renew(member, builder.now)
 
     def synced_answer(self, member: Member) -> SyncGroupResponse:
         return synced(
@@ -376,9 +381,9 @@ class ClassicGroup:
         if not self.unsynced:
             self._sync_timer.cancel()
 
-    def close(self, turn: Turn | None) -> None:
+    def close(self, builder: DecisionBuilder | None) -> None:
         """The group ends here: deleted, converted, or coordinated elsewhere from now on."""
-        self._move_to(State.DEAD, turn)
+        self._move_to(State.DEAD, builder)
         self._join_timer.cancel()
         self._sync_timer.cancel()
         for member in self.roster:
@@ -386,24 +391,24 @@ class ClassicGroup:
         for timer in self.pending.values():
             timer.cancel()
 
-    def refuse_waiting(self, code: ErrorCode, turn: Turn) -> None:
+    def refuse_waiting(self, code: ErrorCode, builder: DecisionBuilder) -> None:
         """Answers everybody who waits with the same refusal."""
         for member_id, (_, version) in list(self.joins.items()):
-            self.answer_join(member_id, join_refused(code, member_id, version=version), turn)
+            self.answer_join(member_id, join_refused(code, member_id, version=version), builder)
         for member_id in list(self.syncs):
-            self.answer_sync(member_id, sync_refused(code), turn)
+            self.answer_sync(member_id, sync_refused(code), builder)
 
-    def _move_to(self, state: State, turn: Turn | None) -> None:
+    def _move_to(self, state: State, builder: DecisionBuilder | None) -> None:
         self.previous_state = self.state
         self.state = state
-        if turn is not None:
-            self.state_since_ms = turn.now_ms
+        if builder is not None:
+            self.state_since_ms = builder.now_ms
 
-    def _send_back_syncs(self, turn: Turn) -> None:
+    def _send_back_syncs(self, builder: DecisionBuilder) -> None:
         for member in self.roster:
             member.assignment = b""
-            if self.answer_sync(member.id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), turn):
-                self.renew(member, turn.now)
+            if self.answer_sync(member.id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), builder):
+                self.renew(member, builder.now)
 
     def _elect_leader(self) -> bool:
         """A leader that has rejoined; the old one stays if it did."""
@@ -436,7 +441,7 @@ class ClassicGroup:
 
     # What time does to it
 
-    def _on_join_deadline(self, turn: Turn) -> None:
+    def _on_join_deadline(self, builder: DecisionBuilder) -> None:
         if self.state is not State.PREPARING_REBALANCE:
             return
         if self.previous_state is State.EMPTY and self.member_came and self._initial_left_ms:
@@ -444,39 +449,39 @@ class ClassicGroup:
             left_ms = self._initial_left_ms
             self._initial_left_ms = max(left_ms - self._initial_delay_ms, 0)
             self._initial_delay_ms = min(self.settings.initial_rebalance_delay_ms, left_ms)
-            self.timers.set(self._join_timer, turn.now + self._initial_delay_ms / 1000)
+            self.timers.set(self._join_timer, builder.now + self._initial_delay_ms / 1000)
             return
-        self.complete_join(turn)
+        self.complete_join(builder)
 
-    def _on_sync_deadline(self, turn: Turn) -> None:
+    def _on_sync_deadline(self, builder: DecisionBuilder) -> None:
         """Members took the new generation and then did not ask for their part of it."""
         if self.unsynced and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
             late = list(self.unsynced)
             for member_id in late:
-                self.remove(member_id, turn)
-            self._note_removed(late, "sent no SyncGroup within the rebalance timeout", turn)
-            self.prepare_rebalance(turn, f"{late[0]} was removed")
+                self.remove(member_id, builder)
+            self._note_removed(late, "sent no SyncGroup within the rebalance timeout", builder)
+            self.prepare_rebalance(builder, f"{late[0]} was removed")
 
-    def _on_pending_end(self, member_id: str, turn: Turn) -> None:
-        self.remove(member_id, turn)
+    def _on_pending_end(self, member_id: str, builder: DecisionBuilder) -> None:
+        self.remove(member_id, builder)
         if self.state is State.PREPARING_REBALANCE and self.everybody_joined:
-            self.complete_join(turn)
+            self.complete_join(builder)
 
-    def _on_session_end(self, member_id: str, turn: Turn) -> None:
+    def _on_session_end(self, member_id: str, builder: DecisionBuilder) -> None:
         member = self.roster.get(member_id)
         if member is None:
             return
         waits = member_id in self.joins or member_id in self.syncs
         if waits and not member.is_new:
             return  # it cannot send heartbeats while it waits for us
-        self.remove(member_id, turn)
+        self.remove(member_id, builder)
         why = f"sent no heartbeat for {member.session_timeout_ms} ms"
-        self._note_removed([member_id], why, turn)
+        self._note_removed([member_id], why, builder)
         if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self.prepare_rebalance(turn, f"{member_id} was removed")
+            self.prepare_rebalance(builder, f"{member_id} was removed")
         elif self.state is State.PREPARING_REBALANCE and self.everybody_joined:
-            self.complete_join(turn)
+            self.complete_join(builder)
 
-    def _note_removed(self, member_ids: list[str], why: str, turn: Turn) -> None:
+    def _note_removed(self, member_ids: list[str], why: str, builder: DecisionBuilder) -> None:
         if member_ids:
-            turn.note(removed(self.id, member_ids, why))
+            builder.note(removed(self.id, member_ids, why))

@@ -9,9 +9,8 @@ from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import join_refused
 from headwater.groups.classic.group import ClassicGroup, State
 from headwater.groups.classic.roster import Member, Protocols, protocols_of
-from headwater.groups.decision import ClientInfo, Token
+from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, reason_given
 from headwater.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from headwater.groups.turn import Turn, reason_given
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 # From this version on a dynamic member is first told its id, and joins with it (KIP-394).
@@ -50,25 +49,25 @@ class Join:
         return join_refused(code, member_id, version=self.version)
 
 
-def join(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
+def join(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random: Random) -> None:
     """Answers now, or when the generation is formed for which it came."""
     member_id = asked.request.member_id
     if not _has_room(group, member_id):
-        group.remove(member_id, turn)
-        turn.reply(asked.token, asked.refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        group.remove(member_id, builder)
+        builder.reply(asked.token, asked.refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not group.supports(asked.request.protocol_type, asked.protocols):
         refused = asked.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
-        turn.reply(asked.token, refused)
+        builder.reply(asked.token, refused)
     elif not member_id:
-        _join_new(group, asked, turn, random)
+        _join_new(group, asked, builder, random)
     elif member_id in group.pending:
         if asked.request.group_instance_id is not None:
             # Only a dynamic member is ever pending. Kafka fails on this one, too.
-            turn.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+            builder.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
-            _add(group, asked, member_id, turn)
+            _add(group, asked, member_id, builder)
     else:
-        _join_again(group, asked, turn)
+        _join_again(group, asked, builder)
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
@@ -88,24 +87,24 @@ def _unique(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
-def _join_new(group: ClassicGroup, asked: Join, turn: Turn, random: Random) -> None:
+def _join_new(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random: Random) -> None:
     instance_id = asked.request.group_instance_id
     name = asked.client.client_id if instance_id is None else instance_id
     new_id = f"{name}-{_unique(random)}"
     if instance_id is not None:
         holder = group.roster.instances.get(instance_id)
         if holder is None:
-            _add(group, asked, new_id, turn)
+            _add(group, asked, new_id, builder)
         else:
-            _replace(group, asked, group.roster[holder], new_id, turn)
+            _replace(group, asked, group.roster[holder], new_id, builder)
     elif asked.version >= _ID_REQUIRED_SINCE:
-        group.add_pending(new_id, asked.request.session_timeout_ms, turn.now)
-        turn.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+        group.add_pending(new_id, asked.request.session_timeout_ms, builder.now)
+        builder.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
     else:
-        _add(group, asked, new_id, turn)
+        _add(group, asked, new_id, builder)
 
 
-def _add(group: ClassicGroup, asked: Join, member_id: str, turn: Turn) -> None:
+def _add(group: ClassicGroup, asked: Join, member_id: str, builder: DecisionBuilder) -> None:
     pending = group.pending.pop(member_id, None)
     if pending is not None:
         pending.cancel()
@@ -119,18 +118,18 @@ def _add(group: ClassicGroup, asked: Join, member_id: str, turn: Turn) -> None:
     if not len(group.roster):
         group.protocol_type = asked.request.protocol_type
     group.roster.add(member)
-    group.wait_join(member_id, asked.token, asked.version, turn)
+    group.wait_join(member_id, asked.token, asked.version, builder)
     # A connection that dies while its JoinGroup is parked is not noticed, and clients that retry
     # come as new members: without an end of their own the dead ones would pile up.
-    group.timers.set(member.session, turn.now + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
-    group.rebalance(turn, f"{member_id} joins{asked.reason}")
+    group.timers.set(member.session, builder.now + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
+    group.rebalance(builder, f"{member_id} joins{asked.reason}")
 
 
-def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
+def _join_again(group: ClassicGroup, asked: Join, builder: DecisionBuilder) -> None:
     member_id = asked.request.member_id
     code = group.roster.check(member_id, asked.request.group_instance_id)
     if code is not ErrorCode.NONE:
-        turn.reply(asked.token, asked.refused(code, member_id))
+        builder.reply(asked.token, asked.refused(code, member_id))
         return
     member = group.roster[member_id]
     is_leader = group.roster.leader == member_id
@@ -139,45 +138,47 @@ def _join_again(group: ClassicGroup, asked: Join, turn: Turn) -> None:
         case State.COMPLETING_REBALANCE if unchanged:
             # It may have missed the first answer.
             answer = group.joined_answer(member_id, with_members=is_leader)
-            turn.reply(asked.token, answer)
+            builder.reply(asked.token, answer)
         case State.STABLE if unchanged and not is_leader:
-            turn.reply(asked.token, group.joined_answer(member_id, with_members=False))
+            builder.reply(asked.token, group.joined_answer(member_id, with_members=False))
         case State.EMPTY:
-            turn.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            builder.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         case _:
             # A leader rejoins when something outside of the group wants a new assignment, for
             # example new partitions of a topic.
-            _update(group, asked, member, turn)
-            group.rebalance(turn, f"{member_id} joins again{asked.reason}")
+            _update(group, asked, member, builder)
+            group.rebalance(builder, f"{member_id} joins again{asked.reason}")
 
 
-def _update(group: ClassicGroup, asked: Join, member: Member, turn: Turn) -> None:
+def _update(group: ClassicGroup, asked: Join, member: Member, builder: DecisionBuilder) -> None:
     group.roster.change_protocols(member, asked.protocols)
     member.rebalance_timeout_ms = asked.rebalance_timeout_ms
     member.session_timeout_ms = asked.request.session_timeout_ms
-    group.wait_join(member.id, asked.token, asked.version, turn)
+    group.wait_join(member.id, asked.token, asked.version, builder)
 
 
-def _replace(group: ClassicGroup, asked: Join, old: Member, new_id: str, turn: Turn) -> None:
+def _replace(
+    group: ClassicGroup, asked: Join, old: Member, new_id: str, builder: DecisionBuilder
+) -> None:
     """A static member has restarted. Whoever still uses its old member id is fenced."""
     leader_before = group.roster.leader
-    new = _take_place(group, old, new_id, turn)
-    _update(group, asked, new, turn)
+    new = _take_place(group, old, new_id, builder)
+    _update(group, asked, new, builder)
     if group.state is not State.STABLE:
         # If assignments are being made just now, they are for the old id.
-        group.rebalance(turn, f"{new_id} takes the place of {old.id}{asked.reason}")
+        group.rebalance(builder, f"{new_id} takes the place of {old.id}{asked.reason}")
     elif group.protocol != group.roster.vote():
-        group.prepare_rebalance(turn, f"{new_id} speaks other protocols than {old.id}")
+        group.prepare_rebalance(builder, f"{new_id} speaks other protocols than {old.id}")
     else:
         group.refresh_subscription()
-        group.record(turn)
+        group.record(builder)
         answer = _replaced_answer(group, asked, new_id, leader_before)
-        group.answer_join(new_id, answer, turn)
+        group.answer_join(new_id, answer, builder)
 
 
-def _take_place(group: ClassicGroup, old: Member, new_id: str, turn: Turn) -> Member:
+def _take_place(group: ClassicGroup, old: Member, new_id: str, builder: DecisionBuilder) -> Member:
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    group.fence(old, fenced, turn)
+    group.fence(old, fenced, builder)
     new = group.new_member(new_id, old.instance_id, old.client)
     new.rebalance_timeout_ms = old.rebalance_timeout_ms
     new.session_timeout_ms = old.session_timeout_ms
@@ -187,7 +188,7 @@ def _take_place(group: ClassicGroup, old: Member, new_id: str, turn: Turn) -> Me
     if old.id in group.unsynced:
         group.unsynced.remove(old.id)
         group.unsynced.add(new_id)
-    group.renew(new, turn.now)
+    group.renew(new, builder.now)
     return new
 
 

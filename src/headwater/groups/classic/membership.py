@@ -5,29 +5,30 @@ from __future__ import annotations
 from headwater.errors import ErrorCode
 from headwater.groups.classic.answers import sync_refused
 from headwater.groups.classic.group import ClassicGroup, State
-from headwater.groups.decision import Token
-from headwater.groups.turn import Turn, reason_given
+from headwater.groups.decision import DecisionBuilder, Token, reason_given
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from headwater.protocol.messages.sync_group import SyncGroupRequest
 
 
-def sync(group: ClassicGroup, token: Token, request: SyncGroupRequest, turn: Turn) -> None:
+def sync(
+    group: ClassicGroup, token: Token, request: SyncGroupRequest, builder: DecisionBuilder
+) -> None:
     """The leader brings what it has assigned; everybody is answered when it is written."""
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
-        turn.reply(token, sync_refused(code))
+        builder.reply(token, sync_refused(code))
         return
     member_id = request.member_id
     group.has_synced(member_id)
     if group.state is State.STABLE:
-        turn.reply(token, group.synced_answer(group.roster[member_id]))
+        builder.reply(token, group.synced_answer(group.roster[member_id]))
         return
-    group.answer_sync(member_id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), turn)
+    group.answer_sync(member_id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), builder)
     group.syncs[member_id] = token
     if group.roster.leader == member_id:
         assignments = {given.member_id: given.assignment for given in request.assignments}
-        group.take_assignments(assignments, turn)
+        group.take_assignments(assignments, builder)
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
@@ -64,11 +65,13 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: float) -> Err
     return ErrorCode.NONE
 
 
-def leave(group: ClassicGroup, leaving: list[MemberIdentity], turn: Turn) -> list[MemberResponse]:
+def leave(
+    group: ClassicGroup, leaving: list[MemberIdentity], builder: DecisionBuilder
+) -> list[MemberResponse]:
     answers = []
     left = []
     for member in leaving:
-        code = _leave(group, member, turn)
+        code = _leave(group, member, builder)
         if code is ErrorCode.NONE:
             name = member.member_id or member.group_instance_id
             left.append(f"{name} leaves{reason_given(member.reason)}")
@@ -82,9 +85,9 @@ def leave(group: ClassicGroup, leaving: list[MemberIdentity], turn: Turn) -> lis
     if left:
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-            group.prepare_rebalance(turn, left[0] + others)
+            group.prepare_rebalance(builder, left[0] + others)
         else:
-            group.complete_if_joined(turn)
+            group.complete_if_joined(builder)
     return answers
 
 
@@ -100,7 +103,7 @@ def unknown(leaving: list[MemberIdentity]) -> list[MemberResponse]:
     ]
 
 
-def _leave(group: ClassicGroup, member: MemberIdentity, turn: Turn) -> ErrorCode:
+def _leave(group: ClassicGroup, member: MemberIdentity, builder: DecisionBuilder) -> ErrorCode:
     member_id = member.member_id
     if not member_id:
         # An administrator removes a static member by its instance id alone.
@@ -112,5 +115,5 @@ def _leave(group: ClassicGroup, member: MemberIdentity, turn: Turn) -> ErrorCode
         code = group.roster.check(member_id, member.group_instance_id)
         if code is not ErrorCode.NONE:
             return code
-    group.remove(member_id, turn)
+    group.remove(member_id, builder)
     return ErrorCode.NONE

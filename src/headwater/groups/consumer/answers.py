@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer.assignment import Partitions
+from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import LEFT, LEFT_FOR_A_WHILE, Held, Member
 from headwater.groups.consumer.state import GroupState
 from headwater.groups.consumer.topics import Topics

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
+from headwater.groups.decision import DecisionBuilder
 from headwater.groups.timers import Timer, Timers
-from headwater.groups.turn import Turn
 
 
-def _unused(turn: Turn) -> None:
+def _unused(builder: DecisionBuilder) -> None:
     raise AssertionError("overdue members are found by their names")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from headwater.groups.consumer import facts
 from headwater.groups.consumer.member import Member
+from headwater.groups.consumer.records import group_tombstones
 from headwater.groups.consumer.state import GroupState
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import Record
@@ -89,7 +89,7 @@ def downgrade_records(
         members=written,
     )
     return [
-        *facts.group_gone(state.id, ids, state.resolved),
+        *group_tombstones(state.id, ids, state.resolved),
         Record(GroupMetadataKey(group=state.id), value),
     ]
 

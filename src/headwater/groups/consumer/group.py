@@ -13,18 +13,30 @@ from math import inf
 from random import Random
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer import answers, classic_members, facts, heartbeats
-from headwater.groups.consumer.assignment import Assignor, Partitions
+from headwater.groups.consumer import answers, classic_members, heartbeats
+from headwater.groups.consumer.assignors import (
+    Assignor,
+    Partitions,
+    assign_ranges,
+    assign_uniformly,
+)
 from headwater.groups.consumer.deadlines import Deadlines
 from headwater.groups.consumer.downgrade import Downgraded, downgrade_records, may_downgrade
-from headwater.groups.consumer.member import LEFT_FOR_A_WHILE, Member, MemberState
-from headwater.groups.consumer.range_assignor import assign_ranges
-from headwater.groups.consumer.reconcile import Goal, reconciled
+from headwater.groups.consumer.member import LEFT_FOR_A_WHILE, Goal, Member, MemberState, reconciled
+from headwater.groups.consumer.records import (
+    group_epoch_record,
+    group_tombstones,
+    member_record,
+    member_tombstones,
+    partition_metadata_tombstone,
+    progress_record,
+    target_epoch_record,
+    target_record,
+)
 from headwater.groups.consumer.regexes import Regexes
 from headwater.groups.consumer.state import GroupState, is_homogeneous
-from headwater.groups.consumer.targets import new_target, voted_assignor
+from headwater.groups.consumer.target_assignment import new_target, voted_assignor
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.consumer.uniform_assignor import assign_uniformly
 from headwater.groups.decision import (
     NOTHING,
     ClientInfo,
@@ -33,10 +45,10 @@ from headwater.groups.decision import (
     Record,
     Token,
     TopicsView,
+    removed,
 )
 from headwater.groups.modern import Describable, Session
 from headwater.groups.settings import GroupSettings
-from headwater.groups.turn import removed
 from headwater.model import id_text
 from headwater.protocol.messages.consumer_group_describe import DescribedGroup
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -118,7 +130,7 @@ class ConsumerGroup:
         }
 
     def tombstones(self) -> list[Record]:
-        return facts.group_gone(self.id, self.state.members, self.state.resolved)
+        return group_tombstones(self.id, self.state.members, self.state.resolved)
 
     def check_commit(
         self,
@@ -257,10 +269,10 @@ class ConsumerGroup:
                 f"because the instance id is owned by {holder.id} member.",
             )
         successor = replace(holder, id=member_id, epoch=0, previous_epoch=0)
-        records += facts.member_gone(self.id, holder.id)
-        records.append(facts.member_metadata(self.id, successor))
-        records.append(facts.target(self.id, member_id, self.state.target.get(holder.id, {})))
-        records.append(facts.progress(self.id, successor))
+        records += member_tombstones(self.id, holder.id)
+        records.append(member_record(self.id, successor))
+        records.append(target_record(self.id, member_id, self.state.target.get(holder.id, {})))
+        records.append(progress_record(self.id, successor))
         self.deadlines.forget(holder.id)
         return successor
 
@@ -275,7 +287,7 @@ class ConsumerGroup:
         """Write what a member says of itself if it is new; whether it wants other topics."""
         if updated == member:
             return False
-        records.append(facts.member_metadata(self.id, updated))
+        records.append(member_record(self.id, updated))
         return updated.topic_names != member.topic_names
 
     def note_topics(
@@ -294,10 +306,10 @@ class ConsumerGroup:
         epoch, hashed = state.epoch, self.topics.hash(topics)
         if changed or hashed != state.metadata_hash:
             epoch += 1
-            records.append(facts.group_epoch(self.id, epoch, hashed))
+            records.append(group_epoch_record(self.id, epoch, hashed))
         self.look_again = now + _METADATA_AGE_MAX
         if state.has_partition_metadata:
-            records.append(facts.partition_metadata_gone(self.id))
+            records.append(partition_metadata_tombstone(self.id))
         return epoch, homogeneous
 
     def target_for(
@@ -328,8 +340,8 @@ class ConsumerGroup:
         target = new_target(state, self.topics, updated, assignor, homogeneous=homogeneous)
         for member_id, partitions in target.items():
             if partitions != state.target.get(member_id):
-                records.append(facts.target(self.id, member_id, partitions))
-        records.append(facts.target_epoch(self.id, epoch, now_ms))
+                records.append(target_record(self.id, member_id, partitions))
+        records.append(target_epoch_record(self.id, epoch, now_ms))
         return epoch, target[updated.id]
 
     def last_target(self, member: Member) -> Partitions:
@@ -361,7 +373,7 @@ class ConsumerGroup:
         )
         moved = reconciled(member, goal)
         if moved != member:
-            records.append(facts.progress(self.id, moved))
+            records.append(progress_record(self.id, moved))
             if moved.classic is None:
                 if moved.state is MemberState.UNREVOKED:
                     deadline = now + moved.rebalance_timeout_ms / 1000
@@ -386,11 +398,11 @@ class ConsumerGroup:
             return Decision(downgraded, replies)
         records: list[Record] = []
         for member in gone:
-            records += facts.member_gone(self.id, member.id)
+            records += member_tombstones(self.id, member.id)
             self.deadlines.forget(member.id)
         patterns = self.regexes.forgotten(gone, records)
         hashed = self.topics.hash(self.state.topics_without(gone, patterns))
-        records.append(facts.group_epoch(self.id, self.state.epoch + 1, hashed))
+        records.append(group_epoch_record(self.id, self.state.epoch + 1, hashed))
         self._removing = True
         return Decision(records, replies)
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer import answers, facts
-from headwater.groups.consumer.assignment import Partitions
+from headwater.groups.consumer import answers
+from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import LEFT, LEFT_FOR_A_WHILE, Member
+from headwater.groups.consumer.records import progress_record
 from headwater.groups.decision import ClientInfo, Decision, Record, Token, reply
 from headwater.groups.modern import Describable
 from headwater.protocol.messages.consumer_group_heartbeat import (
@@ -182,7 +183,7 @@ def _leave_for_a_while(group: ConsumerGroup, token: Token, member: Member) -> De
         assigned={topic: dict.fromkeys(held, 0) for topic, held in member.assigned.items()},
     )
     answer = ConsumerGroupHeartbeatResponse(member_id=member.id, member_epoch=LEFT_FOR_A_WHILE)
-    return Decision((facts.progress(group.id, gone),), ((token, answer),))
+    return Decision((progress_record(group.id, gone),), ((token, answer),))
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from math import inf
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.consumer import facts
 from headwater.groups.consumer.member import Member
-from headwater.groups.consumer.pattern import Pattern
-from headwater.groups.consumer.pattern_syntax import PatternError
+from headwater.groups.consumer.re2 import Pattern, PatternError
+from headwater.groups.consumer.records import group_epoch_record, regex_record, regex_tombstone
 from headwater.groups.consumer.state import GroupState, count_regex
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import Record
@@ -59,7 +58,7 @@ class Regexes:
         if new and new not in state.regexes:
             _check(new)
         if old and state.regexes.get(old) == 1:
-            records.append(facts.regex_gone(state.id, old))
+            records.append(regex_tombstone(state.id, old))
         if not new:
             return RegexChange(is_changed=True, is_resolved=bool(old))
         if new not in state.regexes:
@@ -73,7 +72,7 @@ class Regexes:
             if member.topic_regex:
                 counts[member.topic_regex] = counts.get(member.topic_regex, 0) + 1
         gone = [name for name, count in counts.items() if self._state.regexes[name] == count]
-        records.extend(facts.regex_gone(self._state.id, name) for name in gone)
+        records.extend(regex_tombstone(self._state.id, name) for name in gone)
         return gone
 
     def ask(
@@ -119,10 +118,10 @@ class Regexes:
                 changed = True
                 count_regex(counts, before, -1)
                 count_regex(counts, found, 1)
-            records.append(facts.regex(state.id, name, found, topics.version, now_ms))
+            records.append(regex_record(state.id, name, found, topics.version, now_ms))
         hashed = topics.hash(counts)
         if changed or hashed != state.metadata_hash:
-            records.append(facts.group_epoch(state.id, state.epoch + 1, hashed))
+            records.append(group_epoch_record(state.id, state.epoch + 1, hashed))
         self._asked, self._describable, self._version = None, None, topics.version
         return records
 

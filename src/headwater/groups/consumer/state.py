@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headwater.groups.consumer.assignment import Partitions
+from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import LEFT, Held, Member
 from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (

@@ -19,8 +19,7 @@ from headwater.client.consumer.membership.assignors.model import (
     Topics,
 )
 from headwater.client.consumer.membership.assignors.racks import brought_near
-from headwater.groups.consumer.assignment import Assignment, Subscriber
-from headwater.groups.consumer.uniform_assignor import assign_uniformly
+from headwater.groups.consumer.assignors import Assignment, Subscriber, assign_uniformly
 from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol import DecodeError, decode, encode
 from headwater.protocol.schema import Int32, Message, message, since

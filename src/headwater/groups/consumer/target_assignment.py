@@ -1,10 +1,10 @@
-"""Working out who should have which partitions."""
+"""The target assignment of a consumer group: which member should have which partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from headwater.groups.consumer.assignment import Assignment, Assignor, Partitions, Subscriber
+from headwater.groups.consumer.assignors import Assignment, Assignor, Partitions, Subscriber
 from headwater.groups.consumer.member import Member
 from headwater.groups.consumer.state import GroupState
 from headwater.groups.consumer.topics import Topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.groups.consumer.assignment import Partitions
+from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import ClassicProtocols, Held, Member
 from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (
@@ -28,14 +28,14 @@ from headwater.protocol.records.group_consumer import (
 )
 
 
-def group_epoch(group: str, epoch: int, metadata_hash: int) -> Record:
+def group_epoch_record(group: str, epoch: int, metadata_hash: int) -> Record:
     return Record(
         ConsumerGroupMetadataKey(group_id=group),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
     )
 
 
-def member_metadata(group: str, member: Member) -> Record:
+def member_record(group: str, member: Member) -> Record:
     return Record(
         ConsumerGroupMemberMetadataKey(group_id=group, member_id=member.id),
         ConsumerGroupMemberMetadataValue(
@@ -63,7 +63,7 @@ def _classic(spoken: ClassicProtocols | None) -> ClassicMemberMetadata | None:
     )
 
 
-def target_epoch(group: str, epoch: int, timestamp_ms: int) -> Record:
+def target_epoch_record(group: str, epoch: int, timestamp_ms: int) -> Record:
     return Record(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -72,7 +72,7 @@ def target_epoch(group: str, epoch: int, timestamp_ms: int) -> Record:
     )
 
 
-def target(group: str, member_id: str, partitions: Partitions) -> Record:
+def target_record(group: str, member_id: str, partitions: Partitions) -> Record:
     return Record(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -84,7 +84,7 @@ def target(group: str, member_id: str, partitions: Partitions) -> Record:
     )
 
 
-def progress(group: str, member: Member) -> Record:
+def progress_record(group: str, member: Member) -> Record:
     return Record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member.id),
         ConsumerGroupCurrentMemberAssignmentValue(
@@ -108,7 +108,9 @@ def _topics(held: Held) -> list[TopicPartitions]:
     ]
 
 
-def regex(group: str, pattern: str, topics: Iterable[str], version: int, now_ms: int) -> Record:
+def regex_record(
+    group: str, pattern: str, topics: Iterable[str], version: int, now_ms: int
+) -> Record:
     return Record(
         ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=pattern),
         ConsumerGroupRegularExpressionValue(
@@ -117,47 +119,47 @@ def regex(group: str, pattern: str, topics: Iterable[str], version: int, now_ms:
     )
 
 
-def regex_gone(group: str, pattern: str) -> Record:
+def regex_tombstone(group: str, pattern: str) -> Record:
     key = ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=pattern)
     return Record(key, None)
 
 
-def member_gone(group: str, member_id: str) -> list[Record]:
+def member_tombstones(group: str, member_id: str) -> list[Record]:
     """In this order: what a member holds goes before the member does."""
     return [
-        progress_gone(group, member_id),
-        target_gone(group, member_id),
-        metadata_gone(group, member_id),
+        _progress_tombstone(group, member_id),
+        _target_tombstone(group, member_id),
+        _member_tombstone(group, member_id),
     ]
 
 
-def progress_gone(group: str, member_id: str) -> Record:
+def _progress_tombstone(group: str, member_id: str) -> Record:
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id)
     return Record(key, None)
 
 
-def target_gone(group: str, member_id: str) -> Record:
+def _target_tombstone(group: str, member_id: str) -> Record:
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member_id)
     return Record(key, None)
 
 
-def metadata_gone(group: str, member_id: str) -> Record:
+def _member_tombstone(group: str, member_id: str) -> Record:
     return Record(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member_id), None)
 
 
-def partition_metadata_gone(group: str) -> Record:
+def partition_metadata_tombstone(group: str) -> Record:
     """Versions before 4.1 kept the topics' partitions in a record of their own."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group), None)
 
 
-def group_gone(group: str, members: Iterable[str], regexes: Iterable[str]) -> list[Record]:
+def group_tombstones(group: str, members: Iterable[str], regexes: Iterable[str]) -> list[Record]:
     names = list(members)
     return [
-        *(progress_gone(group, member) for member in names),
-        *(target_gone(group, member) for member in names),
+        *(_progress_tombstone(group, member) for member in names),
+        *(_target_tombstone(group, member) for member in names),
         Record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), None),
-        *(metadata_gone(group, member) for member in names),
-        *(regex_gone(group, pattern) for pattern in regexes),
-        partition_metadata_gone(group),
+        *(_member_tombstone(group, member) for member in names),
+        *(regex_tombstone(group, pattern) for pattern in regexes),
+        partition_metadata_tombstone(group),
         Record(ConsumerGroupMetadataKey(group_id=group), None),
     ]
