@@ -6,7 +6,7 @@ in `tests/reference/` is the judge of every function here.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, final
+from typing import Any, Generic, NoReturn, Protocol, final
 
 from typing_extensions import Buffer, TypeVar
 
@@ -371,6 +371,34 @@ class Outgoing:
         sealed and not above so many bytes; a larger record stands alone."""
 
 @final
+class IntakeCalls(Protocol):
+    """What an `Intake` calls: for a batch, for a topic, or to refuse; never for each record."""
+
+    def opened(self, topic: str, partition: int, /) -> None:
+        """A batch got its first record."""
+
+    def closed(self, outgoing: Outgoing, /) -> None:
+        """A batch is full; the record that did not fit follows."""
+
+    def switch(self, topic: str, /) -> int:
+        """Returns where records without a key go next. Called for the first one, and when a batch
+        ends after `sticky_bytes` since the last time."""
+
+    def unknown(self, topic: str, /) -> None:
+        """A first record is held until `know` or `abandon`."""
+
+    def full(self, size: int, /) -> None:
+        """Makes room for so many bytes, or raises."""
+
+    def too_large(self, topic: str, size: int, /) -> NoReturn:
+        """Raises: the record exceeds a limit."""
+
+    def no_partition(self, topic: str, partition: int, partitions: int, /) -> NoReturn:
+        """Raises: the topic has only so many partitions."""
+
+    def refused(self, field: str, topic: str, cause: Exception, /) -> NoReturn:
+        """Raises: the key, value, headers or timestamp cannot be used."""
+
 class Intake:
     """Takes a producer's records in: chooses the partition, writes the record behind the others
     of its batch, keeps account of the memory. One thread at a time."""
@@ -380,7 +408,7 @@ class Intake:
 
     def __init__(
         self,
-        calls: Any,
+        calls: IntakeCalls,
         *,
         batch_bytes: int,
         buffer_bytes: int,
@@ -390,19 +418,7 @@ class Intake:
         choose: Callable[[str, Any, Any], int] | None = None,
         wall_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`calls` has these methods:
-
-        opened(topic, partition): a batch got its first record.
-        closed(outgoing): a batch is full; the record that did not fit follows.
-        switch(topic) -> int: where records without a key go next. Asked at the first one, and
-            when a batch ends after `sticky_bytes` since the last time.
-        unknown(topic): a first record is held until `know` or `abandon`.
-        full(size): there is no room for so many bytes; it makes some, or raises.
-        too_large(topic, size), no_partition(topic, partition, partitions),
-        refused(what, topic, cause): they raise what the caller is to see. `what` is key, value,
-            headers or timestamp.
-
-        `choose(topic, key, value)` takes the place of hash and stickiness. `wall_ms` gives the
+        """`choose(topic, key, value)` takes the place of hash and stickiness. `wall_ms` gives the
         time of records that have none; without it, the machine's clock."""
 
     def submit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -73,15 +73,15 @@ class Calls:
         self.events.append(("full", size))
         raise Refused
 
-    def too_large(self, topic: str, size: int) -> None:
+    def too_large(self, topic: str, size: int) -> NoReturn:
         self.events.append(("too_large", topic, size))
         raise Refused
 
-    def no_partition(self, topic: str, partition: int, partitions: int) -> None:
+    def no_partition(self, topic: str, partition: int, partitions: int) -> NoReturn:
         self.events.append(("no_partition", topic, partitions))
         raise Refused
 
-    def refused(self, what: str, topic: str, cause: Exception) -> None:
+    def refused(self, what: str, topic: str, cause: Exception) -> NoReturn:
         raise Refused(what) from cause
 
 

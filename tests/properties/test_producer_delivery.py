@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import Disconnected
-from headwater.client.producer.batches import Batch, sequence_after
-from headwater.client.producer.lanes import Lanes
-from headwater.client.producer.memory import Room
+from headwater.client.producer.accumulator import Accumulator, Batch
+from headwater.client.producer.buffer_memory import BufferWaiters
 from headwater.client.producer.outcomes import Outcomes
-from headwater.client.producer.sequences import Identity
+from headwater.client.producer.sequences import Identity, sequence_after
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -100,15 +99,17 @@ class World:
         self.now = 0.0
         self.log = Log(strict)
         config = ProducerConfig.build("localhost:9092", delivery_timeout_ms=40_000)
-        self.lanes = Lanes(linger=0.0, delivery_timeout=40.0, identity=Identity(7, 0), hurries=True)
+        self.accumulator = Accumulator(
+            linger=0.0, delivery_timeout=40.0, identity=Identity(7, 0), sends_awaited_at_once=True
+        )
         cluster: Any = SimpleNamespace(
             need_update=lambda *_: None,
             host=SimpleNamespace(random=self.random),
             metadata=SimpleNamespace(names={}),
         )
         intake: Any = SimpleNamespace(release=lambda _: None, charge=lambda _: None)
-        self.outcomes = Outcomes(config, cluster, intake, self.lanes, Room())
-        self.lane = self.lanes.lane("t", 0)
+        self.outcomes = Outcomes(config, cluster, intake, self.accumulator, BufferWaiters())
+        self.queue = self.accumulator.queue("t", 0)
         self.requests: deque[Request] = deque()  # on their way to the broker
         self.answers: deque[tuple[Request, int]] = deque()
         self.given = 0
@@ -121,25 +122,25 @@ class World:
         count = self.random.randint(1, RECORDS_MAX + 3)
         numbers = list(range(self.given, self.given + count))
         self.given += count
-        self.lanes.opened(self.lane, self.now)
+        self.accumulator.opened(self.queue, self.now)
         outgoing: Any = Records(numbers)
-        self.outcomes.settling.begin(self.lanes.closed(self.lane, outgoing, self.now))
+        self.outcomes.reports.begin(self.accumulator.closed(self.queue, outgoing, self.now))
 
     def advance(self) -> None:
-        for lane, batch in self.lanes.expired(self.now):
-            if not batch.on_wire:
-                self.lanes.dropped(lane, batch)
-            self.outcomes.give_up(lane, batch, self.outcomes.timed_out(batch))
-        self.lanes.restart()
-        identity = self.lanes.identity
+        for queue, batch in self.accumulator.expired(self.now):
+            if not batch.is_in_flight:
+                self.accumulator.dropped(queue, batch)
+            self.outcomes.give_up(queue, batch, self.outcomes.timed_out(batch))
+        self.accumulator.restart()
+        identity = self.accumulator.identity
         assert identity is not None
         while len(self.requests) + len(self.answers) < IN_FLIGHT_MAX:
-            ready = self.lanes.sendable(self.lane, self.now)
+            ready = self.accumulator.sendable(self.queue, self.now)
             if ready is None:
                 break
             if ready.base_sequence < 0:
-                self.lane.sequence.assign(ready, identity)
-            self.lanes.sent(self.lane, ready)
+                self.queue.sequence.assign(ready, identity)
+            self.accumulator.sent(self.queue, ready)
             outgoing: Any = ready.outgoing
             self.requests.append(
                 Request(ready.epoch, ready.base_sequence, list(outgoing.numbers), ready)
@@ -163,12 +164,12 @@ class World:
             return
         request, code = self.answers.popleft()
         batch = request.batch
-        self.lanes.back(self.lane, batch)
+        self.accumulator.landed(self.queue, batch)
         if not code and not batch.settled:
             self.acknowledged += request.numbers
         result = PartitionProduceResponse(index=0, error_code=code, base_offset=0)
         response = ProduceResponse(responses=[TopicProduceResponse(partition_responses=[result])])
-        self.outcomes.answered([(self.lane, batch)], response, self.now)
+        self.outcomes.on_response([(self.queue, batch)], response, self.now)
 
     def cut(self) -> None:
         """The connection ends: the broker may have got some of what was on its way."""
@@ -178,9 +179,9 @@ class World:
         self.answers.clear()
         self.requests.clear()
         for request in lost:
-            self.lanes.back(self.lane, request.batch)
+            self.accumulator.landed(self.queue, request.batch)
         for request in lost:
-            self.outcomes.unanswered([(self.lane, request.batch)], Disconnected("cut"), self.now)
+            self.outcomes.on_failure([(self.queue, request.batch)], Disconnected("cut"), self.now)
 
     def step(self) -> None:
         choice = self.random.random()
@@ -194,7 +195,7 @@ class World:
             self.cut()
         elif choice < 0.92:
             self.now += self.random.choice([1.0, 15.0, 45.0])
-        elif choice < 0.93 and self.log.strict and self.lane.is_idle:
+        elif choice < 0.93 and self.log.strict and self.queue.is_idle:
             # With something undecided on its way no producer could tell what was written, and a
             # log that is not strict would then begin anywhere.
             self.log.forget()
@@ -204,13 +205,13 @@ class World:
     def heal(self) -> None:
         self.faulty = False
         for _ in range(3000):
-            if not len(self.outcomes.settling):
+            if not len(self.outcomes.reports):
                 return
             self.advance()
             self.serve()
             self.answer()
             self.now += 0.05
-        raise AssertionError(f"{len(self.outcomes.settling)} batches are never settled")
+        raise AssertionError(f"{len(self.outcomes.reports)} batches are never settled")
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,4 +1,4 @@
-"""The blocking face of `Producer`: the same calls, for scripts and threads."""
+"""The blocking `Producer`: the same calls, for scripts and threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, waiting
-from headwater._blocking.handing import Handing
 from headwater._blocking.loop import Job, LoopThread
+from headwater._blocking.submit_queue import SubmitQueue
 from headwater.client.errors import ClientClosed, ClientError, Forked, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
 from headwater.client.producer import ProducerRecord
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from headwater.client.config import Bootstrap
+    from headwater.client.producer.delivery import Delivered
     from headwater.client.producer.records import Headers, RecordMetadata
-    from headwater.client.producer.settling import Delivered
     from headwater.client.settings import ProducerSettings
     from headwater.model import TopicPartition
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def time_left(timeout_ms: int | None) -> Callable[[], int | None]:
-    """What is left of a time that two steps share, whenever it is asked for."""
+    """Returns a function that tells how much is left of a timeout that two steps share."""
     if timeout_ms is None:
         return lambda: None
     loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ def time_left(timeout_ms: int | None) -> Callable[[], int | None]:
 
 
 class Producer(BlockingClient):
-    """Publishes records; see `headwater.Producer`. Threads may share one.
+    """Publishes records; see `headwater.Producer`. Threads may share one producer.
 
     with Producer("localhost:9092") as producer:
         producer.send("orders", key="alice", value=b"...")
@@ -55,29 +55,30 @@ class Producer(BlockingClient):
     ) -> None:
         super().__init__("headwater-producer")
         self.asynchronous = AsyncProducer(bootstrap, config=config, **settings)
-        self._handing: Handing
-        self._farewell: finalize[..., Producer] | None = None
+        self._queue: SubmitQueue | None = None  # from the start on
+        self._unclosed: finalize[..., Producer] | None = None
 
     # Beginning and ending
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
-        with ClientClosed. Another thread that closes it waits, and may hurry it by a timeout."""
+        """Sends all queued records, then disconnects. Records that are not acknowledged after
+        `timeout_ms` fail with ClientClosed. A second call waits for the first to finish, and its
+        timeout may end it earlier."""
 
         async def close() -> None:
             left = time_left(timeout_ms)
-            await self._handing.close(timeout_ms)
+            await self._submitted().close(timeout_ms)
             await self.asynchronous.close(left())
 
         vars(self).pop("submit", None)
-        if self._farewell is not None:
-            self._farewell.detach()
+        if self._unclosed is not None:
+            self._unclosed.detach()
         if self._is_closed and timeout_ms is not None:
             self._hurry(timeout_ms)
         self._end(close)
 
     def _hurry(self, timeout_ms: int) -> None:
-        """Another thread may be closing it, and without a deadline."""
+        """Shortens the deadline of another thread's `close`."""
         if self._thread is not None:
             with suppress(ClientClosed, Forked):
                 self._thread.call(lambda: self.asynchronous.close(timeout_ms))
@@ -90,22 +91,27 @@ class Producer(BlockingClient):
                 raise
 
     def _begin(self, thread: LoopThread) -> None:
-        async def begin() -> Handing:
+        async def begin() -> SubmitQueue:
             await self.asynchronous.start()
-            return Handing(self.asynchronous, thread)
+            return SubmitQueue(self.asynchronous, self.asynchronous._open(), thread)
 
-        self._handing = thread.call(begin)
-        self._farewell = finalize(self, self._handing.say_unclosed)
-        if self.asynchronous.is_plain:
-            # No call of ours stands between a plain record and the core.
-            vars(self)["submit"] = self._handing.submit
+        self._queue = queue = thread.call(begin)
+        self._unclosed = finalize(self, queue.warn_unclosed)
+        if queue.running.is_plain:
+            # A plain record goes to the core without a Python call in between.
+            vars(self)["submit"] = queue.submit
+
+    def _submitted(self) -> SubmitQueue:
+        assert self._queue is not None, "started first"
+        return self._queue
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Has a coroutine run where the producer lives, behind all that was submitted before."""
+        """Runs a coroutine on the producer's loop, after all that was submitted before."""
 
         async def behind() -> R:
-            if not self._handing.is_idle:
-                await self._handing.carry()
+            queue = self._submitted()
+            if not queue.is_idle:
+                await queue.carry()
             return await make()
 
         return super().run(behind)
@@ -122,21 +128,23 @@ class Producer(BlockingClient):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits for its acknowledgement, behind all that was submitted before.
-        If the buffer is full it waits in line for room, at most max_block_ms."""
-        thread, asynchronous = self._started(), self.asynchronous
+        """Sends a record, after all that was submitted before, waits until it is acknowledged, and
+        returns where it is stored. While the buffer is full it waits for room, at most
+        max_block_ms; then it raises BufferFull."""
+        thread = self._started()
+        queue = self._submitted()
 
-        async def in_line() -> RecordMetadata:
-            await self._handing.carry()
-            return await asynchronous.send(
+        async def in_turn() -> RecordMetadata:
+            await queue.carry()
+            return await self.asynchronous.send(
                 topic, value, key=key, headers=headers, timestamp=timestamp, partition=partition
             )
 
         def begin(job: Job[RecordMetadata]) -> None:
-            # Without a task, if nothing has to be waited for but the answer: it is much quicker.
+            # Without a task if there is nothing to wait for but the response: much quicker.
             record = (topic, value, key, headers, timestamp, partition, job.end)
-            if not self._handing.is_idle or not asynchronous.send_now(record):
-                job.run(in_line)
+            if not queue.is_idle or not self.asynchronous._open().send_now(record):
+                job.run(in_turn)
 
         return thread.ask(begin)
 
@@ -151,16 +159,17 @@ class Producer(BlockingClient):
         partition: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:
-        """Queues a record and returns. What goes wrong later is given to `on_delivery`, in the
-        producer's thread, or else raised by `flush`. While the buffer is full this waits, at most
-        max_block_ms."""
+        """Queues a record and returns. `on_delivery(metadata, error)` is called with the outcome,
+        in the producer's thread; without it, `flush` and `close` raise the first error. While the
+        buffer is full it waits for room, at most max_block_ms; then it raises BufferFull."""
         self._started().check()
-        asynchronous = self.asynchronous
-        with asynchronous.refusals_told():
-            topic, value, key, headers, timestamp, partition, on_delivery = asynchronous.prepared(
-                ProducerRecord(topic, value, key, headers, timestamp, partition), on_delivery
+        queue = self._submitted()
+        with queue.running.reporting_refusals():
+            record = ProducerRecord(topic, value, key, headers, timestamp, partition)
+            topic, value, key, headers, timestamp, partition, on_delivery = (
+                queue.running.serialized(record, on_delivery)
             )
-            self._handing.submit(
+            queue.submit(
                 topic,
                 value,
                 key=key,
@@ -175,7 +184,7 @@ class Producer(BlockingClient):
 
         async def flush() -> None:
             left = time_left(timeout_ms)
-            if not await self._handing.carry(timeout_ms):
+            if not await self._submitted().carry(timeout_ms):
                 raise RequestTimedOut(
                     f"records still waited for room in the buffer after timeout_ms={timeout_ms}"
                 )
@@ -188,8 +197,8 @@ class Producer(BlockingClient):
     partitions_for = waiting(AsyncProducer.partitions_for)
 
     def metrics(self) -> dict[str, float]:
-        """See `headwater.Producer.metrics`. Does not wait for what was submitted before: it is
-        when that is stuck that one wants to know."""
+        """See `headwater.Producer.metrics`. Does not wait for submitted records: metrics are most
+        wanted when those are stuck."""
 
         async def measured() -> dict[str, float]:
             return self.asynchronous.metrics()
@@ -197,9 +206,9 @@ class Producer(BlockingClient):
         return super().run(measured)
 
     def transaction(self) -> Any:
-        """`with producer.transaction():` everything sent in it is written, or nothing."""
+        """Begins a transaction. Not supported yet: raises UnsupportedVersion."""
         not_there_yet()
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Commits a group's offsets as a part of the transaction."""
+        """Commits a group's offsets as part of the transaction. Not supported yet."""
         not_there_yet()

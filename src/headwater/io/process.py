@@ -1,36 +1,33 @@
-"""Which process this is: what a fork leaves behind must not be used in the child."""
+"""The identity of this process: what a parent opened must not be used in a forked child."""
 
 from __future__ import annotations
 
 import os
-from typing import Protocol
-from weakref import WeakSet
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-
-class ForkAware(Protocol):
-    def on_fork(self) -> None:
-        """This is a child process, and what was made in its parent is here a copy."""
-
+T = TypeVar("T")
 
 _process_id = os.getpid()
-_watching: WeakSet[ForkAware] = WeakSet()
+_watching: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
 
 
 def process_id() -> int:
-    """Asked for at every call of a client, so without a system call."""
+    """Returns the process id without a system call: clients ask at every call."""
     return _process_id
 
 
-def watch_forks(each: ForkAware) -> None:
-    """Has `on_fork` called in every child process, as long as somebody holds it."""
-    _watching.add(each)
+def watch_forks(each: T, on_fork: Callable[[T], object]) -> None:
+    """Has `on_fork(each)` called in every child process, as long as `each` is alive."""
+    _watching[each] = on_fork
 
 
 def _forked() -> None:
     global _process_id
     _process_id = os.getpid()
-    for each in list(_watching):
-        each.on_fork()
+    for each, on_fork in list(_watching.items()):
+        on_fork(each)
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater._blocking import handing
+from headwater._blocking import submit_queue
 from headwater._core import Handover, Intake
 
 TOPIC = "t"
@@ -53,7 +53,8 @@ class Calls:
 
 def make(*, buffer_bytes: int = 100_000, bytes_max: int = 10_000) -> tuple[Handover, Intake, Calls]:
     calls = Calls()
-    intake = Intake(calls, batch_bytes=10_000, buffer_bytes=buffer_bytes, record_bytes_max=50_000)
+    both: Any = calls  # of the intake and of the handover, as far as they are called here
+    intake = Intake(both, batch_bytes=10_000, buffer_bytes=buffer_bytes, record_bytes_max=50_000)
     intake.know(TOPIC, 2)
     return Handover(calls, bytes_max=bytes_max, small_bytes=1000), intake, calls
 
@@ -113,7 +114,7 @@ def test_what_is_passed_on_is_in_the_intake() -> None:
 def test_the_smallest_record_counts_for_what_its_taker_reckons_with() -> None:
     handover, *_ = make()
     give(handover, None)
-    assert handover.waiting_bytes == handing._RECORD_BYTES_MIN
+    assert handover.waiting_bytes == submit_queue._RECORD_BYTES_MIN
 
 
 def test_a_record_that_finds_no_room_stays_the_first() -> None:

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from headwater.client.producer.partitioning import choose_partition
-from headwater.client.producer.verdicts import Verdict, judge
+from headwater.client.producer.intake_callbacks import choose_partition
+from headwater.client.producer.outcomes import ErrorAction, classify_error
 from headwater.errors import ErrorCode
 
 
@@ -46,22 +46,22 @@ def test_if_none_has_a_leader_any_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "records", "idempotent", "verdict"),
+    ("code", "records", "idempotent", "action"),
     [
-        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, 5, True, Verdict.DONE),
-        (ErrorCode.MESSAGE_TOO_LARGE, 5, True, Verdict.SPLIT),
-        (ErrorCode.MESSAGE_TOO_LARGE, 1, True, Verdict.REFUSED),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 5, True, Verdict.GAP),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, 5, True, Verdict.GAP),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 5, False, Verdict.REFUSED),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 5, True, Verdict.AGAIN_ELSEWHERE),
-        (ErrorCode.UNKNOWN_TOPIC_ID, 5, True, Verdict.AGAIN_ELSEWHERE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, 5, True, Verdict.AGAIN),
-        (ErrorCode.CORRUPT_MESSAGE, 5, True, Verdict.AGAIN),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5, True, Verdict.REFUSED),
-        (ErrorCode.INVALID_RECORD, 5, True, Verdict.REFUSED),
-        (9999, 5, True, Verdict.REFUSED),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, 5, True, ErrorAction.DONE),
+        (ErrorCode.MESSAGE_TOO_LARGE, 5, True, ErrorAction.SPLIT),
+        (ErrorCode.MESSAGE_TOO_LARGE, 1, True, ErrorAction.FAIL),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 5, True, ErrorAction.GAP),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, 5, True, ErrorAction.GAP),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 5, False, ErrorAction.FAIL),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 5, True, ErrorAction.RETRY_ELSEWHERE),
+        (ErrorCode.UNKNOWN_TOPIC_ID, 5, True, ErrorAction.RETRY_ELSEWHERE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, 5, True, ErrorAction.RETRY),
+        (ErrorCode.CORRUPT_MESSAGE, 5, True, ErrorAction.RETRY),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5, True, ErrorAction.FAIL),
+        (ErrorCode.INVALID_RECORD, 5, True, ErrorAction.FAIL),
+        (9999, 5, True, ErrorAction.FAIL),
     ],
 )
-def test_what_a_code_means(code: int, records: int, idempotent: bool, verdict: Verdict) -> None:
-    assert judge(code, records=records, idempotent=idempotent) is verdict
+def test_what_a_code_means(code: int, records: int, idempotent: bool, action: ErrorAction) -> None:
+    assert classify_error(code, records=records, idempotent=idempotent) is action

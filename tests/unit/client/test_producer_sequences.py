@@ -5,8 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.client.producer.batches import SEQUENCE_MAX, Batch, sequence_after
-from headwater.client.producer.sequences import EPOCH_MAX, Identity, PartitionSequence
+from headwater.client.producer.accumulator import Batch
+from headwater.client.producer.sequences import (
+    EPOCH_MAX,
+    SEQUENCE_MAX,
+    Identity,
+    PartitionSequence,
+    sequence_after,
+)
 from headwater.model import NO_SEQUENCE, TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -23,7 +29,7 @@ def started(*batches: Batch) -> tuple[PartitionSequence, Identity]:
     for each in batches:
         assert sequence.may_send(each, identity)
         sequence.assign(each, identity)
-        each.on_wire = True
+        each.is_in_flight = True
     return sequence, identity
 
 
@@ -74,7 +80,7 @@ def test_a_broker_that_has_forgotten_us_makes_a_new_epoch() -> None:
     sequence.acknowledged(first)
     sequence.out_of_order(second)
     assert sequence.needs_epoch
-    second.on_wire = False
+    second.is_in_flight = False
     assert sequence.may_restart
     assert identity.bump()
     assert sequence.restart(identity) == [second]
@@ -84,12 +90,12 @@ def test_a_broker_that_has_forgotten_us_makes_a_new_epoch() -> None:
 def test_sequences_are_not_rewritten_while_one_is_on_the_wire() -> None:
     first, second = batch(0), batch(1)
     sequence, identity = started(first, second)
-    first.on_wire = False
+    first.is_in_flight = False
     sequence.refused(first)
     assert sequence.needs_epoch
     assert not sequence.may_restart  # the second may yet be written under its old sequence
     assert not sequence.may_send(batch(2), identity)
-    second.on_wire = False
+    second.is_in_flight = False
     assert sequence.may_restart
 
 
@@ -97,7 +103,7 @@ def test_what_stands_before_a_gap_is_settled_under_its_old_sequence() -> None:
     undecided, refused, behind = batch(0), batch(1), batch(2)
     sequence, identity = started(undecided, refused, behind)
     for each in (undecided, refused, behind):
-        each.on_wire = False
+        each.is_in_flight = False
     sequence.refused(refused)
     assert not sequence.may_restart  # the first one may have been written
     assert sequence.may_send(undecided, identity)

@@ -2,6 +2,6 @@
 
 from headwater.client.producer.producer import Producer
 from headwater.client.producer.records import ProducerRecord, RecordMetadata
-from headwater.client.producer.serializing import Interceptor
+from headwater.client.producer.serialization import Interceptor
 
 __all__ = ["Interceptor", "Producer", "ProducerRecord", "RecordMetadata"]

@@ -1,13 +1,14 @@
 """What becomes of batches: acknowledged, sent again, split, refused, given up.
 
 A driver between the broker's answers and the machines: `verdicts` says what an answer means,
-`sequences` what it means for the partition's count, `settling` tells those who wait.
+`sequences` what it means for the partition's count, `reports` tells those who wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 
 from headwater._core import Intake
 from headwater.client.backoff import Backoff
@@ -23,99 +24,144 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.client.metadata import Broker
-from headwater.client.producer.batches import Batch
-from headwater.client.producer.lanes import Lane, Lanes
-from headwater.client.producer.memory import Room
+from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
+from headwater.client.producer.buffer_memory import BufferWaiters
+from headwater.client.producer.delivery import DeliveryReports
 from headwater.client.producer.metrics import Metrics
 from headwater.client.producer.requests import Payload, only_result, results_of
-from headwater.client.producer.settling import Settling
-from headwater.client.producer.verdicts import Verdict, judge
+from headwater.errors import RETRIABLE, ErrorCode
 from headwater.io import Address
 from headwater.model import TopicPartition
 from headwater.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 
+class ErrorAction(Enum):
+    DONE = auto()
+    RETRY = auto()  # the same may succeed later
+    RETRY_ELSEWHERE = auto()  # another broker leads, or none: look, then send again
+    GAP = auto()  # the broker misses what stands before it, or has forgotten the producer
+    SPLIT = auto()
+    FAIL = auto()
+
+
+_ELSEWHERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+_GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+def classify_error(code: int, *, records: int, idempotent: bool) -> ErrorAction:
+    """What to do with a batch of so many records that was answered with this code."""
+    # A duplicate is there already, though the broker no longer knows where.
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        return ErrorAction.DONE
+    if code == ErrorCode.MESSAGE_TOO_LARGE and records > 1:
+        return ErrorAction.SPLIT
+    if code in _GAPS and idempotent:
+        return ErrorAction.GAP
+    if code in _ELSEWHERE:
+        return ErrorAction.RETRY_ELSEWHERE
+    return ErrorAction.RETRY if code in RETRIABLE else ErrorAction.FAIL
+
+
 class Outcomes:
     def __init__(
-        self, config: ProducerConfig, cluster: Cluster, intake: Intake, lanes: Lanes, room: Room
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        intake: Intake,
+        accumulator: Accumulator,
+        waiters: BufferWaiters,
     ) -> None:
         self.metrics = Metrics()
-        self.settling = Settling()
+        self.reports = DeliveryReports()
         self._config = config
         self._cluster = cluster
         self._intake = intake
-        self._lanes = lanes
-        self._room = room
-        self._idempotent = lanes.identity is not None
+        self._accumulator = accumulator
+        self._waiters = waiters
+        self._idempotent = accumulator.identity is not None
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     # Answers
 
-    def unanswered(self, payloads: list[Payload], error: ClientError, now: float) -> None:
+    def on_failure(self, payloads: list[Payload], error: ClientError, now: float) -> None:
         """The request failed as a whole. What was asked may have been done."""
         self._cluster.need_update()
-        for lane, batch in payloads:
+        for queue, batch in payloads:
             if isinstance(error, RetriableError):
-                self._retry(lane, batch, error, now)
+                self._retry(queue, batch, error, now)
             else:
-                lane.sequence.given_up(batch)
-                self._fail(lane, batch, error)
+                queue.sequence.given_up(batch)
+                self._fail(queue, batch, error)
 
-    def answered(self, payloads: list[Payload], answer: ProduceResponse, now: float) -> None:
+    def on_response(self, payloads: list[Payload], answer: ProduceResponse, now: float) -> None:
         if len(payloads) == 1:
             # The topic may be known by another id by now; it is still the one that was sent.
-            self._settle(*payloads[0], only_result(answer), answer, now)
+            self._on_result(*payloads[0], only_result(answer), answer, now)
             return
         results = results_of(answer, self._cluster.metadata.names)
-        for lane, batch in payloads:
-            self._settle(lane, batch, results.get(lane.tp), answer, now)
+        for queue, batch in payloads:
+            self._on_result(queue, batch, results.get(queue.tp), answer, now)
 
-    def _settle(
+    def _on_result(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         batch: Batch,
         result: PartitionProduceResponse | None,
         answer: ProduceResponse,
         now: float,
     ) -> None:
         if result is None:
-            error = Disconnected(f"the broker's answer says nothing of {lane.tp}")
-            self._retry(lane, batch, error, now)
+            error = Disconnected(f"the broker's answer says nothing of {queue.tp}")
+            self._retry(queue, batch, error, now)
         elif result.error_code == 0:
-            self.acknowledge(lane, batch, result.base_offset, result.log_append_time_ms)
+            self.acknowledge(queue, batch, result.base_offset, result.log_append_time_ms)
         else:
-            self._judge(lane, batch, result, answer, now)
+            self._act_on_error(queue, batch, result, answer, now)
 
-    def _judge(
+    def _act_on_error(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         batch: Batch,
         result: PartitionProduceResponse,
         answer: ProduceResponse,
         now: float,
     ) -> None:
         code = result.error_code
-        verdict = judge(code, records=batch.count, idempotent=self._idempotent)
-        if verdict is Verdict.DONE:
-            self.acknowledge(lane, batch, -1, -1)
+        action = classify_error(code, records=batch.count, idempotent=self._idempotent)
+        if action is ErrorAction.DONE:
+            self.acknowledge(queue, batch, -1, -1)
             return
-        error = error_for(code, f"{_counted(batch)} for {lane.tp}", result.error_message)
-        match verdict:
-            case Verdict.SPLIT:
-                self._split(lane, batch)
-            case Verdict.GAP:
-                lane.sequence.out_of_order(batch)
-                self._retry(lane, batch, error, now)
-            case Verdict.AGAIN:
-                self._retry(lane, batch, error, now)
-            case Verdict.AGAIN_ELSEWHERE:
-                news = self._learn_leader(lane.tp, result, answer)
+        error = error_for(code, f"{_counted(batch)} for {queue.tp}", result.error_message)
+        match action:
+            case ErrorAction.SPLIT:
+                self._split(queue, batch)
+            case ErrorAction.GAP:
+                queue.sequence.out_of_order(batch)
+                self._retry(queue, batch, error, now)
+            case ErrorAction.RETRY:
+                self._retry(queue, batch, error, now)
+            case ErrorAction.RETRY_ELSEWHERE:
+                news = self._learn_leader(queue.tp, result, answer)
                 if not news:
-                    self._cluster.need_update(lane.tp.topic)
-                self._retry(lane, batch, error, now, at_once=news)
+                    self._cluster.need_update(queue.tp.topic)
+                self._retry(queue, batch, error, now, at_once=news)
             case _:
-                lane.sequence.refused(batch)
-                self._fail(lane, batch, error, _own_reasons(result, error))
+                queue.sequence.refused(batch)
+                self._fail(queue, batch, error, _own_reasons(result, error))
 
     def _learn_leader(
         self, tp: TopicPartition, result: PartitionProduceResponse, answer: ProduceResponse
@@ -135,7 +181,7 @@ class Outcomes:
         return self._cluster.learn_leader(tp, hint.leader_id, hint.leader_epoch, endpoint)
 
     @contextmanager
-    def waited_for_room(self) -> Iterator[None]:
+    def measuring_wait(self) -> Iterator[None]:
         """Measures how long a record had to wait for room in the buffer."""
         metrics, began = self.metrics, self._cluster.now()
         metrics.waits_for_room += 1
@@ -149,10 +195,12 @@ class Outcomes:
 
     # What becomes of a batch
 
-    def acknowledge(self, lane: Lane, batch: Batch, offset: int, log_append_time: int) -> None:
+    def acknowledge(
+        self, queue: PartitionQueue, batch: Batch, offset: int, log_append_time: int
+    ) -> None:
         if self._idempotent:
-            lane.sequence.acknowledged(batch)
-            self._lanes.note_gap(lane)
+            queue.sequence.acknowledged(batch)
+            self._accumulator.note_gap(queue)
         if batch.settled:  # too late: it was reported as timed out
             return
         metrics, outgoing = self.metrics, batch.outgoing
@@ -160,61 +208,67 @@ class Outcomes:
         metrics.bytes_sent += outgoing.size
         metrics.bytes_plain += outgoing.cost
         self._release(batch)
-        self.settling.acknowledged(batch, offset, log_append_time)
+        self.reports.acknowledged(batch, offset, log_append_time)
 
     def _release(self, batch: Batch) -> None:
         self._intake.release(batch.outgoing)
-        if self._room:
-            self._room.freed()
+        if self._waiters:
+            self._waiters.freed()
 
     def _retry(
-        self, lane: Lane, batch: Batch, error: ClientError, now: float, *, at_once: bool = False
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        error: ClientError,
+        now: float,
+        *,
+        at_once: bool = False,
     ) -> None:
         batch.error = error
-        self._lanes.note_gap(lane)
+        self._accumulator.note_gap(queue)
         if batch.settled:
             return
         if batch.deadline <= now:
-            self.give_up(lane, batch, self.timed_out(batch))
+            self.give_up(queue, batch, self.timed_out(batch))
         elif batch.attempts > self._config.retries:
-            self.give_up(lane, batch, error)
+            self.give_up(queue, batch, error)
         else:
             self.metrics.records_retried += batch.count
             random = self._cluster.host.random
             wait = 0.0 if at_once else self._backoff.seconds(batch.attempts, random)
-            self._lanes.requeue(lane, batch, now + wait)
+            self._accumulator.requeue(queue, batch, now + wait)
 
-    def _split(self, lane: Lane, batch: Batch) -> None:
+    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
         if batch.settled:
-            lane.sequence.refused(batch)
-            self._lanes.note_gap(lane)
+            queue.sequence.refused(batch)
+            self._accumulator.note_gap(queue)
             return
         self.metrics.batches_split += 1
         outgoing = batch.outgoing
-        parts = self._lanes.split(lane, batch, outgoing.split(outgoing.cost // 2))
+        parts = self._accumulator.split(queue, batch, outgoing.split(outgoing.cost // 2))
         self._intake.release(outgoing)
         for part in parts:
             self._intake.charge(part.outgoing)
-        self.settling.replaced(batch, parts)
+        self.reports.replaced(batch, parts)
 
     def _fail(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         batch: Batch,
         error: ClientError,
         own: dict[int, ClientError] | None = None,
     ) -> None:
-        self._lanes.note_gap(lane)
+        self._accumulator.note_gap(queue)
         if batch.settled:
             return
         self.metrics.records_failed += batch.count
         self._release(batch)
-        self.settling.failed(batch, error, own)
+        self.reports.failed(batch, error, own)
 
-    def give_up(self, lane: Lane, batch: Batch, error: ClientError) -> None:
+    def give_up(self, queue: PartitionQueue, batch: Batch, error: ClientError) -> None:
         """It is not sent any more; whether it was written is not known if it was sent before."""
-        lane.sequence.given_up(batch)
-        self._fail(lane, batch, error)
+        queue.sequence.given_up(batch)
+        self._fail(queue, batch, error)
 
     def timed_out(self, batch: Batch) -> ClientError:
         last = f"; the last try: {batch.error}" if batch.error is not None else ""

@@ -1,4 +1,11 @@
-"""The producer: what a user holds. It puts the parts together and guards the entrance."""
+"""The producer as its users see it, and the parts of one that is started.
+
+A record's way: `Producer.send` has the core append it to its partition's batch; `sender` decides
+when that batch leaves and on which connection, by what `accumulator` knows of the partition;
+`requests` makes the request; `outcomes` acts on the response and tells whoever awaits the record.
+`submit` is the core's own method: it calls back (`intake_callbacks`) only for a batch, never for a
+record.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +17,29 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from headwater._core import Intake
+from headwater._core import Intake, submit_arrow
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
+    BufferFull,
     ClientClosed,
     ClientError,
     RequestTimedOut,
+    SerializationFailed,
 )
 from headwater.client.metadata import Partition
-from headwater.client.producer.lanes import Lanes
-from headwater.client.producer.memory import Room
+from headwater.client.producer.accumulator import Accumulator
+from headwater.client.producer.buffer_memory import BufferWaiters
+from headwater.client.producer.delivery import Delivered, Waiter, tell
+from headwater.client.producer.intake_callbacks import IntakeCallbacks
 from headwater.client.producer.outcomes import Outcomes
 from headwater.client.producer.records import Headers, ProducerRecord, RecordMetadata
-from headwater.client.producer.rows import Rows
 from headwater.client.producer.sender import Sender
 from headwater.client.producer.sequences import Identity
-from headwater.client.producer.serializing import Serializing
-from headwater.client.producer.settling import Delivered, Waiter, tell
-from headwater.client.producer.taking import Taking
+from headwater.client.producer.serialization import Serialization
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
-from headwater.client.producer.waiting import Waiting
 from headwater.io import Host, watch_forks
-from headwater.io.clock import SystemClock
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,31 +49,22 @@ if TYPE_CHECKING:
 
     from headwater.client.settings import ProducerSettings
 
-_NO_ROOM = -2  # what `Intake.add` answers then
+_NO_ROOM = -2  # what `Intake.add` returns then
 _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
 
 # topic, value, key, headers, timestamp, partition, on_delivery
 Prepared = tuple[str, Any, Any, Headers | None, int | None, int | None, Delivered | None]
 
 
-class Given(Protocol):
-    """Records that other threads have given; see `Handover`."""
-
-    def pass_on(
-        self, intake: Intake, records_max: int, /
-    ) -> tuple[int, list[tuple[Waiter | None, BaseException]]]: ...
-
-    def pop(self) -> Prepared | None: ...
-
-
 class Producer:
-    """Publishes records.
+    """Publishes records to topics. For asyncio; `headwater.blocking.Producer` is for threads.
 
         async with Producer("localhost:9092") as producer:
             await producer.send("orders", key="alice", value=b"...")
             producer.submit("orders", value=b"...")
 
-    Keys and values are bytes or text, or whatever `key_serializer` and `value_serializer` take.
+    Keys and values are bytes or text, or whatever `key_serializer` and `value_serializer` accept.
+    Records with the same key go to the same partition, and each partition keeps their order.
     """
 
     def __init__(
@@ -78,134 +75,93 @@ class Producer:
         host: Host | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        """Settings are Kafka's, as keywords (`linger_ms=5`) or in `config` (`{"linger.ms": 5}`)."""
+        """Takes Kafka's settings as keywords (`linger_ms=5`), in `config` (`{"linger.ms": 5}`), or
+        both. Nothing is connected before `start`."""
         self._config = ProducerConfig.build(bootstrap, config=config, **settings)
         if self._config.transactional_id is not None:
             not_there_yet()
-        self._host = host if host is not None else Host.system()
-        self._cluster = Cluster(self._config, self._host)
-        serializing = Serializing(
-            key=self._config.key_serializer,
-            value=self._config.value_serializer,
-            interceptors=self._config.interceptors,
-        )
-        self._serializing = None if serializing.is_plain else serializing
-        self._room = Room()
-        self._is_open = False  # it takes records
+        self._cluster = Cluster(self._config, host if host is not None else Host.system())
+        self._serialization = Serialization.of(self._config)  # None: records need none
+        self._running: Running | None = None  # while it takes records
         self._closing = False
         self._closed = asyncio.Event()
         self._closing_time: asyncio.Timeout | None = None
-        self._closing_ms: int | None = None  # what was given for that
-        self._intake: Intake
-        self._sender: Sender
-        self._topics: Topics
-        self._outcomes: Outcomes
-        self._rows: Rows
-        self._taking: Taking
-        self._waiting: Waiting
+        self._closing_ms: int | None = None  # the timeout of the call that closes it
 
     @property
     def config(self) -> ProducerConfig:
         """All settings, with their defaults."""
         return self._config
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether records are taken as they are: no serializers, no interceptors."""
-        return self._serializing is None
-
-    @property
-    def queued_bytes(self) -> int:
-        """What records that are not acknowledged take of the buffer."""
-        return self._intake.used_bytes if "_intake" in vars(self) else 0
-
-    # Beginning and ending
+    # Start and close
 
     async def start(self) -> None:
-        """Connects. Raises BrokersUnavailable if no broker answers within start_timeout_ms."""
-        await self._first_contact()
-        config, cluster = self._config, self._cluster
-        self._loop = asyncio.get_running_loop()
-        taking = Taking(config, cluster)
-        clock = self._host.clock
-        self._intake = intake = Intake(
-            taking,
-            batch_bytes=config.batch_size,
-            buffer_bytes=config.buffer_memory,
-            record_bytes_max=config.max_request_size,
-            ignore_keys=config.partitioner_ignore_keys,
-            choose=None if config.partitioner is None else taking.choose,
-            # The core reads the machine's clock itself; any other is asked for each record.
-            wall_ms=None if isinstance(clock, SystemClock) else clock.wall_ms,
-        )
-        lanes = Lanes(
-            linger=config.linger_ms / 1000,
-            delivery_timeout=config.delivery_timeout_ms / 1000,
-            identity=Identity() if config.enable_idempotence else None,
-            # A linger that was asked for is kept. The default one is not imposed on who awaits.
-            hurries="linger.ms" not in config.given or config.linger_ms == 0,
-        )
-        self._outcomes = Outcomes(config, cluster, intake, lanes, self._room)
-        self._sender = Sender(config, cluster, intake, lanes, self._outcomes)
-        self._topics = Topics(config, cluster, intake, lanes, self._outcomes.settling, self._room)
-        self._waiting = Waiting(config, self._sender, self._room)
-        self._rows = Rows(intake, self._topics, self._room, self._waiting)
-        taking.connect(intake, self._sender, self._topics)
-        self._taking = taking
-        self._is_open = True
-        try:
-            await self._sender.start()
-        except BaseException:
-            await self._stop("the producer could not start")
-            raise
-        if self._serializing is None:
-            # No call of ours stands between a plain record and the core.
-            vars(self)["submit"] = intake.submit
-            watch_forks(self)
-
-    async def _first_contact(self) -> None:
+        """Connects to the cluster; `async with` calls it. Raises BrokersUnavailable if no broker
+        answers within start_timeout_ms."""
         try:
             await self._cluster.start()
+            self._check_not_closing()
+            running = Running(self._config, self._cluster, self._serialization)
+            try:
+                await running.sender.start()
+                self._check_not_closing()
+            except BaseException:
+                await running.stop("the producer could not start")
+                raise
+        except BaseException:
             if self._closing:
                 await self._cluster.close()
-                raise ClientClosed("the producer was closed while it started")
-        except BaseException:
-            if self._cluster.is_closed:  # else somebody starts it a second time
+            if self._cluster.is_closed:  # else this is a second call of start
+                self._closing = True
                 self._closed.set()
             raise
+        self._running = running
+        if self._serialization is None:
+            # A plain record goes to the core without a Python call in between.
+            vars(self)["submit"] = running.intake.submit
+            watch_forks(self, Producer._unbind_submit)
 
-    def on_fork(self) -> None:
-        """In a child process: from now on each `submit` is refused, the first one, too."""
+    def _check_not_closing(self) -> None:
+        if self._closing:
+            raise ClientClosed("the producer was closed while it started")
+
+    def _unbind_submit(self) -> None:
+        """Makes `submit` check again where it is called; also in a forked child, whose first
+        `submit` is to be refused."""
         vars(self).pop("submit", None)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what is queued, then ends. With a timeout, what is not acknowledged by then fails
-        with ClientClosed. Raises what `flush` would; in any case the producer is closed. Who
-        closes it a second time waits for the first one, and may hurry it by a timeout."""
+        """Sends all queued records, then disconnects. Records that are not acknowledged after
+        `timeout_ms` fail with ClientClosed. Raises what `flush` would raise; the producer is closed
+        all the same. A second call waits for the first to finish, and its timeout may end it
+        earlier."""
         if self._cluster.is_closed or not self._cluster.is_started:
             return
         self._cluster.check()
-        if not hasattr(self, "_sender"):
-            self._closing = True  # it is starting, and ends when it has
+        if self._closing:
+            await self._close_again(timeout_ms)
+            return
+        self._closing = True
+        running, self._running = self._running, None
+        self._unbind_submit()
+        if running is None:  # it is starting, and closes when it has started
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(_deadline(timeout_ms)):
                     await self._closed.wait()
             return
-        if self._closing:
-            await self._close_again(timeout_ms)
-            return
-        self._is_open, self._closing = False, True
-        vars(self).pop("submit", None)
         self._closing_ms = timeout_ms
-        unsent = "the producer was closed"
+        reason = "the producer was closed"
         try:
             async with asyncio.timeout_at(_deadline(timeout_ms)) as self._closing_time:
-                await self._settled()
+                await running.settled()
         except TimeoutError:
-            unsent = f"the producer was closed and timeout_ms={self._closing_ms} is over"
+            reason = f"the producer was closed and timeout_ms={self._closing_ms} is over"
         finally:
-            await self._stop(f"{unsent}; a record that was sent may have been written")
-        self._outcomes.settling.raise_unheard()
+            try:
+                await running.stop(f"{reason}; a record that was sent may have been written")
+            finally:
+                self._closed.set()
+        running.reports.raise_unheard()
 
     async def _close_again(self, timeout_ms: int | None) -> None:
         deadline, limit = _deadline(timeout_ms), self._closing_time
@@ -215,29 +171,18 @@ class Producer:
                 self._closing_ms = timeout_ms
         await self._closed.wait()
 
-    async def _stop(self, reason: str) -> None:
-        error = ClientClosed(reason)
-        self._is_open, self._closing = False, True
-        self._room.close(reason)
-        try:
-            await self._topics.stop(error)
-            await self._sender.stop(error)
-            await self._cluster.close()
-        finally:
-            self._taking.end()
-            self._closed.set()
-
     def __del__(self) -> None:
-        if "_closing" in vars(self) and self._cluster.is_open_here:
-            self.say_unclosed("async with")
+        if "_running" in vars(self):  # else its settings were refused
+            self._warn_unclosed("async with")
 
-    def say_unclosed(self, block: str, *, waiting_bytes: int = 0) -> None:
-        """Nobody holds the producer any more, and nobody has closed it. `block` is how one does
-        that; so many bytes have not even come in. Says it once."""
-        if self._closing or "_intake" not in vars(self):
+    def _warn_unclosed(self, block: str, *, waiting_bytes: int = 0) -> None:
+        """Warns, once, that nobody closed the producer; `waiting_bytes` are records that have not
+        even reached it."""
+        running, self._running = self._running, None
+        if running is None:
             return
-        self._is_open, self._closing = False, True
-        left = waiting_bytes + self.queued_bytes
+        self._closing = True
+        left = waiting_bytes + running.intake.used_bytes
         details = f", and {left} bytes of its records are not acknowledged" if left else ""
         self._cluster.warn_unclosed(self, "a producer", block=block, details=details)
 
@@ -269,59 +214,30 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Sends a record and awaits its acknowledgement. If the buffer is full it waits in line
-        for room, at most max_block_ms."""
-        self._check()
-        if self._serializing is not None:
-            return await self._send_prepared(
+        """Sends a record, waits until it is acknowledged, and returns where it is stored.
+
+        While the buffer is full it waits for room, first come, first served, at most max_block_ms;
+        then it raises BufferFull. Cancelling a `send` stops the wait; a queued record is still
+        sent."""
+        running = self._running
+        if running is None:
+            raise self._not_open()
+        self._cluster.check()
+        if self._serialization is not None:
+            return await running.send_serialized(
                 ProducerRecord(topic, value, key, headers, timestamp, partition)
             )
-        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        future: asyncio.Future[RecordMetadata] = running.loop.create_future()
         placed = _NO_ROOM
-        if not self._room:
-            placed = self._intake.add(topic, value, key, headers, timestamp, partition, future)
+        if not running.waiters:
+            placed = running.intake.add(topic, value, key, headers, timestamp, partition, future)
         if placed == _NO_ROOM:
-            placed = await self._in_line(topic, value, key, headers, timestamp, partition, future)
+            placed = await running.add_when_room(
+                topic, value, key, headers, timestamp, partition, future
+            )
         if placed >= 0:
-            self._sender.added(topic, placed)
+            running.sender.added(topic, placed)
         return await future
-
-    def send_now(self, record: Prepared) -> bool:
-        """Has a plain record on its way as `send` does, and its last part called with what became
-        of it. Not if there is something to wait for first; then it says so and does nothing."""
-        self._check()
-        if self._serializing is not None or self._room:
-            return False
-        placed = self._intake.add(*record)
-        if placed == _NO_ROOM:
-            return False
-        if placed >= 0:
-            self._sender.added(record[0], placed)
-        return True
-
-    async def _send_prepared(self, given: ProducerRecord) -> RecordMetadata:
-        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        with self.refusals_told():
-            # Whoever awaits may be cancelled; the record goes on, and interceptors see its end.
-            record = self.prepared(given, partial(tell, future))
-            placed = await self._in_line(*record)
-        if placed >= 0:
-            self._sender.added(record[0], placed)
-        return await future
-
-    async def _in_line(self, *record: Any) -> int:
-        """Waits for room, first come first served, and takes the record in."""
-        placed = _NO_ROOM
-
-        def attempt() -> bool:
-            nonlocal placed
-            placed = self._intake.add(*record)
-            return placed != _NO_ROOM
-
-        if not self._room and attempt():
-            return placed
-        await self._waiting.take(attempt)
-        return placed
 
     def submit(
         self,
@@ -334,15 +250,17 @@ class Producer:
         partition: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:
-        """Queues a record and returns. What goes wrong later is given to `on_delivery`, or else
-        raised by `flush`. If the buffer is full, this sends on the spot until there is room, at
-        most max_block_ms; then BufferFull."""
-        self._check()
-        with self.refusals_told():
-            topic, value, key, headers, timestamp, partition, on_delivery = self.prepared(
+        """Queues a record and returns. `on_delivery(metadata, error)` is called with the outcome;
+        without it, `flush` and `close` raise the first error.
+
+        If the buffer is full, `submit` itself sends batches until there is room, at most
+        max_block_ms; then it raises BufferFull."""
+        running = self._open()
+        with running.reporting_refusals():
+            topic, value, key, headers, timestamp, partition, on_delivery = running.serialized(
                 ProducerRecord(topic, value, key, headers, timestamp, partition), on_delivery
             )
-            self._intake.submit(
+            running.intake.submit(
                 topic,
                 value,
                 key=key,
@@ -352,18 +270,146 @@ class Producer:
                 on_delivery=on_delivery,
             )
 
-    def refusals_told(self) -> AbstractContextManager[None]:
-        """Around taking a record in: what is raised there is also told to the interceptors."""
-        serializing = self._serializing
-        return nullcontext() if serializing is None else serializing.refusals_told()
+    async def submit_arrow(self, rows: pa.RecordBatch, *, topic: str | None = None) -> None:
+        """Queues the rows of a pyarrow.RecordBatch, one record each, from the columns key, value,
+        topic, partition, headers and timestamp; others are ignored. `topic` applies to all rows.
 
-    def prepared(self, record: ProducerRecord, on_delivery: Delivered | None) -> Prepared:
-        """The record as the interceptors and serializers make it. Any thread may do this."""
-        serializing = self._serializing
-        if serializing is not None:
-            record = serializing.prepare(record)
-            if serializing.is_watched:
-                on_delivery = serializing.watched(on_delivery or self._outcomes.settling.heard)
+        Waits while the buffer is full; `flush` raises later errors. Serializers are not applied."""
+        await self._open().add_rows(rows, topic)
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """Sends all queued records and waits for their outcome. Raises the first error of records
+        that were submitted without `on_delivery`, once; RequestTimedOut after `timeout_ms`."""
+        running = self._open()
+        try:
+            async with asyncio.timeout_at(_deadline(timeout_ms)):
+                await running.settled()
+        except TimeoutError:
+            left = len(running.reports)
+            what = "1 batch was" if left == 1 else f"{left} batches were"
+            raise RequestTimedOut(
+                f"{what} not acknowledged within timeout_ms={timeout_ms}"
+            ) from None
+        running.reports.raise_unheard()
+
+    # Information
+
+    async def partitions_for(self, topic: str) -> tuple[Partition, ...]:
+        """Returns the partitions of a topic, with their leaders and replicas."""
+        return (await self._open().topics.get(topic)).partitions
+
+    def metrics(self) -> dict[str, float]:
+        """Returns metrics under Kafka's names: totals since the start, `-avg` and `-max` of about
+        the last minute, and current values. Times are milliseconds unless the name says
+        otherwise."""
+        running = self._open()
+        total = self._config.buffer_memory
+        return {
+            **self._cluster.measured(),
+            **running.outcomes.metrics.shown(self._cluster.now()),
+            "buffer-total-bytes": total,
+            "buffer-available-bytes": total - running.intake.used_bytes,
+            "batches-unsettled": len(running.reports),
+            "waiting-threads": len(running.waiters),
+        }
+
+    # Transactions
+
+    def transaction(self) -> Transaction:
+        """Begins a transaction: `async with producer.transaction():` writes all or nothing. Not
+        supported yet: raises UnsupportedVersion."""
+        return Transaction()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+        """Commits a group's offsets as part of the transaction. Not supported yet."""
+        not_there_yet()
+
+    def _open(self) -> Running:
+        """Returns the running producer, or raises what keeps it from being used here and now."""
+        if self._running is None:
+            raise self._not_open()
+        self._cluster.check()
+        return self._running
+
+    def _not_open(self) -> ClientClosed:
+        if self._closing:
+            return ClientClosed("the producer was closed; make a new one")
+        self._cluster.check()  # which raises if it is not even starting
+        return ClientClosed("the producer is still starting: await start() first")
+
+
+class Submitted(Protocol):
+    """Records that other threads have submitted; see `Handover`."""
+
+    def pass_on(
+        self, intake: Intake, records_max: int, /
+    ) -> tuple[int, list[tuple[Waiter | None, BaseException]]]: ...
+
+    def pop(self) -> Prepared | None: ...
+
+
+class Running:
+    """The parts of a started producer, and what `headwater.blocking` needs of them."""
+
+    def __init__(
+        self, config: ProducerConfig, cluster: Cluster, serialization: Serialization | None
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._serialization = serialization
+        self.loop = asyncio.get_running_loop()
+        self.waiters = BufferWaiters()
+        self._callbacks = IntakeCallbacks(config, cluster.host.clock, self)
+        self.intake = self._callbacks.intake
+        accumulator = Accumulator(
+            linger=config.linger_ms / 1000,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+            identity=Identity() if config.enable_idempotence else None,
+            # A linger that the user set is kept; the default one does not delay awaited records.
+            sends_awaited_at_once="linger.ms" not in config.given or config.linger_ms == 0,
+        )
+        self.outcomes = Outcomes(config, cluster, self.intake, accumulator, self.waiters)
+        self.reports = self.outcomes.reports
+        self.sender = Sender(config, cluster, self.intake, accumulator, self.outcomes)
+        self.topics = Topics(config, cluster, self.intake, accumulator, self.reports, self.waiters)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records need no serializers and no interceptors."""
+        return self._serialization is None
+
+    async def stop(self, reason: str) -> None:
+        """Fails all records that have no outcome yet, and disconnects."""
+        error = ClientClosed(reason)
+        self.waiters.close(reason)
+        try:
+            await self.topics.stop(error)
+            await self.sender.stop(error)
+            await self._cluster.close()
+        finally:
+            self._callbacks.end()
+
+    async def settled(self) -> None:
+        """Sends all that is queued, and waits until each of these records has its outcome."""
+        await self.topics.settled()
+        self.sender.close_open()
+        settled = self.reports.settled()
+        self.sender.advance()
+        await settled
+
+    # Serializers and interceptors
+
+    def serialized(self, record: ProducerRecord, on_delivery: Delivered | None) -> Prepared:
+        """Returns the record as interceptors and serializers make it. Any thread may call this."""
+        serialization = self._serialization
+        if serialization is not None:
+            record = serialization.prepare(record)
+            if serialization.is_watched:
+                on_delivery = serialization.watched(on_delivery or self.reports.heard)
         return (
             record.topic,
             record.value,
@@ -374,38 +420,113 @@ class Producer:
             on_delivery,
         )
 
-    async def submit_arrow(self, rows: pa.RecordBatch, *, topic: str | None = None) -> None:
-        """Queues the rows of a pyarrow.RecordBatch, each a record, by its columns: key, value,
-        topic, partition, headers, timestamp. `topic` is for all rows. Waits while the buffer is
-        full; what goes wrong later is raised by `flush`. Serializers are not asked."""
-        self._check()
-        await self._rows.take(rows, topic)
+    def reporting_refusals(self) -> AbstractContextManager[None]:
+        """A context in which a refused record is also reported to the interceptors."""
+        serialization = self._serialization
+        return nullcontext() if serialization is None else serialization.reporting_refusals()
 
-    async def submit_in_line(self, record: Prepared) -> None:
-        """As `submit`, but while the buffer is full this waits in line with those who `send`."""
-        self._check()
-        placed = await self._in_line(*record)
+    async def send_serialized(self, given: ProducerRecord) -> RecordMetadata:
+        """`Producer.send` with serializers or interceptors."""
+        future: asyncio.Future[RecordMetadata] = self.loop.create_future()
+        with self.reporting_refusals():
+            # A cancelled `send` does not stop the record, and interceptors see its outcome.
+            record = self.serialized(given, partial(tell, future))
+            placed = await self.add_when_room(*record)
+        if placed >= 0:
+            self.sender.added(record[0], placed)
+        return await future
+
+    # Waiting for room in the buffer
+
+    async def add_when_room(self, *record: Any) -> int:
+        """Adds a record, first come, first served; returns what `Intake.add` does."""
+        placed = _NO_ROOM
+
+        def attempt() -> bool:
+            nonlocal placed
+            placed = self.intake.add(*record)
+            return placed != _NO_ROOM
+
+        if not self.waiters and attempt():
+            return placed
+        await self._wait_for_room(attempt)
+        return placed
+
+    async def _wait_for_room(self, attempt: Callable[[], bool]) -> None:
+        """Waits until it is the caller's turn and the attempt succeeds; BufferFull after
+        max_block_ms."""
+        config = self._config
+        self.sender.close_open()
+        self.sender.advance()
+        with self.outcomes.measuring_wait():
+            try:
+                async with asyncio.timeout(config.max_block_ms / 1000):
+                    await self.waiters.take(attempt)
+            except TimeoutError:
+                raise BufferFull(
+                    f"the buffer stayed full (buffer_memory={config.buffer_memory}) for "
+                    f"max_block_ms={config.max_block_ms}"
+                ) from None
+
+    async def add_rows(self, rows: pa.RecordBatch, topic: str | None) -> None:
+        """Adds all rows in order, as many at a time as there is room for. The core does the work;
+        learning of topics and waiting for room happen between its calls."""
+        at, unknown = 0, None
+
+        def attempt() -> bool:
+            """Adds what fits; returns whether that was anything."""
+            nonlocal at, unknown
+            before = at
+            try:
+                at, unknown = submit_arrow(self.intake, rows, topic=topic, start=at)
+            except (TypeError, ValueError) as error:
+                raise SerializationFailed(str(error)) from error
+            return at > before or unknown is not None or at == rows.num_rows
+
+        while True:
+            if self.waiters or not attempt():
+                await self._wait_for_room(attempt)
+            if at == rows.num_rows:
+                return
+            if unknown is not None:
+                await self.topics.learn(unknown)
+
+    # Records of other threads
+
+    def send_now(self, record: Prepared) -> bool:
+        """Sends a record as `Producer.send` does and reports to its last element. Returns False,
+        and does nothing, if something has to be awaited first."""
+        if self._serialization is not None or self.waiters:
+            return False
+        placed = self.intake.add(*record)
+        if placed == _NO_ROOM:
+            return False
+        if placed >= 0:
+            self.sender.added(record[0], placed)
+        return True
+
+    async def submit_when_room(self, record: Prepared) -> None:
+        """Queues a record as `Producer.submit` does, but waits for room as `send` does."""
+        placed = await self.add_when_room(*record)
         if placed >= 0 and placed & 1:
-            self._sender.opened(record[0], placed >> 1)
+            self.sender.opened(record[0], placed >> 1)
 
-    async def take_over(self, given: Given, moved: Callable[[], None]) -> None:
-        """Takes in what other threads have given, in order, until nothing is left; calls `moved`
-        after each piece. What is wrong with a record is said as if it had failed later: the others
-        go on."""
-        self._check()
-        rejected = self._outcomes.settling.rejected
+    async def take_over(self, submitted: Submitted, moved: Callable[[], None]) -> None:
+        """Takes the records of other threads, in order, until none is left; calls `moved` after
+        each piece. An invalid record is reported as if it had failed later; the others go on."""
+        rejected = self.reports.rejected
         while True:
             taken = 0
-            if not self._room:
-                taken, failed = given.pass_on(self._intake, _PIECE_RECORDS)
+            if not self.waiters:
+                taken, failed = submitted.pass_on(self.intake, _PIECE_RECORDS)
                 for waiter, error in failed:
                     rejected(waiter, error)
             if not taken:
-                record = given.pop()
+                record = submitted.pop()
                 if record is None:
                     return
                 try:
-                    await self.submit_in_line(record)
+                    await self.submit_when_room(record)
                 except ClientError as error:
                     rejected(record[-1], error)
                 except asyncio.CancelledError:
@@ -414,73 +535,12 @@ class Producer:
             moved()
             await asyncio.sleep(0)
 
-    def reject(self, given: Given, error: ClientError) -> None:
-        """What other threads have given and nobody took in fails."""
-        while (record := given.pop()) is not None:
-            self._outcomes.settling.rejected(record[-1], error)
-
-    async def flush(self, timeout_ms: int | None = None) -> None:
-        """Sends all that is queued and waits until it is settled. Raises the first error of records
-        that nobody awaited, once."""
-        self._check()
-        try:
-            async with asyncio.timeout_at(_deadline(timeout_ms)):
-                await self._settled()
-        except TimeoutError:
-            left = len(self._outcomes.settling)
-            what = "1 batch was" if left == 1 else f"{left} batches were"
-            raise RequestTimedOut(
-                f"{what} not acknowledged within timeout_ms={timeout_ms}"
-            ) from None
-        self._outcomes.settling.raise_unheard()
-
-    async def _settled(self) -> None:
-        """Sends all that is queued, and waits until nothing of it is open any more."""
-        await self._topics.settled()
-        self._sender.close_open()
-        settled = self._outcomes.settling.settled()
-        self._sender.advance()
-        await settled
-
-    # The rest
-
-    async def partitions_for(self, topic: str) -> tuple[Partition, ...]:
-        """The partitions of a topic, with their leaders and replicas."""
-        self._check()
-        return (await self._topics.get(topic)).partitions
-
-    def metrics(self) -> dict[str, float]:
-        """Under Kafka's names: totals since the start, `-avg` and `-max` of the last minute or so,
-        and what is the case now. Times are milliseconds unless the name says otherwise."""
-        self._check()
-        total = self._config.buffer_memory
-        return {
-            **self._cluster.measured(),
-            **self._outcomes.metrics.shown(self._cluster.now()),
-            "buffer-total-bytes": total,
-            "buffer-available-bytes": total - self._intake.used_bytes,
-            "batches-unsettled": len(self._outcomes.settling),
-            "waiting-threads": len(self._room),
-        }
-
-    def transaction(self) -> Transaction:
-        """`async with producer.transaction():` everything sent in it is written, or nothing."""
-        return Transaction()
-
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Commits a group's offsets as a part of the transaction."""
-        not_there_yet()
-
-    def _check(self) -> None:
-        if self._is_open:
-            self._cluster.check()
-        elif self._closing:
-            raise ClientClosed("the producer was closed; make a new one")
-        else:
-            self._cluster.check()  # which says what is wrong if it is not even starting
-            raise ClientClosed("the producer is still starting: await start() first")
+    def reject(self, submitted: Submitted, error: ClientError) -> None:
+        """Fails the records of other threads that were not taken."""
+        while (record := submitted.pop()) is not None:
+            self.reports.rejected(record[-1], error)
 
 
 def _deadline(timeout_ms: int | None) -> float | None:
-    """The moment, by the loop's clock, when so much time is over; None for never."""
+    """Returns the end of a timeout by the loop's clock; None for no timeout."""
     return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000

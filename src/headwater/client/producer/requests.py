@@ -4,29 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from struct import Struct
 
 from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
 from headwater.client.metadata import Topic
-from headwater.client.producer.batches import Batch
-from headwater.client.producer.lanes import Lane
-from headwater.client.producer.lone import LoneRequest
+from headwater.client.producer.accumulator import Batch, PartitionQueue
 from headwater.model import ZERO_ID, TopicPartition
-from headwater.protocol.apis import ApiKey
+from headwater.protocol.apis import APIS, ApiKey
+from headwater.protocol.encoding import write_varint
+from headwater.protocol.frame import encode_request, encode_response, is_flexible
 from headwater.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 
-Payload = tuple[Lane, Batch]
+Payload = tuple[PartitionQueue, Batch]
 
 _BY_ID_SINCE = 13
 _ZSTD_SINCE = 7
+
+# Larger ones are better sent as a part of their own than copied.
+SINGLE_BYTES_MAX = 4096
+
+_SIZE = Struct(">i")
+_START = Struct(">ihhi")  # size, api key, version, correlation id
+_PLACE = Struct(">qq")  # base offset, log append time
+# Stands for what changes; where it stands last, for names and ids come first.
+_MARK = bytes(range(1, 9))
+_MARK_NUMBER = int.from_bytes(_MARK)
+_LOG_START_SINCE = 5
+
+Appended = tuple[int, int]  # base offset and log append time
 
 
 def produce_request(
@@ -40,8 +55,8 @@ def produce_request(
     """A request with one batch for each partition, and the version to send it in."""
     data: dict[str, TopicProduceData] = {}
     at_most = None
-    for lane, batch in payloads:
-        name, partition = lane.tp
+    for queue, batch in payloads:
+        name, partition = queue.tp
         topic = data.get(name)
         if topic is None:
             known = topics.get(name)
@@ -62,13 +77,13 @@ def produce_request(
 
 
 @dataclass(frozen=True, slots=True)
-class Lone:
+class PreparedRequest:
     """A request for one partition, made once and sent again and again with other records, as long
     as the topic is what it was: its leader, too."""
 
     connection: Connection
     topic: Topic | None
-    prepared: LoneRequest
+    single: SingleRequest
 
 
 class Requests:
@@ -79,7 +94,7 @@ class Requests:
         self._acks = config.acks
         self._timeout_ms = config.request_timeout_ms
         self._needs_zstd = config.compression_type == "zstd"
-        self._lone: dict[Lane, Lone] = {}
+        self._singles: dict[PartitionQueue, PreparedRequest] = {}
 
     def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
         """The request and its version."""
@@ -93,19 +108,25 @@ class Requests:
             timeout_ms=self._timeout_ms,
         )
 
-    def lone(self, lane: Lane) -> Lone | None:
+    def prepared(self, queue: PartitionQueue) -> PreparedRequest | None:
         """The request for one partition, if it is made and can still be sent."""
-        lone = self._lone.get(lane)
-        if lone is None or not lone.connection.is_open:
+        prepared = self._singles.get(queue)
+        if prepared is None or not prepared.connection.is_open:
             return None
-        return lone if lone.topic is self._cluster.metadata.topics.get(lane.tp.topic) else None
+        return (
+            prepared
+            if prepared.topic is self._cluster.metadata.topics.get(queue.tp.topic)
+            else None
+        )
 
-    def make_lone(self, connection: Connection, lane: Lane, batch: Batch) -> Lone:
-        request, version = self.make(connection, [(lane, batch)])
-        prepared = LoneRequest(request, version, connection.client_id)
-        topic = self._cluster.metadata.topics.get(lane.tp.topic)
-        lone = self._lone[lane] = Lone(connection, topic, prepared)
-        return lone
+    def prepare_single(
+        self, connection: Connection, queue: PartitionQueue, batch: Batch
+    ) -> PreparedRequest:
+        request, version = self.make(connection, [(queue, batch)])
+        single = SingleRequest(request, version, connection.client_id)
+        topic = self._cluster.metadata.topics.get(queue.tp.topic)
+        prepared = self._singles[queue] = PreparedRequest(connection, topic, single)
+        return prepared
 
 
 def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:
@@ -125,3 +146,64 @@ def results_of(
         for topic in answer.responses
         for each in topic.partition_responses
     }
+
+
+class SingleRequest:
+    """A request for one partition in one version: whatever the records, few bytes change."""
+
+    api = APIS[ApiKey.PRODUCE]
+
+    def __init__(self, request: ProduceRequest, version: int, client_id: str) -> None:
+        """`request` has one topic with one partition; its records do not matter."""
+        self.version = version
+        self._flexible = is_flexible(ApiKey.PRODUCE, version)
+        (topic,) = request.topic_data
+        (data,) = topic.partition_data
+        kept, data.records = data.records, _MARK
+        written = bytes(encode_request(request, version, 0, client_id))
+        data.records = kept
+        at = written.rindex(_MARK)
+        self._head = written[_START.size : at - (1 if self._flexible else _SIZE.size)]
+        self._tail = written[at + len(_MARK) :]
+        self._fixed_bytes = len(self._head) + len(self._tail) + _START.size - _SIZE.size
+
+        result = PartitionProduceResponse(
+            index=data.index,
+            base_offset=_MARK_NUMBER,
+            log_append_time_ms=_MARK_NUMBER,
+            log_start_offset=_MARK_NUMBER,
+        )
+        named = TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=[result]
+        )
+        answer = bytes(encode_response(ProduceResponse(responses=[named]), version, 0))
+        answer = answer[_SIZE.size :]
+        changing = _PLACE.size + (len(_MARK) if version >= _LOG_START_SINCE else 0)
+        end = answer.rindex(_MARK) + len(_MARK)
+        self._at = end - changing
+        self._before = answer[_SIZE.size : self._at]
+        self._behind = answer[end:]
+        self._answer_bytes = len(answer)
+
+    def frame(self, correlation_id: int, records: memoryview) -> bytes:
+        """The whole request, its size first."""
+        count = len(records)
+        if self._flexible:
+            size = bytearray()
+            write_varint(size, count + 1)
+        else:
+            size = bytearray(_SIZE.pack(count))
+        start = _START.pack(
+            self._fixed_bytes + len(size) + count, ApiKey.PRODUCE, self.version, correlation_id
+        )
+        return b"".join((start, self._head, size, records, self._tail))
+
+    def read(self, frame: bytes) -> Appended | None:
+        """Where the records are, if the answer says that and nothing else."""
+        if (
+            len(frame) == self._answer_bytes
+            and frame.startswith(self._before, _SIZE.size)
+            and frame.endswith(self._behind)
+        ):
+            return _PLACE.unpack_from(frame, self._at)
+        return None

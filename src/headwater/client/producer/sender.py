@@ -18,12 +18,16 @@ from headwater.client.cluster import Cluster
 from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import ClientError, RetriableError, UnsupportedVersion
-from headwater.client.producer.batches import Batch
-from headwater.client.producer.identity import IdentityKeeper
-from headwater.client.producer.lanes import Lane, Lanes
-from headwater.client.producer.lone import LONE_BYTES_MAX, Place
+from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
 from headwater.client.producer.outcomes import Outcomes
-from headwater.client.producer.requests import Lone, Payload, Requests
+from headwater.client.producer.producer_id import ProducerIdKeeper
+from headwater.client.producer.requests import (
+    SINGLE_BYTES_MAX,
+    Appended,
+    Payload,
+    PreparedRequest,
+    Requests,
+)
 from headwater.io.tasks import background_task
 from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
 from headwater.protocol.messages.produce import ProduceResponse
@@ -43,14 +47,14 @@ class Sender:
         config: ProducerConfig,
         cluster: Cluster,
         intake: Intake,
-        lanes: Lanes,
+        accumulator: Accumulator,
         outcomes: Outcomes,
     ) -> None:
         self.flying: dict[Connection, int] = {}  # requests that are not answered
         self._config = config
         self._cluster = cluster
         self._intake = intake
-        self._lanes = lanes
+        self._accumulator = accumulator
         self.outcomes = outcomes
         self._now = cluster.host.clock.monotonic
         self._latency = cluster.traffic.latency
@@ -59,7 +63,7 @@ class Sender:
         self._codec = _CODECS[config.compression_type]
         self._level = getattr(config, f"compression_{config.compression_type}_level", None)
         self._in_flight_max = config.max_in_flight_requests_per_connection
-        self._identity = IdentityKeeper(config, cluster, self._granted, self._refused)
+        self._identity = ProducerIdKeeper(config, cluster, self._granted, self._refused)
         self._failure: ClientError | None = None  # no id, and there will be none
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
@@ -75,7 +79,7 @@ class Sender:
 
     async def start(self) -> None:
         """Gets the producer's id and connections to the brokers."""
-        if self._lanes.identity is not None:
+        if self._accumulator.identity is not None:
             await self._identity.start()
         for node_id in list(self._cluster.metadata.brokers)[:_EAGER_CONNECTIONS_MAX]:
             self._open(node_id)
@@ -92,19 +96,21 @@ class Sender:
         for task in self._opening.values():
             task.cancel()
         self.close_open()
-        for lane, batch in list(self._lanes.unsettled()):
-            self._drop(lane, batch, error)
+        for queue, batch in list(self._accumulator.unsettled()):
+            self._drop(queue, batch, error)
 
     # From the intake
 
     def opened(self, topic: str, partition: int) -> None:
         now = self._now()
-        self._lanes.opened(self._lanes.lane(topic, partition), now)
+        self._accumulator.opened(self._accumulator.queue(topic, partition), now)
         self._look_at(now + self._linger)
 
     def closed(self, outgoing: Outgoing) -> None:
         """A batch is full."""
-        self._take(self._lanes.lane(outgoing.topic, outgoing.partition), outgoing, self._now())
+        self._take(
+            self._accumulator.queue(outgoing.topic, outgoing.partition), outgoing, self._now()
+        )
         # Answers that are there already make room for what is sent now.
         for connection in tuple(self.flying):
             if connection.in_flight >= self._in_flight_max:
@@ -128,57 +134,59 @@ class Sender:
         self._loop.call_soon_threadsafe(call, *args)
 
     def _took_late(self, outgoing: Outgoing) -> None:
-        lane = self._lanes.lane(outgoing.topic, outgoing.partition)
-        self.outcomes.settling.begin(self._lanes.queued(lane, outgoing, self._now()))
+        queue = self._accumulator.queue(outgoing.topic, outgoing.partition)
+        self.outcomes.reports.begin(self._accumulator.enqueue(queue, outgoing, self._now()))
         self.advance()
 
     def added(self, topic: str, placed: int) -> None:
         """Somebody awaits a record that was just taken in; `placed` is what the intake said."""
-        lane = self._lanes.lane(topic, placed >> 1)
+        queue = self._accumulator.queue(topic, placed >> 1)
         if placed & 1:
             now = self._now()
-            is_first = self._lanes.hurries and not lane.queue and not lane.wire
-            if is_first and self._send_lone(lane, now):
+            is_first = (
+                self._accumulator.sends_awaited_at_once and not queue.queued and not queue.in_flight
+            )
+            if is_first and self._send_single(queue, now):
                 return
-            self._lanes.opened(lane, now)
+            self._accumulator.opened(queue, now)
             self._look_at(now + self._linger)
-        if self._lanes.urge(lane):
+        if self._accumulator.urge(queue):
             self.advance()
 
-    def _send_lone(self, lane: Lane, now: float) -> bool:
+    def _send_single(self, queue: PartitionQueue, now: float) -> bool:
         """What `advance` would do for one record that is awaited and has nothing before it, and
         no more: this is how long an acknowledged send takes. False if it is not as simple."""
-        lanes, outcomes = self._lanes, self.outcomes
-        identity = lanes.identity
+        accumulator, outcomes = self._accumulator, self.outcomes
+        identity = accumulator.identity
         if (
             self._is_advancing
             or not self._config.acks
-            or not (identity is None or lane.sequence.may_begin(identity))
+            or not (identity is None or queue.sequence.may_begin(identity))
         ):
             return False
-        lone = self._requests.lone(lane)
-        if lone is not None and not self._stalled_since and self._is_free(lone.connection):
-            connection = lone.connection
+        prepared = self._requests.prepared(queue)
+        if prepared is not None and not self._stalled_since and self._is_free(prepared.connection):
+            connection = prepared.connection
         else:
-            leader = self._cluster.metadata.leader(lane.tp)
+            leader = self._cluster.metadata.leader(queue.tp)
             free = None if leader is None else self._free(leader, now)
             if free is None:
                 return False
-            connection, lone = free, None
-        outgoing = self._intake.take(*lane.tp)
+            connection, prepared = free, None
+        outgoing = self._intake.take(*queue.tp)
         assert outgoing is not None
-        batch = lanes.sent_alone(lane, outgoing, now)
-        outcomes.settling.begin(batch)
-        self._seal(lane, batch)
+        batch = accumulator.sent_single(queue, outgoing, now)
+        outcomes.reports.begin(batch)
+        self._seal(queue, batch)
         metrics = outcomes.metrics
         metrics.requests += 1
         metrics.batch_size.note(outgoing.size, now)
         metrics.queue_time.note(0.0, now)
         self.flying[connection] = self.flying.get(connection, 0) + 1
-        if outgoing.size > LONE_BYTES_MAX:
-            self._post(connection, [(lane, batch)], now)
+        if outgoing.size > SINGLE_BYTES_MAX:
+            self._post(connection, [(queue, batch)], now)
         else:
-            self._post_lone(connection, lone, lane, batch, now)
+            self._post_single(connection, prepared, queue, batch, now)
         if self._timer is None:
             self._look_at(batch.deadline)
         return True
@@ -186,20 +194,25 @@ class Sender:
     def _is_free(self, connection: Connection) -> bool:
         return not connection.throttled_until and connection.in_flight < self._in_flight_max
 
-    def _post_lone(
-        self, connection: Connection, lone: Lone | None, lane: Lane, batch: Batch, now: float
+    def _post_single(
+        self,
+        connection: Connection,
+        prepared: PreparedRequest | None,
+        queue: PartitionQueue,
+        batch: Batch,
+        now: float,
     ) -> None:
-        done = partial(self._lone_answered, connection, lane, batch, now)
-        if lone is None:
+        done = partial(self._single_answered, connection, queue, batch, now)
+        if prepared is None:
             try:
-                lone = self._requests.make_lone(connection, lane, batch)
+                prepared = self._requests.prepare_single(connection, queue, batch)
             except UnsupportedVersion as error:
                 done(None, error)
                 return
         records = batch.outgoing.records
         assert records is not None
         timeout_ms = self._config.request_timeout_ms
-        connection.post_prepared(lone.prepared, memoryview(records), done, timeout_ms=timeout_ms)
+        connection.post_prepared(prepared.single, memoryview(records), done, timeout_ms=timeout_ms)
 
     def has_room(self, size: int) -> bool:
         used = self._intake.used_bytes
@@ -220,8 +233,8 @@ class Sender:
             if leader < 0 or (patience and stalled is not None and now - stalled > patience):
                 sizes.append(None)
                 continue
-            lane = self._lanes.find(TopicPartition(topic, index))
-            sizes.append(0 if lane is None else lane.queued)
+            queue = self._accumulator.find(TopicPartition(topic, index))
+            sizes.append(0 if queue is None else queue.depth)
         return sizes
 
     # Moving on
@@ -229,18 +242,20 @@ class Sender:
     def close_open(self) -> None:
         """Closes every open batch, however young: for `flush`, and when the buffer is full."""
         now = self._now()
-        for lane in self._lanes.all_open():
-            self._close(lane, now)
+        for queue in self._accumulator.all_open():
+            self._close(queue, now)
 
-    def _close(self, lane: Lane, now: float) -> None:
-        outgoing = self._intake.take(*lane.tp)
+    def _close(self, queue: PartitionQueue, now: float) -> None:
+        outgoing = self._intake.take(*queue.tp)
         if outgoing is None:
-            self._lanes.shut(lane)  # another thread has it, and is about to hand it over
+            self._accumulator.clear_open(
+                queue
+            )  # another thread has it, and is about to hand it over
         else:
-            self._take(lane, outgoing, now)
+            self._take(queue, outgoing, now)
 
-    def _take(self, lane: Lane, outgoing: Outgoing, now: float) -> None:
-        self.outcomes.settling.begin(self._lanes.closed(lane, outgoing, now))
+    def _take(self, queue: PartitionQueue, outgoing: Outgoing, now: float) -> None:
+        self.outcomes.reports.begin(self._accumulator.closed(queue, outgoing, now))
 
     def advance(self) -> None:
         """Sends all that may be sent now, and sets the timer for what may be sent later."""
@@ -257,31 +272,31 @@ class Sender:
             self._is_advancing = False
 
     def _advance(self, now: float) -> None:
-        lanes = self._lanes
-        if lanes.is_still and now < self._timer_at:
+        accumulator = self._accumulator
+        if accumulator.is_still and now < self._timer_at:
             return
-        for lane in lanes.due(now):
-            self._close(lane, now)
-        for lane, batch in lanes.expired(now):
-            self._drop(lane, batch, self.outcomes.timed_out(batch))
+        for queue in accumulator.due(now):
+            self._close(queue, now)
+        for queue, batch in accumulator.expired(now):
+            self._drop(queue, batch, self.outcomes.timed_out(batch))
         if self._failure is not None:
-            for lane, batch in list(lanes.unsettled()):
-                self._drop(lane, batch, self._failure)
-        if lanes.restarting:
-            before = lanes.identity.epoch if lanes.identity is not None else 0
-            self._restamp(lanes.restart())
-            if lanes.identity is not None and lanes.identity.epoch != before:
+            for queue, batch in list(accumulator.unsettled()):
+                self._drop(queue, batch, self._failure)
+        if accumulator.restarting:
+            before = accumulator.identity.epoch if accumulator.identity is not None else 0
+            self._restamp(accumulator.restart())
+            if accumulator.identity is not None and accumulator.identity.epoch != before:
                 self.outcomes.metrics.epochs_bumped += 1
-        if lanes.waiting:
-            if lanes.identity is not None and not lanes.identity.is_known:
+        if accumulator.waiting:
+            if accumulator.identity is not None and not accumulator.identity.is_known:
                 self._identity.want()
             self._send_waiting(now)
-        self._look_at(lanes.next_deadline(now))
+        self._look_at(accumulator.next_deadline(now))
 
-    def _drop(self, lane: Lane, batch: Batch, error: ClientError) -> None:
-        if not batch.on_wire:
-            self._lanes.dropped(lane, batch)
-        self.outcomes.give_up(lane, batch, error)
+    def _drop(self, queue: PartitionQueue, batch: Batch, error: ClientError) -> None:
+        if not batch.is_in_flight:
+            self._accumulator.dropped(queue, batch)
+        self.outcomes.give_up(queue, batch, error)
 
     def _restamp(self, batches: list[Batch]) -> None:
         for batch in batches:
@@ -293,7 +308,7 @@ class Sender:
                 )
 
     def _granted(self, producer_id: int, epoch: int) -> None:
-        self._restamp(self._lanes.granted(producer_id, epoch))
+        self._restamp(self._accumulator.granted(producer_id, epoch))
         self.advance()
 
     def _refused(self, error: ClientError) -> None:
@@ -320,10 +335,10 @@ class Sender:
 
     def _send_waiting(self, now: float) -> None:
         """One request after the other to every node that takes one."""
-        by_node: dict[int, list[Lane]] = {}
+        by_node: dict[int, list[PartitionQueue]] = {}
         topics = self._cluster.metadata.topics
-        for lane in self._lanes.waiting.values():
-            name, index = lane.tp
+        for queue in self._accumulator.waiting.values():
+            name, index = queue.tp
             topic = topics.get(name)
             leader = NO_NODE
             if topic is not None and index < len(topic.partitions):
@@ -331,19 +346,19 @@ class Sender:
             if leader == NO_NODE:
                 self._cluster.need_update(name)
             elif leader in by_node:
-                by_node[leader].append(lane)
+                by_node[leader].append(queue)
             else:
-                by_node[leader] = [lane]
-        for node_id, lanes in by_node.items():
-            while lanes and (connection := self._free(node_id, now)) is not None:
-                chosen = self._choose(lanes, now)
+                by_node[leader] = [queue]
+        for node_id, queues in by_node.items():
+            while queues and (connection := self._free(node_id, now)) is not None:
+                chosen = self._choose(queues, now)
                 if not chosen:
                     break
                 self._send(connection, chosen, now)
                 # Those that did not fit come first in the next one.
                 served = dict(chosen)
-                lanes = [lane for lane in lanes if lane not in served]
-                lanes += [lane for lane in served if lane.queue]
+                queues = [queue for queue in queues if queue not in served]
+                queues += [queue for queue in served if queue.queued]
 
     def _free(self, node_id: int, now: float) -> Connection | None:
         """A connection to the node that takes another request now."""
@@ -358,12 +373,12 @@ class Sender:
         self._stalled_since.setdefault(node_id, now)
         return None
 
-    def _choose(self, lanes: list[Lane], now: float) -> list[Payload]:
+    def _choose(self, queues: list[PartitionQueue], now: float) -> list[Payload]:
         """What goes into the next request: one batch of each partition, up to its size."""
         chosen: list[Payload] = []
         size = 0
-        for lane in lanes:
-            batch = self._lanes.sendable(lane, now)
+        for queue in queues:
+            batch = self._accumulator.sendable(queue, now)
             if batch is None:
                 continue
             # Before it is sealed, so by its plain size: what has a sequence must be sent.
@@ -371,14 +386,14 @@ class Sender:
             if chosen and size > self._config.max_request_size:
                 break
             if batch.outgoing.records is None:
-                self._seal(lane, batch)
-            chosen.append((lane, batch))
+                self._seal(queue, batch)
+            chosen.append((queue, batch))
         return chosen
 
-    def _seal(self, lane: Lane, batch: Batch) -> None:
-        identity = self._lanes.identity
+    def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
+        identity = self._accumulator.identity
         if identity is not None and batch.base_sequence == NO_SEQUENCE:
-            lane.sequence.assign(batch, identity)
+            queue.sequence.assign(batch, identity)
         batch.outgoing.seal(
             self._codec,
             self._level,
@@ -389,12 +404,12 @@ class Sender:
 
     def _send(self, connection: Connection, chosen: list[Payload], now: float) -> None:
         metrics = self.outcomes.metrics
-        sent = self._lanes.sent
-        for lane, batch in chosen:
+        sent = self._accumulator.sent
+        for queue, batch in chosen:
             if not batch.attempts:
                 metrics.queue_time.note(now - batch.created, now)
                 metrics.batch_size.note(batch.outgoing.size, now)
-            sent(lane, batch)
+            sent(queue, batch)
         metrics.requests += 1
         self.flying[connection] = self.flying.get(connection, 0) + 1
         self._post(connection, chosen, now)
@@ -435,29 +450,29 @@ class Sender:
             self._unreachable[node_id] = (failures, self._now() + wait)
             if isinstance(error, RetriableError):
                 self._cluster.need_update()
-            for lane in self._lanes.waiting.values():
-                if self._cluster.metadata.leader(lane.tp) == node_id:
-                    lane.queue[0].error = error  # what to say if it times out
+            for queue in self._accumulator.waiting.values():
+                if self._cluster.metadata.leader(queue.tp) == node_id:
+                    queue.queued[0].error = error  # what to say if it times out
         self.advance()
 
-    def _lone_answered(
+    def _single_answered(
         self,
         connection: Connection,
-        lane: Lane,
+        queue: PartitionQueue,
         batch: Batch,
         asked: float,
-        answer: Place | ProduceResponse | None,
+        answer: Appended | ProduceResponse | None,
         error: ClientError | None,
     ) -> None:
         if not isinstance(answer, tuple):
-            self._answered(connection, [(lane, batch)], asked, answer, error)
+            self._answered(connection, [(queue, batch)], asked, answer, error)
             return
         self._landed(connection)
         now = self._now()
-        self._lanes.back(lane, batch)
+        self._accumulator.landed(queue, batch)
         self._latency.note(now - asked, now)
-        self.outcomes.acknowledge(lane, batch, *answer)
-        if now >= self._timer_at or not self._lanes.is_still:
+        self.outcomes.acknowledge(queue, batch, *answer)
+        if now >= self._timer_at or not self._accumulator.is_still:
             self.advance()
 
     def _landed(self, connection: Connection) -> None:
@@ -476,15 +491,15 @@ class Sender:
         self._landed(connection)
         now = self._now()
         outcomes = self.outcomes
-        for lane, batch in chosen:
-            self._lanes.back(lane, batch)
+        for queue, batch in chosen:
+            self._accumulator.landed(queue, batch)
         if error is not None:
-            outcomes.unanswered(chosen, error, now)
+            outcomes.on_failure(chosen, error, now)
         elif answer is not None:
             self._latency.note(now - asked, now)
             outcomes.metrics.throttle_ms.note(answer.throttle_time_ms, now)
-            outcomes.answered(chosen, answer, now)
+            outcomes.on_response(chosen, answer, now)
         else:  # acks=0: it is with the kernel, and that is all we will know
-            for lane, batch in chosen:
-                outcomes.acknowledge(lane, batch, -1, -1)
+            for queue, batch in chosen:
+                outcomes.acknowledge(queue, batch, -1, -1)
         self.advance()

@@ -14,11 +14,20 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from headwater.client.producer.batches import Batch, sequence_after
 from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
+if TYPE_CHECKING:
+    from headwater.client.producer.accumulator import Batch
+
 EPOCH_MAX = 2**15 - 1
+SEQUENCE_MAX = 2**31 - 1
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence that follows `count` records from `sequence` on; it starts anew at zero."""
+    return (sequence + count) & SEQUENCE_MAX
 
 
 @dataclass(slots=True)
@@ -172,7 +181,7 @@ class PartitionSequence:
     def may_restart(self) -> bool:
         gap = self.gap
         return gap is not None and not any(
-            batch.on_wire or batch.number < gap for batch in self.sent
+            batch.is_in_flight or batch.number < gap for batch in self.sent
         )
 
     def restart(self, identity: Identity) -> list[Batch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from headwater._core import Intake
 from headwater.client.cluster import Cluster
@@ -10,10 +11,9 @@ from headwater.client.config import ProducerConfig
 from headwater.client.connection import Connection
 from headwater.client.errors import ClientError, RequestTimedOut, UnknownTopic
 from headwater.client.metadata import Change, Topic
-from headwater.client.producer.idle import IdleTopics
-from headwater.client.producer.lanes import Lanes
-from headwater.client.producer.memory import Room
-from headwater.client.producer.settling import Settling
+from headwater.client.producer.accumulator import Accumulator
+from headwater.client.producer.buffer_memory import BufferWaiters
+from headwater.client.producer.delivery import DeliveryReports
 from headwater.io.tasks import background_task
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.metadata import (
@@ -22,6 +22,8 @@ from headwater.protocol.messages.metadata import (
     MetadataResponse,
 )
 
+_BUSY = -1  # differs from whatever is counted next
+
 
 class Topics:
     def __init__(
@@ -29,16 +31,16 @@ class Topics:
         config: ProducerConfig,
         cluster: Cluster,
         intake: Intake,
-        lanes: Lanes,
-        settling: Settling,
-        room: Room,
+        accumulator: Accumulator,
+        reports: DeliveryReports,
+        waiters: BufferWaiters,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._intake = intake
-        self._lanes = lanes
-        self._settling = settling
-        self._room = room
+        self._accumulator = accumulator
+        self._reports = reports
+        self._waiters = waiters
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._posted: Connection | None = None
         self._end = cluster.on_change(self._changed)
@@ -56,7 +58,7 @@ class Topics:
 
     def let_go(self) -> None:
         """Forgets the topics to which nothing was sent since the last time; called by a timer."""
-        for name in self._idle.look(self._lanes.activity()):
+        for name in self._idle.look(self._accumulator.activity()):
             if name in self._asking:
                 self._idle.follow(name)
                 continue
@@ -100,12 +102,12 @@ class Topics:
 
     def _know(self, topic: Topic) -> None:
         for waiter, error in self._intake.know(topic.name, len(topic.partitions)):
-            self._settling.rejected(waiter, error)
+            self._reports.rejected(waiter, error)
 
     def _abandon(self, name: str, error: ClientError) -> None:
         for waiter in self._intake.abandon(name):
-            self._settling.rejected(waiter, type(error)(str(error), code=error.code))
-        self._room.freed()
+            self._reports.rejected(waiter, type(error)(str(error), code=error.code))
+        self._waiters.freed()
 
     def partitions(self, name: str) -> int:
         return self._intake.partitions(name)
@@ -173,3 +175,28 @@ class Topics:
             await asyncio.wait(tasks)
         for name, _ in self._intake.held:
             self._abandon(name, error)
+
+
+class IdleTopics:
+    """Looked at every metadata.max.idle.ms. Between two looks only batches are counted, which is
+    done anyway; so a topic is let go after once to twice that time, and a record costs nothing."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, int] = {}  # of each topic at the last look
+
+    def follow(self, topic: str) -> None:
+        self._batches[topic] = _BUSY
+
+    def look(self, activity: Mapping[str, int | None]) -> list[str]:
+        """The topics that have had no batch since the last look; they are followed no more.
+        `activity` has how many they have had by now, or None while one is open or under way."""
+        idle = []
+        for topic, before in self._batches.items():
+            count = activity.get(topic, 0)
+            if count == before:
+                idle.append(topic)
+            else:
+                self._batches[topic] = _BUSY if count is None else count
+        for topic in idle:
+            del self._batches[topic]
+        return idle

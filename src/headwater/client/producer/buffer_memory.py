@@ -1,4 +1,4 @@
-"""Waiting for room in the producer's buffer: first come, first served."""
+"""BufferMemory for room in the producer's buffer: first come, first served."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Place:
         self.look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Room:
+class BufferWaiters:
     """The line of those who wait. Only the first one looks whether there is room for it, and it
     stays the first until it has taken it; so nobody passes, however little the others need."""
 
@@ -47,7 +47,7 @@ class Room:
             self.freed()  # there may be enough for the next one, too
 
     def freed(self) -> None:
-        """Room has come free."""
+        """BufferWaiters has come free."""
         if self._line and not self._line[0].look.done():
             self._line[0].look.set_result(None)
 

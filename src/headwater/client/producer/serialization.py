@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
+from headwater.client.config import ProducerConfig
 from headwater.client.errors import ClientError, InvalidRecord, SerializationFailed
 from headwater.client.producer.records import ProducerRecord, RecordMetadata
 
@@ -27,7 +28,19 @@ class Interceptor(Protocol):
         """Sees what became of each record."""
 
 
-class Serializing:
+class Serialization:
+    """Applies the serializers and interceptors of a producer."""
+
+    @classmethod
+    def of(cls, config: ProducerConfig) -> Serialization | None:
+        """Returns None if the producer has no serializers and no interceptors."""
+        made = cls(
+            key=config.key_serializer,
+            value=config.value_serializer,
+            interceptors=config.interceptors,
+        )
+        return None if made.is_plain else made
+
     def __init__(
         self,
         *,
@@ -72,7 +85,7 @@ class Serializing:
         return replace(record, key=key, value=value)
 
     @contextmanager
-    def refusals_told(self) -> Iterator[None]:
+    def reporting_refusals(self) -> Iterator[None]:
         """What keeps a record from being taken in is its end, too: the interceptors see it."""
         try:
             yield

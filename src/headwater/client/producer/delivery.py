@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from headwater.client.errors import ClientError, InvalidRecord
-from headwater.client.producer.batches import Batch
+from headwater.client.producer.accumulator import Batch
 from headwater.client.producer.records import RecordMetadata
 from headwater.model import NO_TIMESTAMP
 
@@ -35,7 +35,7 @@ def tell(waiter: Waiter, metadata: RecordMetadata | None, error: ClientError | N
         _log.exception("on_delivery failed")
 
 
-class Settling:
+class DeliveryReports:
     """Which batches are not settled yet, who waits for that, and what failed unheard."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.client.producer.idle import IdleTopics
+from headwater.client.producer.topics import IdleTopics
 
 
 def test_a_topic_is_idle_when_it_had_no_batch_between_two_looks() -> None:

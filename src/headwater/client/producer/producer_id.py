@@ -23,7 +23,7 @@ _WITHOUT = "; a producer with enable_idempotence=False needs no id, but may writ
 _RETRIED = RETRIED | {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
-class IdentityKeeper:
+class ProducerIdKeeper:
     def __init__(
         self,
         config: ProducerConfig,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.producer.lone import LONE_BYTES_MAX, LoneRequest
+from headwater.client.producer.requests import SINGLE_BYTES_MAX, SingleRequest
 from headwater.protocol.frame import encode_request, encode_response
 from headwater.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,7 +38,7 @@ def answer(version: int, result: PartitionProduceResponse, throttle_time_ms: int
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(
-    st.integers(0, LONE_BYTES_MAX),
+    st.integers(0, SINGLE_BYTES_MAX),
     st.integers(0, 2**31 - 1),
     st.integers(0, 2**31 - 1),
     st.text(max_size=20),
@@ -47,7 +47,7 @@ def test_a_request_is_what_the_codec_writes(
     version: int, size: int, correlation_id: int, partition: int, client_id: str
 ) -> None:
     records = bytes(range(1, 9)) * (size // 8) + b"x" * (size % 8)
-    lone = LoneRequest(request(b"", partition=partition), version, client_id)
+    lone = SingleRequest(request(b"", partition=partition), version, client_id)
     whole = encode_request(
         request(records, partition=partition), version, correlation_id, client_id
     )
@@ -60,13 +60,13 @@ def test_a_plain_answer_is_read(version: int, offset: int, time: int, start: int
     result = PartitionProduceResponse(
         index=3, base_offset=offset, log_append_time_ms=time, log_start_offset=start
     )
-    lone = LoneRequest(request(b""), version, "me")
+    lone = SingleRequest(request(b""), version, "me")
     assert lone.read(answer(version, result)) == (offset, time)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_any_other_answer_is_left_to_the_codec(version: int) -> None:
-    lone = LoneRequest(request(b""), version, "me")
+    lone = SingleRequest(request(b""), version, "me")
     plain = answer(version, PartitionProduceResponse(index=3))
     assert lone.read(plain) == (0, -1)
     assert lone.read(plain[:-1]) is None
@@ -90,5 +90,5 @@ def test_any_other_answer_is_left_to_the_codec(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_preparing_leaves_the_request_as_it_was(version: int) -> None:
     given_request = request(b"abc")
-    LoneRequest(given_request, version, "me")
+    SingleRequest(given_request, version, "me")
     assert given_request == request(b"abc")
