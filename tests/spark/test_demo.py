@@ -1,7 +1,9 @@
-"""`headwater demo`, shorter: it checks itself, so that it ends well is what is to be seen."""
+"""`headwater demo`, shortened: it checks its own results, so exit code 0 says that they agree."""
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,3 +22,21 @@ def test_the_demo_ends_by_itself_and_its_sums_agree(tmp_path: Path) -> None:
     assert "sums agree with the" in done.stdout
     assert "orders came late and corrected" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.timeout(300)
+def test_sigterm_ends_the_demo_with_its_node_and_its_pipeline(tmp_path: Path) -> None:
+    command = [HEADWATER, "demo", "--picture", str(tmp_path / "demo.png")]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("node"))
+        host, _, port = line.split()[3].partition(":")
+        next(line for line in process.stdout if line.startswith("pipeline"))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGTERM
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5).close()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +16,14 @@ import pytest
 from headwater.spark.load import Loaded, LoadError, ToFiles, TopicLoad
 from headwater.spark.load_topic import FromFiles, start
 from tests.spark.conftest import Read, Topics
+from tests.support.wire import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(400)
+
+HEADWATER = str(Path(sys.executable).with_name("headwater"))
 
 
 def load(
@@ -132,13 +138,56 @@ def test_a_folder_belongs_to_one_load(
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("")
-    with pytest.raises(LoadError, match="has files that no load has written"):
+    with pytest.raises(LoadError, match="has files that were not written by a load"):
         load(spark, topics, what, other)
-    by_colour = ToFiles(topic=topic, format="orc", value="bytes", partition_by=("colour",))
+
+
+def test_what_cannot_be_loaded_is_refused_without_spark(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="--partition-by colour: there is no such column"):
-        load(spark, topics, by_colour, tmp_path / "third")
-    with pytest.raises(LoadError, match="a CSV file has no bytes"):
-        ToFiles(topic=topic, format="csv", value="bytes")
+        ToFiles(topic="a", format="orc", value="bytes", partition_by=("colour",))
+    with pytest.raises(LoadError, match="a CSV file cannot hold bytes"):
+        ToFiles(topic="a", format="csv", value="bytes")
+    with pytest.raises(LoadError, match=r"--schema 'id strng': .*did you mean string"):
+        ToFiles(topic="a", format="csv", value="json", schema="id strng")
+    (tmp_path / "mine.txt").write_text("")
+    for arguments, says in (
+        (["a", "--to", str(tmp_path)], "has files that were not written by a load"),
+        (["a", "--to", str(tmp_path / "mine.txt")], "is not a folder"),
+        (["--from", str(tmp_path / "nowhere"), "--to-topic", "a"], "is not a folder"),
+    ):
+        # Nothing listens there: the folder is looked at first.
+        done = subprocess.run(
+            [HEADWATER, "load", *arguments, "--bootstrap", "127.0.0.1:1"],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 2
+        assert says in done.stderr
+
+
+def test_a_load_that_is_told_to_stop_ends_after_a_batch_and_the_next_one_goes_on(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic)
+    topics.write(topic, range(200))
+    lake = tmp_path / "lake"
+    command = [HEADWATER, "load", topic, "--to", str(lake), "--master", "local[1]"]
+    command += ["--bootstrap", topics.bootstrap]
+    slowly = [*command, "--option", "maxOffsetsPerTrigger=1"]
+    process = subprocess.Popen(slowly, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until((lake / "_headwater" / "batches" / "0.json").exists, "the first batch", 200)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGTERM, said
+    assert "Traceback" not in said
+    assert len(values_in(lake)) < 200
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert values_in(lake) == list(range(200))
 
 
 def test_files_go_into_a_topic_and_a_second_run_takes_only_new_ones(
@@ -174,7 +223,9 @@ def test_files_go_into_a_topic_and_a_second_run_takes_only_new_ones(
         b"7": {"id": "7", "name": "ada"},
         b"8": {"id": "8", "name": "bob"},
     }
-    with pytest.raises(LoadError, match="--key colour: there is no such column; there are id"):
+    with pytest.raises(
+        LoadError, match="--key colour: there is no such column; the columns are id"
+    ):
         run(FromFiles(path=str(people), format="csv", topic=copy, key="colour"))
-    with pytest.raises(LoadError, match="is no folder"):
+    with pytest.raises(LoadError, match="is not a folder"):
         run(FromFiles(path=str(tmp_path / "nowhere"), format="csv", topic=copy))

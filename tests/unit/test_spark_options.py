@@ -112,6 +112,10 @@ def test_isolation_comes_from_either_name() -> None:
         ({"maxBytesPerTrigger": "lots"}, "maxBytesPerTrigger='lots': expected a size such as"),
         ({"columns": "offset,vale"}, "columns has 'vale': expected some of key, value"),
         ({"valueFormat": "json"}, "valueFormat=json and valueSchema go together"),
+        (
+            {"valueFormat": "json", "valueSchema": "id bigint, amount duoble"},
+            "valueSchema='id bigint, amount duoble': field amount: 'duoble' is not a type of Spark",
+        ),
         ({"kafka.auto.offset.reset": "none"}, "kafka.auto.offset.reset is not supported: use"),
         ({"kafka.fetch.max.byte": "1"}, "did you mean fetch.max.bytes"),
     ],

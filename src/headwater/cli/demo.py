@@ -1,10 +1,10 @@
-"""`headwater demo`: orders come in, Spark sums them up in windows of event time, and that is shown.
+"""`headwater demo`: sends orders, sums them up with Spark in event-time windows, shows the sums.
 
 It starts a node that keeps everything in memory, runs `demo_pipelines/revenue.py` on Spark, and
-sends orders for half a minute. Some orders come late and correct windows that were summed up
-already; some come far too late and are left out; a few are no orders at all and end in the dead
-letters. What Spark writes to the topic `revenue` is read back and shown as it comes; in the end it
-is compared with what was sent, and drawn.
+sends orders for half a minute. Some orders are late and correct windows that were summed up
+already; some are too late for their window and are dropped; a few are not orders at all and go to
+the dead letters. The sums that Spark writes to the topic `revenue` are read back and shown as they
+arrive; at the end they are compared with what was sent, and drawn.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater demo                               about a minute; headwater-demo.png is the picture
+  headwater demo                               about a minute; draws headwater-demo.png
   headwater demo --seconds 120 --picture shop.png
 """
 
-# Not what is in the folder we are called in, but what we are.
+# With -P the modules of the current folder do not shadow ours.
 _HEADWATER = [sys.executable, "-P", "-m", "headwater.cli.main"]
 # In a folder of its own: what lies beside a pipeline's file can be imported by it and by Spark's
 # workers, and here that would be modules called profile and log.
@@ -54,16 +54,24 @@ def define(parser: ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         default=Path("headwater-demo.png"),
-        help="where to draw (default: headwater-demo.png)",
+        help="the file for the picture (default: headwater-demo.png)",
     )
     parser.set_defaults(run=_run)
 
 
 def _run(options: Namespace) -> int:
-    from headwater.cli.demo_shop import Shop, create_topics, open_shop, table
     from headwater.cli.spark_start import require_spark
+    from headwater.cli.stopping import StopSignals
 
     require_spark()
+    with StopSignals():  # SIGTERM, too, must end the node and the pipeline
+        _demonstrate(options)
+    return 0
+
+
+def _demonstrate(options: Namespace) -> None:
+    from headwater.cli.demo_shop import Shop, create_topics, open_shop, table
+
     began = time.monotonic()
     shop = Shop(options.seconds)
     node = [*_HEADWATER, "start", "--memory", "--listen", "127.0.0.1:0"]
@@ -83,12 +91,11 @@ def _run(options: Namespace) -> int:
     _sum_up(shop)
     _draw(shop, options.picture)
     _say("done", f"in {time.monotonic() - began:.0f} s")
-    return 0
 
 
 @contextmanager
 def _running(command: list[str], ready: str) -> Iterator[str]:
-    """A process for as long as the block lasts; gives the first line that begins with `ready`."""
+    """Runs a process while the block runs; yields its first line that begins with `ready`."""
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True)
         try:
@@ -113,15 +120,15 @@ def _say(what: str, text: str) -> None:
 
 
 def _say_warm(began: float) -> None:
-    _say("pipeline", f"the first result is there after {time.monotonic() - began:.1f} s")
+    _say("pipeline", f"first result after {time.monotonic() - began:.1f} s")
 
 
 def _sum_up(shop: Shop) -> None:
     from headwater.cli.demo_shop import FAR_TOO_LATE
 
     _say("late", f"{shop.late} orders came late and corrected {len(shop.late_revenue)} sums;")
-    _say("", f"{FAR_TOO_LATE} more came after the watermark, too late for any window")
-    _say("dead", f"{len(shop.dead_letters)} records were no orders: {shop.dead_letters[0]}")
+    _say("", f"{FAR_TOO_LATE} more were older than the watermark and were dropped")
+    _say("dead", f"{len(shop.dead_letters)} records were not orders: {shop.dead_letters[0]}")
     _say("checked", f"{len(shop.expected)} sums agree with the {shop.sent:,} orders that were sent")
 
 
@@ -131,9 +138,7 @@ def _draw(shop: Shop, picture: Path) -> None:
     try:
         draw(shop, picture)
     except ModuleNotFoundError as missing:
-        _say(
-            "picture", f"none: pip install 'headwater[demo]' brings {missing.name}, which draws it"
-        )
+        _say("picture", f"none: {missing.name} is missing; pip install 'headwater[demo]'")
     except OSError as error:
         raise CommandError(f"{picture} cannot be written: {error.strerror}") from None
     else:

@@ -1,4 +1,4 @@
-"""What came out of `headwater demo` as a picture: revenue by window, and what came late."""
+"""Draws the result of `headwater demo`: revenue by window, and the part of late orders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def draw(shop: Shop, picture: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    windows = sorted({begins for begins, _ in shop.expected})
+    windows = shop.windows()
     figure, axes = pyplot.subplots(figsize=(9, 4.5))
     below = [0.0] * len(windows)
     labels = [f"{begins:%H:%M:%S}" for begins in windows]
@@ -30,8 +30,8 @@ def draw(shop: Shop, picture: Path) -> None:
         sum(shop.late_revenue.get((begins, product), 0.0) for product in PRODUCTS)
         for begins in windows
     ]
-    axes.bar(labels, late, bottom=below, color="lightgrey", hatch="//", label="came late")
-    axes.set_title("Revenue by window of event time, as Spark wrote it to the topic")
+    axes.bar(labels, late, bottom=below, color="lightgrey", hatch="//", label="late orders")
+    axes.set_title("Revenue by event-time window, as Spark wrote it to the topic")
     axes.set_ylabel("revenue")
     axes.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
     figure.autofmt_xdate(rotation=45)

@@ -1,4 +1,4 @@
-"""The shop of `headwater demo`: sends orders, takes in what Spark makes of them, shows it."""
+"""The shop of `headwater demo`: sends orders, reads the sums that Spark writes, and shows them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ Window = tuple[datetime, str]  # when it begins, and the product
 
 @dataclass
 class Shop:
-    """What was sent, and what came back."""
+    """The orders that were sent, and the sums that came back."""
 
     seconds: float
+    begin: float = 0.0  # the time of the first order but one, which only warms up Spark
     sent: int = 0
     late: int = 0
     expected: dict[Window, float] = field(default_factory=lambda: defaultdict(float))
@@ -46,6 +47,11 @@ class Shop:
             for window, revenue in self.expected.items()
         )
 
+    def windows(self) -> list[datetime]:
+        """Returns the windows that orders were sent for, in order. The first one is complete: that
+        of the order before it, which warms up Spark, is left out."""
+        return sorted({begins for begins, _ in self.expected if begins >= _window(self.begin)})
+
     async def until(self, done: Callable[[], bool]) -> None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while not done():
@@ -60,7 +66,7 @@ async def create_topics(address: str) -> None:
 
 
 async def open_shop(address: str, shop: Shop, on_warm: Callable[[], None]) -> None:
-    """Sends orders and takes in results until they agree. `on_warm` is called at the first one."""
+    """Sends orders and reads results until they agree. Calls `on_warm` at the first result."""
     topics = ["revenue", "revenue.dead-letters"]
     async with (
         Producer(address) as producer,
@@ -71,9 +77,10 @@ async def open_shop(address: str, shop: Shop, on_warm: Callable[[], None]) -> No
         try:
             await _first_order(producer, shop)
             on_warm()
-            begin = time.time()
-            showing = asyncio.create_task(_show(shop, begin))
-            await _send_orders(producer, shop, begin)
+            shop.begin = next_window(time.time())
+            await asyncio.sleep(shop.begin - time.time())
+            showing = asyncio.create_task(_show(shop, shop.begin))
+            await _send_orders(producer, shop, shop.begin)
             await shop.until(shop.agrees)
         except TimeoutError:
             raise CommandError("the results do not agree with what was sent") from None
@@ -83,7 +90,7 @@ async def open_shop(address: str, shop: Shop, on_warm: Callable[[], None]) -> No
 
 
 async def _first_order(producer: Producer, shop: Shop) -> None:
-    """One order, and its result: from now on Spark is warm."""
+    """Sends one order and waits for its result: from then on Spark is warm."""
     at = time.time()
     order = {"id": 0, "product": "coffee", "price": 4.5, "at": _text(at)}
     producer.submit("orders", json.dumps(order), key="coffee")
@@ -93,7 +100,7 @@ async def _first_order(producer: Producer, shop: Shop) -> None:
 
 
 async def _send_orders(producer: Producer, shop: Shop, begin: float) -> None:
-    """Orders with the time at which they were made; some of them come late."""
+    """Sends orders with the time at which they were made; some of them late."""
     chance = random.Random(2026)
     first = shop.sent
     while (now := time.time()) < begin + shop.seconds:
@@ -112,7 +119,7 @@ async def _send_orders(producer: Producer, shop: Shop, begin: float) -> None:
         due = begin + (shop.sent - first) / _ORDERS_A_SECOND
         await asyncio.sleep(max(0.0, due - time.time()))
     for number in range(_BROKEN):
-        producer.submit("orders", f"this is no order {number}", key="?")
+        producer.submit("orders", f"this is not an order {number}", key="?")
     for number in range(FAR_TOO_LATE):
         order = {"id": -number, "product": "tea", "price": 1.0, "at": _text(begin - 300)}
         producer.submit("orders", json.dumps(order), key="tea")
@@ -133,13 +140,13 @@ async def _read_results(consumer: Consumer, shop: Shop) -> None:
 
 
 async def _show(shop: Shop, begin: float) -> None:
-    """The last windows as a table: in place on a terminal, otherwise now and then."""
+    """Shows the last windows as a table: in place on a terminal, otherwise every 10 seconds."""
     in_place = sys.stdout.isatty()
     lines = 0
     while True:
         await asyncio.sleep(1 if in_place else 10)
         if (seconds := time.time() - begin) > shop.seconds:
-            continue  # the whole table comes at the end
+            continue  # the whole table is printed at the end
         shown = table(shop, seconds)
         if in_place and lines:
             print(f"\x1b[{lines}F\x1b[J", end="")
@@ -148,7 +155,7 @@ async def _show(shop: Shop, begin: float) -> None:
 
 
 def table(shop: Shop, seconds: float) -> list[str]:
-    windows = sorted({begins for begins, _ in shop.results})[-6:]
+    windows = shop.windows()[-6:]
     rows = [
         "",
         f"  {seconds:4.0f} s   {shop.sent:,} orders sent, {shop.late} of them late;"
@@ -162,7 +169,12 @@ def table(shop: Shop, seconds: float) -> list[str]:
             mark = "*" if (begins, product) in shop.late_revenue else " "
             cells.append("          " if revenue is None else f"{revenue:>9.2f}{mark}")
         rows.append(f"  {begins:%H:%M:%S}    " + "".join(cells))
-    return [*rows, "  * corrected by orders that came late"]
+    return [*rows, "  * corrected by late orders"]
+
+
+def next_window(at: float) -> float:
+    """Returns the time at which the first window after `at` begins."""
+    return at - at % _WINDOW_SECONDS + _WINDOW_SECONDS
 
 
 def _window(at: float) -> datetime:

@@ -1,11 +1,15 @@
-"""Spark reads and writes topics: `spark.read.format("headwater")` and its three siblings.
+"""Reads and writes topics from Spark: `spark.read.format("headwater")` and its three siblings.
 
-The data source is found by its name once `headwater[spark]` is installed; nothing is registered.
-`spark_session` makes a SparkSession with the settings that matter for it.
+Spark finds the data source by its name if `headwater[spark]` is installed for the interpreter of
+its Python workers. By default these run whatever `python3` is on the path, so importing this
+package sets PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the running interpreter, unless they are
+set. `spark_session` makes a SparkSession with the settings that matter for topics.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,8 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["HeadwaterSource", "configured", "spark_session"]
 
 
+if sys.executable:  # empty where Python is embedded in another program
+    for _variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(_variable, sys.executable)
+
+
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for: whoever only wants the options need not have Spark."""
+    """Imports names when they are used: not all parts of this package need Spark."""
     if name in ("configured", "spark_session"):
         from headwater.spark.session import configured, spark_session
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
+from headwater.spark.failures import spark_message
 from headwater.spark.load import OWN, LoadError
 from headwater.spark.load_folder import Folder
 from headwater.spark.pipeline_query import FORMAT
@@ -54,10 +55,8 @@ def start(
     try:
         schema = spark.read.format(what.format).options(**reading).load(what.path).schema
     except AnalysisException as error:
-        first = str(error).strip().splitlines()[0]
-        raise LoadError(
-            f"{what.path} has no {what.format} files that can be read: {first}"
-        ) from None
+        first, _ = spark_message(error)
+        raise LoadError(f"{what.path} has no readable {what.format} files: {first}") from None
     stream = spark.readStream.format(what.format).options(**reading).schema(schema)
     records = records_of(stream.load(what.path), what)
     checkpoint = state or folder.at(f"{OWN}/to-{what.topic}")
@@ -86,7 +85,7 @@ def records_of(rows: DataFrame, what: FromFiles) -> DataFrame:
     for option, name in (("--key", what.key), ("--value", what.value)):
         if name is not None and name not in kinds:
             raise LoadError(
-                f"{option} {name}: there is no such column; there are {', '.join(kinds)}"
+                f"{option} {name}: there is no such column; the columns are {', '.join(kinds)}"
             )
     value = what.value or ("value" if kinds.get("value") in ("string", "binary") else None)
     key = what.key or _first(kinds, "_key", "key")

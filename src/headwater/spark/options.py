@@ -19,6 +19,7 @@ from headwater.client.errors import ConfigError
 from headwater.model import TopicPartition
 from headwater.spark import option_values as read
 from headwater.spark.errors import OptionError
+from headwater.spark.fields import FieldsError, field_names
 
 _log = logging.getLogger("headwater.spark")
 
@@ -391,6 +392,11 @@ def _check(options: SourceOptions, *, streaming: bool | None) -> None:
             "valueFormat=json and valueSchema go together: give the fields of the value, such as "
             '"id bigint, amount double"'
         )
+    if options.value_schema is not None:
+        try:
+            field_names(options.value_schema)
+        except FieldsError as error:
+            raise OptionError(f"valueSchema={options.value_schema!r}: {error}") from None
     if options.value_format != "bytes" and "value" not in options.columns:
         raise OptionError(f"valueFormat={options.value_format}: columns has no value")
     if streaming and options.from_files:

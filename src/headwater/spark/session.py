@@ -9,7 +9,6 @@ Whatever the caller sets wins. `configured` does the same to a builder of the ca
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,9 +75,6 @@ def spark_session(
         for key, value in chosen.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
-    # Otherwise the workers are whatever `python3` is on the path, without our packages. Not all
-    # parts of Spark look at the setting, so it must be in the environment.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if shuffle_partitions is not None:
         chosen["spark.sql.shuffle.partitions"] = str(shuffle_partitions)
     elif master is not None and master.startswith("local"):

@@ -1,5 +1,5 @@
-"""The pipeline of `headwater demo`: revenue by product in windows of event time, corrected as late
-orders come in. `headwater pipeline run` runs it, as it runs any such file."""
+"""The pipeline of `headwater demo`: revenue by product in event-time windows, corrected by late
+orders. `headwater pipeline run` runs it like any other pipeline file."""
 
 from __future__ import annotations
 
