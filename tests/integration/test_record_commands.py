@@ -162,8 +162,105 @@ def test_a_group_goes_on_where_it_stopped(shell: Shell, topic: str) -> None:
     group = ("--group", topic, "--from", "beginning")
     assert shell.out("consume", topic, *group, "--max", "2") == "1\n2\n"
     assert shell.out("consume", topic, *group, "--max", "1") == "3\n"
-    assert "--timeout" in shell.refusal("consume", topic, *group, "--until-end", code=2)
     assert "group reset" in shell.refusal("consume", topic, "--group", "g", "--from", "5", code=2)
+
+
+def test_reading_ends_before_an_offset_or_a_time(shell: Shell, topic: str) -> None:
+    lines = "".join(f'{{"value": "{n}", "timestamp": {n * 1000}}}\n' for n in range(10))
+    shell.out("produce", topic, "--format", "json", stdin=lines)
+    assert shell.out("consume", topic, "--from", "3", "--to", "5") == "3\n4\n"
+    assert shell.out("consume", topic, "--from", "@2", "--to", "@4") == "2\n3\n"
+    assert shell.out("consume", topic, "--from", "-3", "--to", "-1") == "7\n8\n"
+    assert shell.out("consume", topic, "--from", "@8", "--to", "now") == "8\n9\n"
+    assert shell.out("consume", topic, "--from", "8", "--to", "end") == "8\n9\n"
+    assert shell.out("consume", topic, "--from", "5", "--to", "5") == ""
+    said = shell.refusal("consume", topic, "--to", "2100-01-01", code=2)
+    assert "--to 2100-01-01: this time has not come yet" in said
+    said = shell.refusal("consume", topic, "--to", "5", "--until-end", code=2)
+    assert "not allowed with" in said
+    # An end that lies ahead is waited for.
+    with run_until(shell, ("consume", topic, "--from", "9", "--to", "11"), lines=1) as reading:
+        shell.out("produce", topic, stdin="10\n11\n")
+        rest, _ = reading.communicate(timeout=60)
+    assert (reading.returncode, rest) == (0, "10\n")
+
+
+def test_an_offset_beyond_the_end_is_reported(shell: Shell, topic: str) -> None:
+    shell.out("topic", "create", topic, "--partitions", "2")
+    shell.out("produce", topic, "--partition", "0", stdin="1\n2\n3\n")
+    said = shell.refusal("consume", topic, "--from", "5", code=1)
+    assert f"--from 5 is beyond the end: {topic}-0 ends at 3, {topic}-1 ends at 0" in said
+    done = shell.run("consume", topic, "--from", "2", "--until-end")
+    assert (done.returncode, done.stdout) == (0, "3\n")
+    assert done.stderr == f"headwater consume: {topic}-1 ends at 0; it is read from there\n"
+    done = shell.run("consume", topic, "--from", "2100-01-01", "--timeout", "0.1")
+    assert "there is no record from 2100-01-01 on" in done.stderr
+
+
+def test_an_offset_that_was_deleted_is_reported(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, stdin="0\n1\n2\n3\n")
+    shell.out("topic", "records", topic, "--delete-before", "2", "--yes")
+    done = shell.run("consume", topic, "--from", "1", "--until-end")
+    assert (done.returncode, done.stdout) == (0, "2\n3\n")
+    assert done.stderr == f"headwater consume: {topic}-0 begins at 2; it is read from there\n"
+    assert shell.out("consume", topic, "--from", "0", "--until-end") == "2\n3\n"
+
+
+def test_many_topics_are_read_at_once_by_name_or_by_pattern(shell: Shell, topic: str) -> None:
+    names = [f"{topic}-{each}" for each in ("a", "b")]
+    for name in (*names, f"other-{topic}-a"):
+        shell.out("produce", name, "--value", name)
+    pattern = (f"{re.escape(topic)}-.*", "--regex")
+    for words in (names, pattern, (*pattern, "--group", topic)):
+        shown = shell.out("consume", *words, "--from", "beginning", "--until-end")
+        assert sorted(shown.splitlines()) == names
+    said = shell.refusal("consume", f"{topic}-[", "--regex", code=2)
+    assert f"--regex {topic}-[: unterminated" in said
+    said = shell.refusal("consume", f"{topic}-x.*", "--regex", code=1)
+    assert f"no topic matches {topic}-x.*\n  `headwater topic list`" in said
+
+
+def test_a_group_reads_until_the_end_and_commits_nothing_beyond_it(
+    shell: Shell, topic: str
+) -> None:
+    shell.out("topic", "create", topic, "--partitions", "3")
+    for first in (0, 10, 20):
+        lines = "".join(f"{n}\n" for n in range(first, first + 10))
+        shell.out("produce", topic, "--partition", str(first // 10), stdin=lines)
+    group = ("--group", topic, "--from", "beginning")
+    some = shell.out("consume", topic, *group, "--to", "2").split()
+    assert sorted(map(int, some)) == [0, 1, 10, 11, 20, 21]
+    assert committed(shell, topic) == 6
+    rest = shell.out("consume", topic, *group, "--until-end").split()
+    assert sorted(map(int, some + rest)) == list(range(30))
+    assert committed(shell, topic) == 30
+    assert shell.out("consume", topic, *group, "--until-end") == ""
+
+
+def test_records_are_set_apart_by_any_delimiter(shell: Shell, topic: str, tmp_path: Path) -> None:
+    shell.out("produce", topic, "--delimiter", r"\0", stdin="one\nline\0two\0")
+    assert shell.out("consume", topic, *ALL, "--delimiter", r"\0") == "one\nline\0two\0"
+    assert shell.out("consume", topic, *ALL, "--format", "%V;", "--delimiter", "") == "8;3;"
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(f"{name}\n\nfile\n")
+    files = ("--file", str(tmp_path / "first"), "--file", str(tmp_path / "second"))
+    shell.out("produce", f"{topic}-files", *files, "--whole-file", "--key", "k")
+    shown = shell.out("consume", f"{topic}-files", *ALL, "--format", "%k %V %v", "--delimiter", ".")
+    assert shown == "k 12 first\n\nfile\n.k 13 second\n\nfile\n."
+    assert "--delimiter" in shell.refusal("produce", topic, "--delimiter", "", code=2)
+    said = shell.refusal("produce", topic, "--delimiter", "x", "--whole-file", code=2)
+    assert "--whole-file" in said
+    assert "--value" in shell.refusal("produce", topic, "--value", "v", "--whole-file", code=2)
+    assert "JSON" in shell.refusal("consume", topic, "--delimiter", "x", "--output", "json", code=2)
+
+
+def test_bytes_go_through_hex_and_base64(shell: Shell, topic: str) -> None:
+    shell.out("produce", topic, "--format", "%k{hex} %v{base64}", stdin="00ff /v8=\n")
+    shown = shell.out("consume", topic, *ALL, "--format", "%k{base64} %v{hex} %K %V %H")
+    assert shown == "AP8= feff 2 2 0\n"
+    said = shell.refusal("produce", topic, "--format", "%v{hex}", stdin="zz\n", code=1)
+    assert "line 1: its %v is not hex" in said
+    assert "{hex} and {base64}" in shell.refusal("consume", topic, "--format", "%v{b64}", code=2)
 
 
 def test_a_member_waits_for_its_partitions_before_it_counts_the_silence(
@@ -294,7 +391,7 @@ def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> 
 def test_what_cannot_be_is_said_in_one_line(shell: Shell, topic: str) -> None:
     assert "no-such-topic" in shell.refusal("consume", "no-such-topic", *ALL, code=1)
     assert "%x is not known" in shell.refusal("consume", topic, "--format", "%x", code=2)
-    assert "separates them" in shell.refusal("produce", topic, "--format", "%k%v", code=2)
+    assert "need a separator" in shell.refusal("produce", topic, "--format", "%k%v", code=2)
     assert "header 'x'" in shell.refusal("produce", topic, "--value", "v", "--header", "x", code=2)
     assert "give one" in shell.refusal("produce", topic, "--value", "v", "--file", "-", code=2)
     nobody = ("--bootstrap", "127.0.0.1:1")

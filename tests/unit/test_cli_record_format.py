@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.record_format import JSON, TypedRecord, printer, reader
+from headwater.cli.errors import CommandError
+from headwater.cli.record_format import JSON, TypedRecord, printer, reader, unescaped
 
 
 def printed(**fields: Any) -> bytes:
@@ -67,3 +68,64 @@ def test_a_name_that_comes_once_is_a_field_of_an_object() -> None:
 def test_a_line_that_is_no_record_says_why(line: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         reader(JSON)(line.encode())
+
+
+def shown(form: str, **fields: Any) -> bytes:
+    given = {"topic": "t", "partition": 7, "offset": 3, "timestamp": 5, "key": b"k", "value": b"v"}
+    record = SimpleNamespace(**given | {"headers": (("a", b"1"),)} | fields)
+    return printer(form)(record)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("%K %V %S %H", b"1 3 3 1\n"),
+        ("%k{hex}:%v{base64}", b"6b:/wD+\n"),
+        (r"%k\x00\xff%%%{%}\\", b"k\0\xff%{}\\\n"),
+        (r"%k\t%k\n", b"k\tk\n"),
+    ],
+)
+def test_sizes_encodings_and_escapes_are_shown(form: str, expected: bytes) -> None:
+    assert shown(form, value=b"\xff\x00\xfe") == expected
+
+
+def test_a_size_of_nothing_is_minus_one() -> None:
+    assert shown("%K|%V|%k{hex}", key=None, value=None) == b"-1|-1|\n"
+
+
+def test_bytes_are_read_from_hex_and_base64() -> None:
+    read = reader("%k{hex} %v{base64}")
+    assert read(b"6b00 /wD+") == TypedRecord(b"\xff\x00\xfe", b"k\0")
+    with pytest.raises(ValueError, match="its %k is not hex"):
+        read(b"xyz /wD+")
+    with pytest.raises(ValueError, match="its %v is not base64"):
+        read(b"6b !")
+
+
+@pytest.mark.parametrize("form", ["%v{hx}", "%t{hex}", "%v{}"])
+def test_an_encoding_that_does_not_exist_is_refused(form: str) -> None:
+    with pytest.raises(CommandError, match=r"\{hex\} and \{base64\}"):
+        printer(form)
+
+
+@pytest.mark.parametrize(
+    ("form", "delimiter", "expected"),
+    [
+        (None, b"\0", b"v\0"),
+        ("%k=%v", b"\0", b"k=v\0"),
+        ("%k=%v", b"", b"k=v"),
+        (r"%k\n", b"--\n", b"k\n--\n"),
+        (None, None, b"v\n"),
+    ],
+)
+def test_a_record_ends_with_the_delimiter(
+    form: str | None, delimiter: bytes | None, expected: bytes
+) -> None:
+    record = SimpleNamespace(key=b"k", value=b"v")
+    assert printer(form, b"", delimiter)(record) == expected  # type: ignore[arg-type]
+
+
+def test_a_delimiter_is_typed_with_escapes() -> None:
+    assert unescaped(r"\0") == b"\0"
+    assert unescaped(r"%\0") == b"%\0"
+    assert unescaped(r"%v\t\xfe\\|") == b"%v\t\xfe\\|"

@@ -58,7 +58,7 @@ def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def read_partitions(text: str, option: str) -> tuple[str, tuple[int, ...] | None]:
+def read_partitions(text: str, option: str = "TOPIC") -> tuple[str, tuple[int, ...] | None]:
     """TOPIC or TOPIC:0,1,2; None stands for every partition."""
     topic, colon, numbers = text.partition(":")
     if not colon:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.actions import plural, read_pairs, read_partitions
@@ -19,67 +19,109 @@ from headwater.cli.cluster_options import (
     add_property_option,
     cluster_of,
     explained_errors,
+    open_admin,
+)
+from headwater.cli.consume_bounds import (
+    BEGINNING,
+    END,
+    Moment,
+    Offset,
+    Offsets,
+    find_ends,
+    read_bound,
+    seek_to,
 )
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.numbers import from_one, seconds
 from headwater.cli.output import RecordOutput
 from headwater.cli.progress import Progress
-from headwater.cli.record_format import JSON, printer
+from headwater.cli.record_format import JSON, printer, unescaped
 from headwater.cli.stopping import Stopped, StopSignals
-from headwater.cli.times import read_time_ms
 
 if TYPE_CHECKING:
+    from headwater import ConsumedRecord
     from headwater.blocking import Consumer
     from headwater.model import TopicPartition
 
 _POLL_MS = 200
+_POLL_RECORDS = 5000
 _TOPIC_TIMEOUT_MS = 2_000  # a person waits to hear that there is no such topic
-_BEGINNING, _END = "beginning", "end"
-_WORDS = {_BEGINNING: _BEGINNING, _END: _END, "earliest": _BEGINNING, "latest": _END}
 
 _EXAMPLES = """\
 examples:
-  headwater consume orders                               what comes from now on
-  headwater consume orders --from beginning --until-end  all there is, then ends
+  headwater consume orders                               new records, until Ctrl-C
+  headwater consume orders --from beginning --until-end  all records, then exit
   headwater consume orders --from 2026-03-01T08:00 --max 10
-  headwater consume orders --from 90m                    of the last hour and a half
+  headwater consume orders --from 90m                    the last hour and a half, and on
+  headwater consume orders --from 2d --to 1d             the day before the last day
   headwater consume orders --from -5 --until-end         the last five of each partition
-  headwater consume orders:0,1 --from 5000               two partitions, from an offset
+  headwater consume orders:0,1 --from 5000 --to 5010     two partitions, ten offsets of each
+  headwater consume orders clicks --from beginning --until-end --format '%t: %v'
+  headwater consume 'orders-.*' --regex --from beginning --until-end
   headwater consume orders --group billing               as a member of a group; commits
+  headwater consume orders --group billing --until-end   what the group has not read yet
   headwater consume orders --format '%d %p/%o %k = %v'
-  headwater consume orders --format json                 an object a line
+  headwater consume orders --format '%o %V bytes: %v{hex}'
+  headwater consume orders --format json                 one JSON object a line
+  headwater consume orders --delimiter '\\0' | xargs -0 -n 1 echo
 
 formats: %k key, %v value, %h headers, %t topic, %p partition, %o offset, %T timestamp in ms, %d
-its date, %% a percent sign, \\n \\t \\0; or json. Without a format each value is a line.
+its date, %K size of the key, %V of the value (-1: none), %H number of headers, %k{hex} %v{hex}
+%v{base64} encoded, %% %{ %} the characters themselves, \\n \\t \\r \\0 \\xNN; or json. Without a
+format each value is a line.
 """
 
 
 def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="or TOPIC:0,1 for partitions")
-    parser.add_argument("--group", metavar="GROUP", help="share the topics with this group")
+    parser.add_argument(
+        "topics", metavar="TOPIC", nargs="+", help="a topic, or TOPIC:0,1 for some partitions"
+    )
+    parser.add_argument(
+        "--regex",
+        action="store_true",
+        help="TOPIC is a regular expression for the whole name; a group also gets topics that are "
+        "created later",
+    )
+    parser.add_argument("--group", metavar="GROUP", help="read as a member of this group")
     parser.add_argument(
         "--from",
         dest="start",
-        type=_start,
+        type=read_bound,
         metavar="WHERE",
         help="beginning, end, an offset, -N for N records before the end, a time, or a duration "
-        "for so long ago; a group begins there only where it has no committed offset "
+        "for that long ago; a group begins there only where it has no committed offset "
         "(default: end)",
     )
-    parser.add_argument("--max", type=from_one, metavar="N", help="end after so many records")
-    parser.add_argument(
-        "--until-end", action="store_true", help="end at what is the end of the topics now"
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument(
+        "--to",
+        type=read_bound,
+        metavar="WHERE",
+        help="exit before this offset or time in each partition, written as for --from",
     )
+    end.add_argument(
+        "--until-end",
+        dest="to",
+        action="store_const",
+        const=END,
+        help="exit at the current end of the topics",
+    )
+    parser.add_argument("--max", type=from_one, metavar="N", help="exit after N records")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="end when nothing came for so long"
+        "--timeout", type=seconds, metavar="SECONDS", help="exit when no record came for this long"
     )
     parser.add_argument("--format", metavar="FORMAT", help="how a record is shown; see below")
     parser.add_argument(
-        "--null", metavar="TEXT", default="", help="what is shown for no key or no value"
+        "--delimiter", metavar="TEXT", help="what ends a record: '\\0', '' ... (default: newline)"
     )
     parser.add_argument(
-        "--uncommitted", action="store_true", help="records of open and aborted transactions, too"
+        "--null", metavar="TEXT", default="", help="shown for a missing key or value"
+    )
+    parser.add_argument(
+        "--uncommitted",
+        action="store_true",
+        help="include records of open and aborted transactions",
     )
     add_property_option(parser)
     add_cluster_options(parser)
@@ -91,19 +133,30 @@ def define(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     form = JSON if options.output == "json" else options.format
-    show = printer(form, os.fsencode(options.null))
-    topics = [read_partitions(each, "TOPIC") for each in options.topics]
-    _check(options, topics)
-    quiet = _Quiet()
-    settings: dict[str, Any] = {}
-    if options.group is not None:
-        settings = {"group": options.group, "topics": [topic for topic, _ in topics]}
-        settings["auto_offset_reset"] = "earliest" if options.start == _BEGINNING else "latest"
-        settings["listener"] = quiet
-    has_end = options.until_end or options.max is not None
+    topics = [(each, None) if options.regex else read_partitions(each) for each in options.topics]
+    _check(options, topics, form)
+    delimiter = None if options.delimiter is None else unescaped(options.delimiter)
+    show = printer(form, os.fsencode(options.null), delimiter)
+    has_end = options.to is not None or options.max is not None
+    silence = _Silence()
     with StopSignals() as stop, explained_errors():
         from headwater.blocking import Consumer
 
+        settings: dict[str, Any] = {}
+        if options.regex:
+            pattern = _pattern(options.topics)
+            topics = [(topic, None) for topic in _matching(options, pattern)]
+            settings["pattern"] = pattern
+        elif options.group is not None:
+            settings["topics"] = [topic for topic, _ in topics]
+        if options.group is None:
+            settings = {}  # its partitions are assigned below
+        else:
+            settings |= {
+                "group": options.group,
+                "auto_offset_reset": "earliest" if options.start == BEGINNING else "latest",
+                "listener": silence,
+            }
         cluster = cluster_of(options)
         with Consumer(
             cluster.bootstrap,
@@ -111,51 +164,76 @@ def run(options: Namespace) -> int:
             config={
                 "client.id": CLIENT_ID,
                 "isolation.level": "read_uncommitted" if options.uncommitted else "read_committed",
-                # A name that is mistyped must not become a topic.
+                # A mistyped name must not become a topic.
                 "allow.auto.create.topics": False,
             }
             | cluster.settings
             | read_pairs(options.property, "--property"),
             **settings,
         ) as consumer:
-            places = _places(consumer, topics)
-            ends: dict[TopicPartition, int] | None = None
+            partitions = _partitions(consumer, topics)
+            ends = None if options.to is None else find_ends(consumer, partitions, options.to)
             if options.group is None:
-                consumer.assign(places)
-                ends = consumer.end_offsets(*places) if options.until_end else None
-                _go_to(consumer, places, _END if options.start is None else options.start)
-                quiet.begin()
-            if options.max is None and ends is None and sys.stderr.isatty():
+                consumer.assign(partitions)
+                seek_to(consumer, partitions, END if options.start is None else options.start)
+                silence.begin()
+            if not has_end and sys.stderr.isatty():
                 print("waiting for records; Ctrl-C ends", file=sys.stderr)
-            seen = _copy(consumer, show, options, ends, quiet, stop)
-    # Ctrl-C is the usual end of reading what comes.
+            reading = _Reading(consumer, ends, is_member=options.group is not None)
+            count = _copy(reading, show, options, silence, stop)
+    # Ctrl-C is the usual way to end reading new records.
     if stop.number is not None and (has_end or stop.number != signal.SIGINT):
         raise Stopped(stop.number)
     if sys.stderr.isatty():
-        print(plural(seen, "record"), file=sys.stderr)
+        print(plural(count, "record"), file=sys.stderr)
     return 0
 
 
-def _check(options: Namespace, topics: list[tuple[str, tuple[int, ...] | None]]) -> None:
+def _check(
+    options: Namespace, topics: Sequence[tuple[str, tuple[int, ...] | None]], form: str | None
+) -> None:
+    if form == JSON and options.delimiter is not None:
+        raise CommandError("--delimiter: a JSON object ends with its line", code=USAGE)
     if options.group is None:
         return
     if any(partitions is not None for _, partitions in topics):
-        raise CommandError("--group shares out whole topics, not TOPIC:PARTITION", code=USAGE)
-    if options.until_end:
-        raise CommandError("--until-end does not go with --group: use --timeout", code=USAGE)
-    if isinstance(options.start, _Offset | _Moment):
+        raise CommandError("--group reads whole topics, not TOPIC:PARTITION", code=USAGE)
+    if isinstance(options.start, Offset | Moment):
         raise CommandError(
-            "--group goes on from its committed offsets: --from beginning or end",
+            "--group continues from its committed offsets: --from takes beginning or end",
             then=f"`headwater group reset {options.group}` moves them",
             code=USAGE,
         )
 
 
-def _places(
-    consumer: Consumer, topics: list[tuple[str, tuple[int, ...] | None]]
+# Which partitions
+
+
+def _pattern(expressions: Sequence[str]) -> re.Pattern[str]:
+    for each in expressions:
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise CommandError(f"--regex {each}: {error}", code=USAGE) from None
+    return re.compile("|".join(f"(?:{each})" for each in expressions))
+
+
+def _matching(options: Namespace, pattern: re.Pattern[str]) -> list[str]:
+    with open_admin(options) as admin:
+        names = [each.name for each in admin.list_topics() if pattern.fullmatch(each.name)]
+    if not names:
+        raise CommandError(
+            f"no topic matches {' or '.join(options.topics)}",
+            then="`headwater topic list` shows the topics",
+        )
+    return names
+
+
+def _partitions(
+    consumer: Consumer, topics: Sequence[tuple[str, tuple[int, ...] | None]]
 ) -> list[TopicPartition]:
-    """The partitions that were named; one that is not there ends the command."""
-    places: list[TopicPartition] = []
+    """The partitions that were named; one that does not exist ends the command."""
+    found: list[TopicPartition] = []
     for topic, numbers in topics:
         known = consumer.partitions_for(topic, timeout_ms=_TOPIC_TIMEOUT_MS)
         chosen = [each for each in known if numbers is None or each.partition in numbers]
@@ -165,47 +243,16 @@ def _places(
                 f"there is no partition {topic}:{min(missing)}",
                 then=f"{topic} has partitions 0 to {len(known) - 1}",
             )
-        places += chosen
-    return list(dict.fromkeys(places))
+        found += chosen
+    return list(dict.fromkeys(found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Offset:
-    """This one in each partition; one below zero is counted from the end."""
-
-    number: int
+# Reading
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """The first record that is not older."""
-
-    timestamp_ms: int
-
-
-_Start = str | _Offset | _Moment
-
-
-def _go_to(consumer: Consumer, places: list[TopicPartition], start: _Start) -> None:
-    match start:
-        case _Offset(number) if number < 0:
-            ends = consumer.end_offsets(*places)
-            for place, first in consumer.beginning_offsets(*places).items():
-                consumer.seek(place, max(first, ends[place] + number))
-        case _Offset(number):
-            for place in places:
-                consumer.seek(place, number)
-        case _Moment(timestamp_ms):
-            consumer.seek_to_time(timestamp_ms)
-        case "beginning":
-            consumer.seek_to_beginning()
-        case _:
-            consumer.seek_to_end()
-
-
-class _Quiet:
-    """For how long nothing has come. A member of a group waits for its partitions first, which is
-    the group's time and not counted."""
+class _Silence:
+    """How long no record has come. A member of a group first waits for its partitions, and that
+    time does not count."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -216,76 +263,101 @@ class _Quiet:
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.begin()
 
-    def has_lasted(self, seconds: float | None) -> bool:
-        if seconds is None or self._since is None:
+    @property
+    def has_begun(self) -> bool:
+        return self._since is not None
+
+    def has_lasted(self, limit: float | None) -> bool:
+        if limit is None or self._since is None:
             return False
-        return time.monotonic() - self._since >= seconds
+        return time.monotonic() - self._since >= limit
+
+
+class _Reading:
+    """Records up to the end of each partition, if there is one."""
+
+    def __init__(self, consumer: Consumer, ends: Offsets | None, *, is_member: bool) -> None:
+        self._consumer = consumer
+        self._ends = ends
+        self._is_member = is_member
+        self._finished: set[TopicPartition] = set()
+
+    def total(self) -> int | None:
+        """The number of records to come, or a few more: compaction and transactions leave gaps."""
+        if self._ends is None or self._is_member:
+            return None
+        position = self._consumer.position
+        return sum(max(0, end - position(where)) for where, end in self._ends.items())
+
+    def is_finished(self) -> bool:
+        """Whether every partition has come to its end; of a group, those that are assigned."""
+        if self._ends is None:
+            return False
+        wanted = self._consumer.assignment() if self._is_member else self._ends
+        return all(self._is_at_end(where) for where in wanted)
+
+    def _is_at_end(self, where: TopicPartition) -> bool:
+        assert self._ends is not None
+        # A topic that a pattern matches since has no end: it is left for the next time.
+        if where not in self._finished and (
+            where not in self._ends or self._consumer.position(where) >= self._ends[where]
+        ):
+            self._consumer.pause(where)
+            self._finished.add(where)
+        return where in self._finished
+
+    def poll(self, records_max: int) -> list[ConsumedRecord]:
+        records = self._consumer.poll(timeout_ms=_POLL_MS, records_max=records_max)
+        if self._ends is None:
+            return records
+        from headwater.model import TopicPartition
+
+        kept: list[ConsumedRecord] = []
+        beyond: Offsets = {}
+        for each in records:
+            where = TopicPartition(each.topic, each.partition)
+            if each.offset < self._ends.get(where, 0):
+                kept.append(each)
+            else:
+                beyond.setdefault(where, each.offset)
+        for where, offset in beyond.items():
+            self._consumer.seek(where, offset)  # a group must not commit what is not shown
+            self._consumer.pause(where)
+        return kept
 
 
 def _copy(
-    consumer: Consumer,
-    show: Any,
+    reading: _Reading,
+    show: Callable[[ConsumedRecord], bytes],
     options: Namespace,
-    ends: dict[TopicPartition, int] | None,
-    quiet: _Quiet,
+    silence: _Silence,
     stop: StopSignals,
 ) -> int:
     """Prints records until the end that was asked for, or a signal; returns how many.
 
     A record counts as consumed by its group once the next poll, or the close, finds it written: an
     exception on the way leaves it to be read again."""
-    from headwater.model import TopicPartition
-
     out = RecordOutput(stop)
     left = options.max
+    total = reading.total()
+    if left is not None:
+        total = left if total is None else min(left, total)
     stop.raises = False
-    # Between the lines of records a bar would be no help, nor where nobody knows of an end.
-    shows = (ends is not None or left is not None) and not sys.stdout.isatty()
-    with Progress(_total(consumer, left, ends), "records", shows=shows) as progress:
+    # Between the lines of records a bar is no help, nor where nobody knows of an end.
+    with Progress(
+        total, "records", shows=total is not None and not sys.stdout.isatty()
+    ) as progress:
         while (left is None or left > 0) and stop.number is None:
-            if ends is not None and all(
-                consumer.position(place) >= end for place, end in ends.items()
-            ):
+            if silence.has_begun and reading.is_finished():
                 break
-            records = consumer.poll(timeout_ms=_POLL_MS, records_max=min(left or 5000, 5000))
-            if ends is not None:
-                records = [
-                    each
-                    for each in records
-                    if each.offset < ends[TopicPartition(each.topic, each.partition)]
-                ]
+            records = reading.poll(min(left or _POLL_RECORDS, _POLL_RECORDS))
             if records:
                 out.write(b"".join(map(show, records)))
                 progress.add(len(records))
                 left = None if left is None else left - len(records)
-                quiet.begin()
-            elif quiet.has_lasted(options.timeout):
+                silence.begin()
+            elif silence.has_lasted(options.timeout):
                 break
             elif out.is_reader_gone():
                 raise BrokenPipeError
         return progress.done
-
-
-def _total(
-    consumer: Consumer, left: int | None, ends: dict[TopicPartition, int] | None
-) -> int | None:
-    """How many records will come, or a few fewer: compaction and transactions leave gaps."""
-    if ends is None:
-        return left
-    there = sum(max(0, end - consumer.position(place)) for place, end in ends.items())
-    return there if left is None else min(left, there)
-
-
-def _start(text: str) -> _Start:
-    """A word, an offset, or a moment."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text.removeprefix("-").isdigit():
-        return _Offset(int(text))
-    try:
-        return _Moment(read_time_ms(text))
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            f"{text}: expected beginning, end, an offset, a time such as 2026-03-01T08:00, or 90m "
-            "for so long ago"
-        ) from None

@@ -24,7 +24,7 @@ from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.numbers import from_zero
 from headwater.cli.output import add_output_option, print_json
 from headwater.cli.progress import Progress
-from headwater.cli.record_format import TypedRecord, headers_given, reader
+from headwater.cli.record_format import TypedRecord, headers_given, reader, unescaped
 from headwater.cli.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _BLOCK_MS = 10_000  # a topic that does not come to be is said after this
 _DELIVERY_MS = 30_000  # and that the cluster is gone, after this
+_BLOCK_BYTES = 64 << 10
 _LAST_MS = 5_000  # for what is queued when something has failed
 
 _EXAMPLES = """\
@@ -41,12 +42,16 @@ examples:
   headwater produce orders --file lines.txt                    a record for each line
   headwater produce orders --file pairs.txt --key-separator :  KEY:VALUE in each
   headwater produce orders --file triples.tsv --format '%k\\t%h\\t%v'
+  headwater produce orders --file order.xml --whole-file       the file is one record
+  find . -type f -print0 | headwater produce files --delimiter '\\0'
+  echo 'alice cafe00ff' | headwater produce orders --format '%k %v{hex}'
   headwater consume old --from beginning --until-end --format json | \\
       headwater produce new --format json                      with keys, headers and times
 
-formats: %k key, %v value, %h headers (name=value,name=value); or json: an object a line with
-key, value, headers, partition, timestamp, where {"base64": "..."} stands for bytes and null for
-none. Without a format the line is the value.
+formats: %k key, %v value, %h headers (name=value,name=value), %k{hex} %v{hex} %v{base64} encoded,
+%% %{ %} the characters themselves, \\t \\0 \\xNN; or json: an object a line with key, value,
+headers, partition, timestamp, where {"base64": "..."} stands for bytes and null for none.
+Without a format the line is the value.
 """
 
 
@@ -57,6 +62,10 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--file", action="append", metavar="PATH", help="read this, - for standard input (default)"
     )
+    parser.add_argument(
+        "--delimiter", metavar="TEXT", help="what ends a record: '\\0', ';' ... (default: newline)"
+    )
+    parser.add_argument("--whole-file", action="store_true", help="each file is one record")
     parser.add_argument("--format", metavar="FORMAT", help="how a line is a record; see below")
     parser.add_argument(
         "--key-separator", metavar="TEXT", help="a line is a key, this, and a value: ':' or '\\t'"
@@ -189,6 +198,11 @@ def _send(
 def _check(options: Namespace) -> None:
     if options.value is not None and options.file is not None:
         raise CommandError("--value and --file: give one of them", code=USAGE)
+    if options.whole_file and (options.value is not None or options.delimiter is not None):
+        other = "--value" if options.value is not None else "--delimiter"
+        raise CommandError(f"--whole-file and {other}: give one of them", code=USAGE)
+    if options.delimiter == "":
+        raise CommandError("--delimiter: expected some text between records", code=USAGE)
     if options.format is not None and options.key_separator is not None:
         raise CommandError("--format and --key-separator: give one of them", code=USAGE)
     if options.key_separator == "":
@@ -225,10 +239,14 @@ def _input(options: Namespace, stack: ExitStack) -> tuple[Iterator[tuple[str, by
     sizes = [_size(path) for path in paths]
     known = [size for size in sizes if size is not None]
     total = sum(known) if len(known) == len(sizes) else None
+    if options.whole_file:
+        lines = _whole_files(paths)
+    else:
+        lines = _lines(paths, b"\n" if options.delimiter is None else unescaped(options.delimiter))
     if "-" in paths and _stdin().isatty():
-        print("a record for each line; Ctrl-D ends", file=sys.stderr)
-        return _lines(paths), Progress(None, "bytes")
-    return _lines(paths), stack.enter_context(Progress(total, "bytes"))
+        print("one record a line; Ctrl-D ends", file=sys.stderr)
+        return lines, Progress(None, "bytes")
+    return lines, stack.enter_context(Progress(total, "bytes"))
 
 
 def _size(path: str) -> int | None:
@@ -240,12 +258,34 @@ def _size(path: str) -> int | None:
         raise CommandError(f"--file {path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _lines(paths: list[str]) -> Iterator[tuple[str, bytes]]:
+def _lines(paths: list[str], delimiter: bytes) -> Iterator[tuple[str, bytes]]:
+    """The pieces of the files between delimiters, each with its place."""
     for path in paths:
         name = "standard input" if path == "-" else path
+        unit = "line" if delimiter == b"\n" else "record"
         with _open(path) as file:
-            for number, line in enumerate(file, 1):
-                yield f"{name}, line {number}", line[:-1] if line.endswith(b"\n") else line
+            pieces = file if delimiter == b"\n" else _pieces(file, delimiter)
+            for number, piece in enumerate(pieces, 1):
+                yield f"{name}, {unit} {number}", piece.removesuffix(delimiter)
+
+
+def _pieces(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
+    """The pieces with their delimiters, each as soon as it is complete."""
+    rest = b""
+    # Of a terminal or a pipe, take what is there instead of waiting for a full block.
+    read = getattr(file, "read1", file.read)
+    while block := read(_BLOCK_BYTES):
+        *pieces, rest = (rest + block).split(delimiter)
+        for piece in pieces:
+            yield piece + delimiter
+    if rest:
+        yield rest
+
+
+def _whole_files(paths: list[str]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        with _open(path) as file:
+            yield "standard input" if path == "-" else path, file.read()
 
 
 def _stdin() -> TextIO:

@@ -1,8 +1,10 @@
 """Records as text: one format string serves both ways, and JSON lines do too.
 
 `%k` is the key, `%v` the value, `%h` the headers as name=value,name=value; when printing also `%t`
-the topic, `%p` the partition, `%o` the offset, `%T` the timestamp in ms and `%d` as a date. `%%` is
-a percent sign; `\\n`, `\\t`, `\\0` and `\\\\` are what they are everywhere.
+the topic, `%p` the partition, `%o` the offset, `%T` the timestamp in ms, `%d` its date, and `%K`,
+`%V` and `%H` the size of the key, the size of the value and the number of headers. `%v{hex}` and
+`%v{base64}` are the bytes in that encoding. `%%`, `%{` and `%}` are the characters themselves;
+`\\n`, `\\t`, `\\r`, `\\0`, `\\xNN` and `\\\\` are escapes as usual.
 """
 
 from __future__ import annotations
@@ -21,10 +23,15 @@ if TYPE_CHECKING:
     from headwater import _core
 
 JSON = "json"
-_TOKEN = re.compile(r"%(.)|\\(.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-_PRINTED = "kvhtpoTd"
+_ESCAPE = r"\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>.))"
+_TOKEN = re.compile(
+    rf"%(?P<literal>[%{{}}])|%(?P<field>.)(?:\{{(?P<encoding>\w*)\}})?|{_ESCAPE}", re.DOTALL
+)
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_PRINTED = "kvhtpoTdKVSH"
 _TYPED = "kvh"
+_ENCODED = "kv"  # fields that may be hex or base64
+_ENCODINGS = ("hex", "base64")
 _NO_TIMESTAMP = -1  # of records that are older than timestamps
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -40,57 +47,95 @@ class TypedRecord(NamedTuple):
     timestamp: int | None = None
 
 
+class Field(NamedTuple):
+    """A part of a record, such as `%v{hex}`."""
+
+    name: str
+    encoding: str | None = None
+
+
 @dataclass(slots=True)
 class Parts:
-    """A format taken apart: fields, and the literal text before each and after the last."""
+    """A format taken apart: fields, and the literal bytes before each and after the last."""
 
-    fields: list[str] = field(default_factory=list)
-    literals: list[str] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list)
+    literals: list[bytes] = field(default_factory=list)
 
 
 def parts_of(text: str, known: str) -> Parts:
-    parts, literal, position = Parts(), "", 0
+    parts, literal, position = Parts(), b"", 0
     for found in _TOKEN.finditer(text):
-        literal += text[position : found.start()]
+        literal += _bytes(text[position : found.start()])
         position = found.end()
-        token, escape = found.groups()
-        if token == "%":
-            literal += "%"
-        elif token is not None:
-            if token not in known:
-                allowed = ", ".join(f"%{each}" for each in known)
-                raise CommandError(
-                    f"--format {text!r}: %{token} is not known here; expected {allowed} or %%",
-                    code=USAGE,
-                )
-            parts.fields.append(token)
+        if found["field"] is not None:
+            parts.fields.append(_field(text, found, known))
             parts.literals.append(literal)
-            literal = ""
+            literal = b""
         else:
-            literal += _ESCAPES.get(escape, f"\\{escape}")
-    parts.literals.append(literal + text[position:])
+            literal += _literal(found)
+    parts.literals.append(literal + _bytes(text[position:]))
     return parts
+
+
+def unescaped(text: str) -> bytes:
+    """A text in which `\\0`, `\\t` and the like are escapes, as for --delimiter."""
+    literal, position = b"", 0
+    for found in re.finditer(_ESCAPE, text, re.DOTALL):
+        literal += _bytes(text[position : found.start()]) + _escaped(found)
+        position = found.end()
+    return literal + _bytes(text[position:])
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")  # bytes of a command line need not be UTF-8
+
+
+def _literal(found: re.Match[str]) -> bytes:
+    return _escaped(found) if found["literal"] is None else _bytes(found["literal"])
+
+
+def _escaped(found: re.Match[str]) -> bytes:
+    if found["hex"] is not None:
+        return bytes.fromhex(found["hex"])
+    return _ESCAPES.get(found["escape"], _bytes(f"\\{found['escape']}"))
+
+
+def _field(text: str, found: re.Match[str], known: str) -> Field:
+    name, encoding = found["field"], found["encoding"]
+    if name not in known:
+        allowed = ", ".join(f"%{each}" for each in known)
+        raise CommandError(
+            f"--format {text!r}: %{name} is not known here; expected {allowed} or %%", code=USAGE
+        )
+    if encoding is not None and (name not in _ENCODED or encoding not in _ENCODINGS):
+        raise CommandError(
+            f"--format {text!r}: %{name} has no {{{encoding}}}; %k and %v have {{hex}} and "
+            "{base64}, and %{ is a brace",
+            code=USAGE,
+        )
+    return Field(name, encoding)
 
 
 # Printing
 
 
-def printer(text: str | None, null: bytes = b"") -> Callable[[_core.ConsumedRecord], bytes]:
-    """What turns a record into bytes for the terminal or a file; `null` stands for what a record
-    has not. JSON has its own word for that."""
-    if text is None:
-        return lambda record: (null if record.value is None else record.value) + b"\n"
+def printer(
+    text: str | None, null: bytes = b"", delimiter: bytes | None = None
+) -> Callable[[_core.ConsumedRecord], bytes]:
+    """Returns the function that turns a record into bytes for the terminal or a file. `null` stands
+    for a missing key or value; JSON has its own word for that. Each record ends with `delimiter`,
+    by default a newline unless the format says where newlines are."""
     if text == JSON:
         return _json_line
+    if delimiter is None:
+        delimiter = b"" if text is not None and "\\n" in text else b"\n"
+    if text is None:
+        return lambda record: (null if record.value is None else record.value) + delimiter
     parts = parts_of(text, _PRINTED)
-    literals = [literal.encode() for literal in parts.literals]
-    known = _MAKERS | {
-        "k": lambda record: null if record.key is None else record.key,
-        "v": lambda record: null if record.value is None else record.value,
-    }
-    makers = [known[name] for name in parts.fields]
-    if not literals[-1].endswith(b"\n") and "\\n" not in text:
-        literals[-1] += b"\n"
+    literals = parts.literals
+    if delimiter != b"\n" or not literals[-1].endswith(b"\n"):
+        literals[-1] += delimiter
+    makers = [_maker(each, null) for each in parts.fields]
 
     def show(record: _core.ConsumedRecord) -> bytes:
         shown = b"".join(
@@ -99,6 +144,30 @@ def printer(text: str | None, null: bytes = b"") -> Callable[[_core.ConsumedReco
         return shown + literals[-1]
 
     return show
+
+
+def _maker(each: Field, null: bytes) -> Callable[[Any], bytes]:
+    if each.name not in _ENCODED:
+        return _MAKERS[each.name]
+    name = "key" if each.name == "k" else "value"
+    encode = _ENCODERS[each.encoding]
+
+    def make(record: _core.ConsumedRecord) -> bytes:
+        data: bytes | None = getattr(record, name)
+        return null if data is None else encode(data)
+
+    return make
+
+
+_ENCODERS: dict[str | None, Callable[[bytes], bytes]] = {
+    None: lambda data: data,
+    "hex": lambda data: data.hex().encode(),
+    "base64": base64.b64encode,
+}
+
+
+def _size(data: bytes | None) -> bytes:
+    return b"-1" if data is None else str(len(data)).encode()
 
 
 def _headers_text(record: _core.ConsumedRecord) -> bytes:
@@ -117,6 +186,10 @@ _MAKERS: dict[str, Callable[[Any], bytes]] = {
     "o": lambda record: str(record.offset).encode(),
     "T": lambda record: str(record.timestamp).encode(),
     "d": lambda record: _date(record).encode(),
+    "K": lambda record: _size(record.key),
+    "V": lambda record: _size(record.value),
+    "S": lambda record: _size(record.value),  # as kcat calls it
+    "H": lambda record: str(len(record.headers)).encode(),
 }
 
 
@@ -172,11 +245,11 @@ def reader(text: str | None, null: bytes | None = None) -> Callable[[bytes], Typ
 
 def _by_format(text: str) -> Callable[[bytes], TypedRecord]:
     parts = parts_of(text, _TYPED)
-    literals = [literal.rstrip("\n").encode() for literal in parts.literals]
+    literals = [literal.rstrip(b"\n") for literal in parts.literals]
     between = literals[1:-1]
-    if not parts.fields or "" in parts.literals[1:-1]:
+    if not parts.fields or b"" in parts.literals[1:-1]:
         raise CommandError(
-            f"--format {text!r}: between two fields must be what separates them, as in '%k\\t%v'",
+            f"--format {text!r}: two fields need a separator between them, as in '%k\\t%v'",
             code=USAGE,
         )
     pattern = b"(.*?)".join(re.escape(each) for each in (literals[0], *between, literals[-1]))
@@ -186,11 +259,26 @@ def _by_format(text: str) -> Callable[[bytes], TypedRecord]:
         found = whole.fullmatch(line)
         if found is None:
             raise ValueError(f"it does not look like {text!r}")
-        given = dict(zip(parts.fields, found.groups(), strict=True))
+        given = {
+            each.name: _decoded(each, data)
+            for each, data in zip(parts.fields, found.groups(), strict=True)
+        }
         headers = _headers(given["h"].decode().split(",")) if given.get("h") else ()
         return TypedRecord(given.get("v"), given.get("k"), headers)
 
     return read
+
+
+def _decoded(each: Field, data: bytes) -> bytes:
+    try:
+        match each.encoding:
+            case "hex":
+                return bytes.fromhex(data.decode())
+            case "base64":
+                return base64.b64decode(data, validate=True)
+    except ValueError:
+        raise ValueError(f"its %{each.name} is not {each.encoding}") from None
+    return data
 
 
 def _headers(items: Sequence[str]) -> Headers:
