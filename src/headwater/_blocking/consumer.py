@@ -15,7 +15,7 @@ from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, there, waiting
 from headwater._blocking.loop import LoopThread
-from headwater.client.consumer import ConsumedRecord, given
+from headwater.client.consumer import ConsumedRecord, arguments
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.client.consumer.bad_records import (
     BadRecordCallback,
@@ -23,7 +23,7 @@ from headwater.client.consumer.bad_records import (
     bad_record_callback,
     run_callback,
 )
-from headwater.client.consumer.consumer import warn_unclosed
+from headwater.client.consumer.consumer import next_slice, warn_unclosed
 from headwater.client.consumer.listener import Event, RebalanceListener, tell
 from headwater.client.deserializers import K, V
 from headwater.client.errors import DeserializationFailed
@@ -42,7 +42,7 @@ class _Listener(RebalanceListener):
     """Calls a user's listener in a thread where it may call the consumer."""
 
     def __init__(self, listener: RebalanceListener) -> None:
-        self._listener = given.listener(listener)
+        self._listener = arguments.listener(listener)
 
     async def on_assigned(self, partitions: list[TopicPartition]) -> None:
         await self._tell("on_assigned", partitions)
@@ -130,7 +130,7 @@ class Consumer(BlockingClient, Generic[K, V]):
 
     def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
         consumer = self.asynchronous
-        while (slice_ := self.run(lambda: consumer.next_slice(_SLICE_RECORDS))) is not None:
+        while (slice_ := self.run(lambda: next_slice(consumer, _SLICE_RECORDS))) is not None:
             for record in slice_.iterator:
                 yield record
                 if slice_.is_late:

@@ -368,8 +368,8 @@ async def test_who_is_closed_in_a_rebalance_commits_what_it_kept(
         async with member(broker, made_topic, **settings) as third:
             # The second does not poll, so the third waits, and the first with it.
             joining = asyncio.create_task(third.poll(20_000))
-            while (reading := first._reading) is None or not (
-                reading.membership is not None and reading.membership.rebalancing
+            while (runtime := first._runtime) is None or not (
+                runtime.membership is not None and runtime.membership.rebalancing
             ):
                 await first.poll(20)
             (tp,) = first.assignment()
@@ -413,7 +413,7 @@ async def test_a_commit_keeps_its_deadline_when_one_before_it_has_no_answer(topi
         await asyncio.to_thread(broker.stop)
     before = asyncio.create_task(consumer.commit())
     await asyncio.sleep(0)
-    with pytest.raises(RequestTimedOut, match=f"group {topic}: one before it"):
+    with pytest.raises(RequestTimedOut, match=f"group {topic}: an earlier commit"):
         await consumer.commit(timeout_ms=100)
     before.cancel()
     await asyncio.wait((before,))

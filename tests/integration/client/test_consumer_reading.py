@@ -564,6 +564,7 @@ async def test_a_consumer_that_is_dropped_unclosed_says_so(
 async def test_a_consumer_that_was_closed_or_never_started_is_dropped_in_silence(
     shared_broker: EmbeddedBroker,
 ) -> None:
+    gc.collect()  # what other tests left behind
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         consumer = Consumer(shared_broker.bootstrap)

@@ -1,8 +1,8 @@
-"""The consumer as users meet it.
+"""The public consumer and its poll loop.
 
-Records are fetched in the background and handed out by `async for`, by `poll`, or as columns by
-`poll_arrow`; the three may take turns. Whatever has to do with the group (partitions come and go,
-listeners are called) happens inside these calls and nowhere else, so what a listener sees is true.
+Records are fetched in the background and returned by `async for`, by `poll`, or as columns by
+`poll_arrow`; the three may be mixed. Rebalances happen inside these calls and nowhere else, so that
+the partitions a listener sees are those that the user has.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from headwater._core import ConsumedRecord
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ConsumerConfig
-from headwater.client.consumer import given
+from headwater.client.consumer import arguments
+from headwater.client.consumer.arguments import OffsetsArgument
 from headwater.client.consumer.bad_records import (
     BadRecordCallback,
     OnBadRecord,
     bad_record_callback,
     run_callback,
 )
-from headwater.client.consumer.committer import Committed, Committer
-from headwater.client.consumer.given import GivenOffsets
+from headwater.client.consumer.commits import CommitCallback, Commits
+from headwater.client.consumer.fetch_buffer import RecordIterator
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.loops import Records
 from headwater.client.consumer.metrics import distances
-from headwater.client.consumer.partition import PartitionState
-from headwater.client.consumer.reading import Reading
-from headwater.client.consumer.slices import Slice
-from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.consumer.runtime import ConsumerRuntime
+from headwater.client.consumer.subscription import PartitionState, Slice, SubscriptionState
 from headwater.client.deserializers import K, V
 from headwater.client.errors import (
     ClientClosed,
@@ -63,16 +61,27 @@ T = TypeVar("T")
 
 
 class Consumer(Generic[K, V]):
-    """Reads records. `async with Consumer("localhost:9092", group="g", topics=["t"]) as consumer:`
+    """Reads records from topics.
 
-    With a group, the partitions of the topics are shared among its members; without one, this
-    consumer reads all of them, or those given to `assign`. Settings are Kafka's, spelled with
-    underscores, or a dict `config` with Kafka's names.
+        async with Consumer("localhost:9092", group="billing", topics=["orders"]) as consumer:
+            async for record in consumer:
+                print(record.key, record.value)
 
-    `on_bad_record` says what happens to a record that a deserializer does not take: "raise"
-    raises `DeserializationFailed` and stays at the record; a function (plain or `async`) is called
-    with that error and the record is skipped when it returns; a `DeadLetter` sends the record to
-    another topic first.
+    With a `group`, the partitions of the topics are divided among the members of the group, which
+    stores how far they have read. Without one, this consumer reads all partitions of its topics, or
+    those given to `assign`.
+
+    Settings have Kafka's names: give them as keyword arguments with underscores, or in a dict
+    `config` with Kafka's own spelling.
+
+    `key_deserializer` and `value_deserializer` are functions of bytes; type checkers take the types
+    of keys and values from them. `on_bad_record` says what happens to a record that one of them
+    does not accept: "raise" raises `DeserializationFailed` and stays at the record; a function
+    (plain or `async`) is called with that error, and the record is skipped when it returns; a
+    `DeadLetter` sends the record to another topic before it is skipped.
+
+    A consumer belongs to the event loop on which it was started, and one task may poll it at a
+    time.
     """
 
     def __init__(
@@ -103,56 +112,56 @@ class Consumer(Generic[K, V]):
         if "partition.assignment.strategy" in self.config.given:
             from headwater.client.consumer.membership.assignors import assignors_of
 
-            assignors_of(self.config.partition_assignment_strategy)  # says which is unknown
+            assignors_of(self.config.partition_assignment_strategy)  # raises for an unknown one
         self._host = host if host is not None else Host.system()
         self._cluster = Cluster(self.config, self._host)
-        self._subscriptions = Subscriptions()
-        self._listener = given.listener(listener)
+        self._subscription = SubscriptionState()
+        self._listener = arguments.listener(listener)
         self._on_bad_record = bad_record_callback(on_bad_record, is_blocking=False)
-        self._reading: Reading | None = None
+        self._runtime: ConsumerRuntime | None = None
         self._is_polling = False
         self._closing = False
         if topics is not None or pattern is not None:
-            self._want(topics, pattern)
+            self._set_subscription(topics, pattern)
 
-    # Beginning and ending
+    # Start and close
 
     async def start(self) -> None:
-        """Finds a broker. The group is joined by the first poll."""
+        """Connects to a first broker; `async with` does this. The first poll joins the group."""
         await self._cluster.start()
-        self._reading = Reading(
-            self.config, self._cluster, self._host, self._subscriptions, self._listener
+        self._runtime = ConsumerRuntime(
+            self.config, self._cluster, self._host, self._subscription, self._listener
         )
-        if self._subscriptions.is_subscribed:
-            self._reading.subscribed()
+        if self._subscription.is_subscribed:
+            self._runtime.on_subscription_changed()
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
-        """Commits what the user got (with auto commit), leaves the group and disconnects, all
-        within the time given. A loop over the consumer ends."""
-        given.milliseconds(timeout_ms)
-        if self._reading is not None and not self._closing:
-            self._reading.handing.settle()
+        """Commits what the user has finished with (with auto commit), leaves the group and
+        disconnects, all within the timeout. A loop over the consumer ends."""
+        arguments.milliseconds(timeout_ms)
+        if self._runtime is not None and not self._closing:
+            self._runtime.buffer.mark_consumed()
         await self._close(timeout_ms)
 
     async def _close(self, timeout_ms: int) -> None:
         if self._closing:
             return
         self._closing = True
-        reading = self._reading
+        runtime = self._runtime
         try:
-            if reading is not None:
+            if runtime is not None:
                 self._cluster.check()
                 deadline = self._cluster.deadline(timeout_ms)
                 async with asyncio.timeout(timeout_ms / 1000):
-                    await reading.end(deadline)
+                    await runtime.close(deadline)
         except TimeoutError:
-            _log.warning("close() left things undone: they took longer than %s ms", timeout_ms)
+            _log.warning("close() did not finish within timeout_ms=%s", timeout_ms)
         except ClientError as error:
             _log.warning("close(): %s", error)
         finally:
             await self._cluster.close()
-            if reading is not None:
-                reading.wake()
+            if runtime is not None:
+                runtime.wake()
 
     def __del__(self) -> None:
         if "_closing" in vars(self) and self._cluster.is_open_here:
@@ -163,23 +172,25 @@ class Consumer(Generic[K, V]):
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
-        # After an exception the record that was being processed is not done.
+        # After an exception the record at hand was not processed, and must not be committed.
         if error is None:
             await self.close()
         else:
             await self._close(_CLOSE_TIMEOUT_MS)
 
-    def _checked(self) -> Reading:
-        """Where a call enters. A listener may still call while the consumer is being closed."""
+    def _started(self) -> ConsumerRuntime:
+        """Returns the runtime; raises unless the consumer is started. A listener may call the
+        consumer while it is being closed."""
         self._cluster.check()
-        if self._reading is None:
+        if self._runtime is None:
             raise ClientClosed("the consumer is still being started")
-        return self._reading
+        return self._runtime
 
-    def _polled(self) -> Reading:
+    def _open(self) -> ConsumerRuntime:
+        """Returns the runtime; raises unless the consumer is started and not closed."""
         if self._closing:
-            raise ClientClosed("the consumer was closed; make a new one")
-        return self._checked()
+            raise ClientClosed("the consumer was closed; create a new one")
+        return self._started()
 
     # What to read
 
@@ -190,118 +201,124 @@ class Consumer(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads these topics instead of those before. A pattern is matched with whole names;
-        with group_protocol="consumer", one given as text is matched by the brokers (RE2)."""
-        reading = self._checked()
-        given.listener(listener)
-        self._want(topics, pattern)
+        """Replaces the topics to read. A pattern must match the whole name of a topic; with
+        group_protocol="consumer", a pattern that is a string is matched by the brokers (RE2)."""
+        runtime = self._started()
+        arguments.listener(listener)
+        self._set_subscription(topics, pattern)
         if listener is not None:
-            reading.listener = listener
-        reading.subscribed()
+            runtime.listener = listener
+        runtime.on_subscription_changed()
 
-    def _want(self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None) -> None:
-        names = given.topics(topics)
+    def _set_subscription(
+        self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None
+    ) -> None:
+        names = arguments.topics(topics)
         by_broker = self.config.group_protocol == "consumer" and self.config.group_id is not None
         if isinstance(pattern, str) and by_broker:
-            self._subscriptions.subscribe(topics=names, regex=pattern)
+            self._subscription.subscribe(topics=names, regex=pattern)
         else:
-            self._subscriptions.subscribe(topics=names, pattern=given.pattern(pattern))
+            self._subscription.subscribe(topics=names, pattern=arguments.pattern(pattern))
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
-        reading = self._checked()
-        reading.handing.settle()
+        """Stops reading and leaves the group."""
+        runtime = self._started()
+        runtime.buffer.mark_consumed()
         try:
-            if reading.membership is not None:
+            if runtime.membership is not None:
                 deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
-                await reading.membership.leave(deadline, reason="the consumer unsubscribed")
-        finally:  # whatever a listener says to it
-            reading.membership = None
-            reading.drop(list(self._subscriptions.partitions))
-            self._subscriptions.unsubscribe()
+                await runtime.membership.leave(deadline, reason="the consumer unsubscribed")
+        finally:  # even if a listener raises
+            runtime.membership = None
+            runtime.remove(list(self._subscription.partitions))
+            self._subscription.unsubscribe()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Reads exactly these partitions, without the group's protocol."""
-        reading = self._checked()
-        wanted = given.partitions(partitions)
-        if self._subscriptions.is_subscribed:
-            self._subscriptions.assign(wanted)  # says why not
-        reading.let_go([tp for tp in self._subscriptions.partitions if tp not in wanted])
-        self._subscriptions.assign(wanted)
-        reading.follow(wanted)
-        reading.changed()
+        """Reads exactly these partitions, without joining a group. Partitions that were assigned
+        before keep their positions."""
+        runtime = self._started()
+        wanted = arguments.partitions(partitions)
+        if self._subscription.is_subscribed:
+            self._subscription.assign(wanted)  # raises
+        runtime.release([tp for tp in self._subscription.partitions if tp not in wanted])
+        self._subscription.assign(wanted)
+        runtime.follow(wanted)
+        runtime.schedule_update()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer has now."""
-        return set(self._subscriptions.partitions)
+        """Returns the partitions that this consumer reads now."""
+        return set(self._subscription.partitions)
 
     def subscription(self) -> set[str]:
-        """The topics that were subscribed to by name."""
-        return set(self._subscriptions.topics)
+        """Returns the topics that were subscribed to by name."""
+        return set(self._subscription.topics)
 
     # Records
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord[K, V]]:
-        self._polled()
-        return Records(self.next_slice, self._cluster.now)
+        self._open()
+        return RecordIterator(self._next_slice, self._cluster.now)
 
     async def poll(
         self, timeout_ms: int = 1000, records_max: int | None = None
     ) -> list[ConsumedRecord[K, V]]:
-        """Records, as soon as there are some; none after the time given."""
+        """Returns records as soon as there are some, at most `records_max` (max_poll_records by
+        default); an empty list after the timeout."""
         most = self.config.max_poll_records if records_max is None else records_max
-        given.whole("records_max=", most, least=1)
-        deadline = self._cluster.deadline(given.milliseconds(timeout_ms))
-        return await self._taken(lambda reading: reading.handing.take(most), deadline) or []
+        arguments.integer("records_max=", most, least=1)
+        deadline = self._cluster.deadline(arguments.milliseconds(timeout_ms))
+        return await self._poll(lambda runtime: runtime.buffer.take(most), deadline) or []
 
     async def poll_arrow(self, rows_max: int = 100_000, timeout_ms: int = 1000) -> pa.Table:
-        """Records as a table (topic, partition, offset, timestamp, key, value, headers), without
-        an object for any of them; as soon as there are some, at most `rows_max`. Deserializers
-        and interceptors do not see them."""
-        from headwater.client.consumer.tables import table  # only who wants tables has pyarrow
+        """Returns records as a table (topic, partition, offset, timestamp, key, value, headers) as
+        soon as there are some, at most `rows_max`; an empty table after the timeout. No Python
+        object is made for a record, and deserializers and interceptors are not called."""
+        from headwater.client.consumer.arrow import table  # pyarrow is optional
 
-        given.whole("rows_max=", rows_max, least=1)
-        deadline = self._cluster.deadline(given.milliseconds(timeout_ms))
-        taken = await self._taken(lambda reading: reading.handing.take_arrow(rows_max), deadline)
+        arguments.integer("rows_max=", rows_max, least=1)
+        deadline = self._cluster.deadline(arguments.milliseconds(timeout_ms))
+        taken = await self._poll(lambda runtime: runtime.buffer.take_arrow(rows_max), deadline)
         return table(taken or [])
 
-    async def next_slice(self, records_max: int) -> Slice | None:
-        """For loops: the next records of one partition; None when the consumer is closed."""
+    async def _next_slice(self, records_max: int) -> Slice | None:
+        """Returns the next records of one partition, for a loop; None when closed."""
         try:
-            return await self._taken(lambda reading: reading.next_slice(records_max), None)
+            return await self._poll(lambda runtime: runtime.next_slice(records_max), None)
         except ClientClosed:
-            if self._closing and self._reading is not None:
+            if self._closing and self._runtime is not None:
                 return None
             raise
 
-    async def _taken(self, take: Callable[[Reading], T | None], deadline: float | None) -> T | None:
-        """What `take` gives, waiting for it until the deadline; the user is done with all that
-        it got before."""
-        reading = self._polled()
-        if not (self._subscriptions.is_subscribed or self._subscriptions.by_user):
+    async def _poll(
+        self, take: Callable[[ConsumerRuntime], T | None], deadline: float | None
+    ) -> T | None:
+        """Returns what `take` finds, waiting for it until the deadline. The user, who asks for
+        more, has finished with all records that it got before."""
+        runtime = self._open()
+        if not (self._subscription.is_subscribed or self._subscription.by_user):
             raise ClientError(
                 "the consumer has nothing to read; call subscribe() or assign() first"
             )
         if self._is_polling:
-            raise ClientError("the consumer is polled by two tasks at once; give each its own")
+            raise ClientError("two tasks poll the consumer at once; each needs its own consumer")
         self._is_polling = True
         try:
-            reading.handing.settle()
-            reading.metrics.poll.polled(self._cluster.now())
-            # A user who finds records ready each time would keep the loop from fetching more.
+            runtime.buffer.mark_consumed()
+            runtime.metrics.poll.polled(self._cluster.now())
+            # A user who finds records at every call would keep the event loop from fetching more.
             await asyncio.sleep(0)
             is_waiting = False
             while True:
                 now = self._cluster.now()
                 until = deadline if deadline is not None else now + _JOIN_SECONDS
-                await reading.turn(until, is_waiting=is_waiting)
-                self._polled()
+                await runtime.prepare_poll(until, is_waiting=is_waiting)
+                self._open()
                 try:
-                    taken = take(reading)
+                    taken = take(runtime)
                 except DeserializationFailed as error:
                     if self._on_bad_record is None:
                         raise
-                    await self._pass_bad_record(reading, self._on_bad_record, error)
+                    await self._skip_bad_record(runtime, self._on_bad_record, error)
                     if deadline is not None and self._cluster.now() >= deadline:
                         return None
                     continue
@@ -310,193 +327,191 @@ class Consumer(Generic[K, V]):
                 if is_waiting and deadline is not None and self._cluster.now() >= deadline:
                     return None
                 if is_waiting:
-                    await reading.wait(deadline)
-                    self._polled()
+                    await runtime.wait(deadline)
+                    self._open()
                 is_waiting = True
         finally:
             self._is_polling = False
 
-    async def _pass_bad_record(
-        self, reading: Reading, callback: BadRecordCallback, error: DeserializationFailed
+    async def _skip_bad_record(
+        self, runtime: ConsumerRuntime, callback: BadRecordCallback, error: DeserializationFailed
     ) -> None:
-        """Moves past a record when the callback has returned, unless somebody has moved the
-        partition meanwhile; the callback itself may have."""
-        state = self._subscriptions.state(TopicPartition(error.topic, error.partition))
-        before = state.changes
+        """Moves past a record when the callback has returned, unless the position has changed
+        meanwhile: the callback may seek."""
+        state = self._subscription.state(TopicPartition(error.topic, error.partition))
+        version = state.position_version
         await run_callback(callback, error)
-        if state.changes == before:
-            reading.handing.skip(state, error.offset)
+        if state.position_version == version:
+            runtime.buffer.skip(state, error.offset)
 
-    # Where to read
+    # Positions
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """The next record of the partition is the one at this offset."""
-        reading = self._checked()
-        state = self._subscriptions.state(given.partition(partition))
-        offset = given.whole(f"seek in {state.tp} to offset ", offset)
-        reading.handing.forget(state)
-        reading.positions.solved(state)
-        state.seek(offset)
-        reading.changed()
+        """Moves to an offset: the next record of the partition is the one there."""
+        runtime = self._started()
+        state = self._subscription.state(arguments.partition(partition))
+        runtime.seek(state, arguments.integer(f"seek in {state.tp} to offset ", offset))
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """To the first record of these partitions, or of all that are assigned."""
+        """Moves to the first record of these partitions, or of all assigned ones."""
         await self._seek_to(partitions, OffsetSpec.EARLIEST)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Behind the last record; with read_committed, of those that are decided."""
+        """Moves behind the last record of these partitions, or of all assigned ones; with
+        isolation_level="read_committed", to the first open transaction."""
         await self._seek_to(partitions, OffsetSpec.LATEST)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """To the first record that is not older than this; to the end if there is none."""
-        time_ms = given.whole("seek to the time in milliseconds ", timestamp_ms)
+        """Moves to the first record at or after a time, or to the end if there is none."""
+        time_ms = arguments.integer("seek to the time in milliseconds ", timestamp_ms)
         await self._seek_to(partitions, time_ms)
 
     async def _seek_to(self, partitions: tuple[tuple[str, int], ...], timestamp: int) -> None:
-        reading = self._checked()
-        wanted = self._chosen(partitions)
+        runtime = self._started()
+        wanted = self._states(partitions)
         deadline = self._cluster.deadline(self.config.default_api_timeout_ms)
         targets = {state.tp: timestamp for state in wanted}
-        found = await self._list_offsets(reading, targets, deadline)
+        found = await self._list_offsets(runtime, targets, deadline)
         late = [tp for tp, each in found.items() if each.offset < 0]
         if late:
             ends = dict.fromkeys(late, OffsetSpec.LATEST)
-            found |= await self._list_offsets(reading, ends, deadline)
+            found |= await self._list_offsets(runtime, ends, deadline)
         for state in wanted:
-            if self._subscriptions.partitions.get(state.tp) is state:
+            if self._subscription.partitions.get(state.tp) is state:
                 self.seek(state.tp, found[state.tp].offset)
 
-    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[PartitionState]:
+    def _states(self, partitions: tuple[tuple[str, int], ...]) -> list[PartitionState]:
         if not partitions:
-            return list(self._subscriptions.partitions.values())
-        return [self._subscriptions.state(given.partition(each)) for each in partitions]
+            return list(self._subscription.partitions.values())
+        return [self._subscription.state(arguments.partition(each)) for each in partitions]
 
     async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
-        """The offset behind the last record that the user got."""
-        reading = self._checked()
-        state = self._subscriptions.state(given.partition(partition))
+        """Returns the offset after the last record that the user got, or where reading begins."""
+        runtime = self._started()
+        state = self._subscription.state(arguments.partition(partition))
         deadline = self._deadline(timeout_ms)
         while not state.has_position:
-            problem = reading.positions.problems.get(state.tp)
-            if problem is not None:
-                raise problem.with_traceback(None)
+            error = runtime.positions.errors.get(state.tp)
+            if error is not None:
+                raise error.with_traceback(None)
             if self._cluster.now() >= deadline:
-                raise RequestTimedOut(f"the position of {state.tp} could not be found in time")
-            reading.changed()
-            await reading.wait(deadline)
-            self._checked()
-        return reading.handing.position(state)
+                raise RequestTimedOut(f"the position of {state.tp} was not found in time")
+            runtime.schedule_update()
+            await runtime.wait(deadline)
+            self._started()
+        return state.position
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Hands out nothing of these partitions (of all, if none is named) until `resume`."""
-        reading = self._checked()
-        for state in self._chosen(partitions):
+        """Returns no records of these partitions, or of all assigned ones, until `resume`."""
+        runtime = self._started()
+        for state in self._states(partitions):
             state.is_paused = True
-            reading.handing.stop(state)
-        reading.changed()
+            runtime.buffer.stop(state)
+        runtime.schedule_update()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Goes on with these partitions, or with all that are paused."""
-        reading = self._checked()
-        for state in self._chosen(partitions):
+        """Continues with these partitions, or with all that are paused."""
+        runtime = self._started()
+        for state in self._states(partitions):
             state.is_paused = False
-            reading.handing.arrived(state)
-        reading.changed()
+            runtime.buffer.add(state)
+        runtime.schedule_update()
 
     def paused(self) -> set[TopicPartition]:
-        """Those that `pause` holds back."""
-        return {tp for tp, state in self._subscriptions.partitions.items() if state.is_paused}
+        """Returns the partitions that are paused."""
+        return {tp for tp, state in self._subscription.partitions.items() if state.is_paused}
 
     def lag(self, partition: tuple[str, int]) -> int | None:
-        """How many offsets the user is behind the end, by the last fetch; None before it."""
-        reading = self._checked()
-        state = self._subscriptions.state(given.partition(partition))
+        """Returns how many offsets the position is behind the end of the log, as of the last
+        fetch; None before the first."""
+        self._started()
+        state = self._subscription.state(arguments.partition(partition))
         committed_only = self.config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed_only else state.high_watermark
         if end < 0 or not state.has_position:
             return None
-        return max(0, end - reading.handing.position(state))
+        return max(0, end - state.position)
 
-    # The group's offsets
+    # Committed offsets
 
     async def commit(
-        self, offsets: GivenOffsets | None = None, *, timeout_ms: int | None = None
+        self, offsets: OffsetsArgument | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Stores the offsets (of all that the user got, if none are given) in the group, and
-        returns when they are stored."""
-        await self._committer().commit(offsets, self._deadline(timeout_ms))
+        """Commits these offsets, or the positions after all records that the user got, and waits
+        until the group has stored them."""
+        await self._commits().commit(offsets, self._deadline(timeout_ms))
 
     def commit_async(
-        self, offsets: GivenOffsets | None = None, callback: Committed | None = None
+        self, offsets: OffsetsArgument | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """The same in the background; the callback gets the offsets and the error, if any."""
-        self._committer().commit_soon(offsets, callback)
+        """Commits in the background. The callback gets the offsets, and the error or None."""
+        self._commits().commit_in_background(offsets, callback)
 
     async def committed(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored for these partitions, or for all that are assigned."""
-        reading = self._checked()
-        if reading.commits is None:
-            raise ClientError("the consumer has no group, so nothing is committed")
-        wanted = [given.partition(each) for each in partitions]
-        return await reading.commits.fetch(
-            wanted or list(self._subscriptions.partitions), deadline=self._deadline(timeout_ms)
+        """Returns the group's committed offsets of these partitions, or of all assigned ones; None
+        where nothing was committed."""
+        commits = self._commits()
+        wanted = [arguments.partition(each) for each in partitions]
+        return await commits.fetch(
+            wanted or list(self._subscription.partitions), deadline=self._deadline(timeout_ms)
         )
 
-    def _committer(self) -> Committer:
-        committer = self._checked().committer
-        if committer is None:
-            raise ClientError("the consumer has no group to commit in; give it one: group=...")
-        return committer
+    def _commits(self) -> Commits:
+        commits = self._started().commits
+        if commits is None:
+            raise ClientError("the consumer has no group to commit in; create it with group=...")
+        return commits
 
     def _deadline(self, timeout_ms: int | None) -> float:
         most = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._cluster.deadline(given.milliseconds(most))
+        return self._cluster.deadline(arguments.milliseconds(most))
 
     # Offsets of logs
 
     async def beginning_offsets(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each; the partitions need not be assigned."""
-        return await self._ends(partitions, OffsetSpec.EARLIEST, timeout_ms)
+        """Returns the first offset of each partition; they need not be assigned."""
+        return await self._edges(partitions, OffsetSpec.EARLIEST, timeout_ms)
 
     async def end_offsets(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset that the next record will have; with read_committed, the first that is not
-        decided yet."""
-        return await self._ends(partitions, OffsetSpec.LATEST, timeout_ms)
+        """Returns the offset that the next record of each partition will have; with
+        isolation_level="read_committed", the offset of the first open transaction."""
+        return await self._edges(partitions, OffsetSpec.LATEST, timeout_ms)
 
-    async def _ends(
-        self, partitions: tuple[tuple[str, int], ...], timestamp: int, timeout_ms: int | None
+    async def _edges(
+        self, partitions: tuple[tuple[str, int], ...], spec: OffsetSpec, timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
-        reading = self._checked()
-        targets = {given.partition(each): timestamp for each in partitions}
-        found = await self._list_offsets(reading, targets, self._deadline(timeout_ms))
+        runtime = self._started()
+        targets = {arguments.partition(each): spec for each in partitions}
+        found = await self._list_offsets(runtime, targets, self._deadline(timeout_ms))
         return {tp: each.offset for tp, each in found.items()}
 
     async def offsets_for_times(
         self, times: Mapping[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time in ms; None where there is none."""
-        reading = self._checked()
+        """Returns the first record at or after a time (in milliseconds) of each partition; None
+        where there is none."""
+        runtime = self._started()
         targets = {
-            given.partition(tp): given.whole(f"the time in milliseconds for {tp} ", time)
+            arguments.partition(tp): arguments.integer(f"the time in milliseconds for {tp} ", time)
             for tp, time in times.items()
         }
-        found = await self._list_offsets(reading, targets, self._deadline(timeout_ms))
+        found = await self._list_offsets(runtime, targets, self._deadline(timeout_ms))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
     async def _list_offsets(
-        self, reading: Reading, timestamps: Mapping[TopicPartition, int], deadline: float
+        self, runtime: ConsumerRuntime, timestamps: Mapping[TopicPartition, int], deadline: float
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Looks up offsets until the deadline; raises the error of the first that failed."""
         # A topic that does not exist yet is waited for until then, as in Kafka.
         await self._cluster.topics({tp.topic for tp in timestamps}, deadline=deadline)
         results = await list_offsets(
-            reading.router,
+            runtime.router,
             timestamps,
             read_committed=self.config.isolation_level == "read_committed",
             deadline=deadline,
@@ -504,7 +519,7 @@ class Consumer(Generic[K, V]):
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         for tp, result in results.items():
             if isinstance(result, RetriableError) and result.code is None:
-                raise RequestTimedOut(f"offset of {tp}: no answer within the timeout: {result}")
+                raise RequestTimedOut(f"offset of {tp}: no response within the timeout: {result}")
             if isinstance(result, ClientError):
                 raise result
             found[tp] = result
@@ -513,26 +528,28 @@ class Consumer(Generic[K, V]):
     async def partitions_for(
         self, topic: str, *, timeout_ms: int | None = None
     ) -> list[TopicPartition]:
-        """The partitions of a topic; UnknownTopic if there is none after the time given."""
-        self._checked()
-        given.topic(topic)
+        """Returns the partitions of a topic; raises UnknownTopic if it does not exist when the
+        timeout expires."""
+        self._started()
+        arguments.topic(topic)
         found = await self._cluster.topics([topic], deadline=self._deadline(timeout_ms))
         return [TopicPartition(topic, each.index) for each in found[topic].partitions]
 
     def metrics(self) -> dict[str, float]:
-        """Under Kafka's names: totals since the start, `-avg` and `-max` of the last minute or so,
-        and what is the case now. Times are milliseconds unless the name says otherwise."""
-        reading = self._checked()
+        """Returns the metrics of this consumer under Kafka's names: totals since the start, `-avg`
+        and `-max` of about the last minute, and current values. Times are in milliseconds unless
+        the name says otherwise."""
+        runtime = self._started()
         now = self._cluster.now()
-        partitions = self._subscriptions.partitions
+        partitions = self._subscription.partitions
         lags = [(tp, self.lag(tp)) for tp in partitions]
-        leads = [(tp, self._lead(reading, state)) for tp, state in partitions.items()]
+        leads = [(tp, _lead(state)) for tp, state in partitions.items()]
         return {
             **self._cluster.measured(),
-            **reading.metrics.fetch.shown(now, records=reading.handing.records),
-            **reading.metrics.poll.shown(now),
-            **reading.metrics.group.shown(now),
-            "buffered-bytes": reading.fetcher.ledger.held,
+            **runtime.metrics.fetch.shown(now, records=runtime.buffer.records_returned),
+            **runtime.metrics.poll.shown(now),
+            **runtime.metrics.group.shown(now),
+            "buffered-bytes": runtime.fetcher.ledger.held,
             "assigned-partitions": len(partitions),
             "records-lag-max": max((lag for _, lag in lags if lag is not None), default=0),
             "records-lead-min": min((lead for _, lead in leads if lead is not None), default=0),
@@ -540,16 +557,23 @@ class Consumer(Generic[K, V]):
             **distances("records-lead", leads),
         }
 
-    def _lead(self, reading: Reading, state: PartitionState) -> int | None:
-        """How many offsets the log begins before the user: at 0 records are deleted unread."""
-        if state.log_start < 0 or not state.has_position:
-            return None
-        return max(0, reading.handing.position(state) - state.log_start)
+
+def _lead(state: PartitionState) -> int | None:
+    """Returns how many offsets the position is after the start of the log; at 0, records may be
+    deleted before they are read."""
+    if state.log_start < 0 or not state.has_position:
+        return None
+    return max(0, state.position - state.log_start)
+
+
+async def next_slice(consumer: Consumer[Any, Any], records_max: int) -> Slice | None:
+    """Returns the next records for a loop in another thread; None when the consumer is closed."""
+    return await consumer._next_slice(records_max)
 
 
 def warn_unclosed(consumer: Consumer[Any, Any], block: str) -> None:
     """Warns, once, that a started consumer was dropped without `close`."""
-    if consumer._closing or consumer._reading is None:
+    if consumer._closing or consumer._runtime is None:
         return
     consumer._closing = True
     text = f"a consumer was not closed: use it in `{block}`, or call close() at the end"

@@ -1,4 +1,4 @@
-"""What a consumer counts and measures, under the names that Kafka's consumer has for it."""
+"""The metrics of a consumer, under the names of Kafka's consumer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from headwater.observability.measures import Window, ratio
 
 @dataclass(slots=True)
 class FetchMetrics:
+    """Fetch requests and their responses."""
+
     requests: int = 0
     failures: int = 0
     bytes: int = 0
-    answers: int = 0  # with records
+    responses: int = 0  # with records
     latency: Window = field(default_factory=Window)
-    size: Window = field(default_factory=Window)  # bytes of an answer with records
+    size: Window = field(default_factory=Window)  # bytes of a response with records
     throttle_ms: Window = field(default_factory=Window)
 
     def shown(self, now: float, *, records: int) -> dict[str, float]:
@@ -25,7 +27,7 @@ class FetchMetrics:
             "bytes-consumed-total": self.bytes,
             "fetch-total": self.requests,
             "fetch-failure-total": self.failures,
-            "records-per-request-avg": ratio(records, self.answers),
+            "records-per-request-avg": ratio(records, self.responses),
             **self.latency.shown("fetch-latency", now, scale=1000),
             **self.size.shown("fetch-size", now),
             **self.throttle_ms.shown("fetch-throttle-time", now),
@@ -34,7 +36,7 @@ class FetchMetrics:
 
 @dataclass(slots=True)
 class PollMetrics:
-    """How the user polls; a loop over the consumer polls for each slice."""
+    """How often the user polls; a loop over the consumer polls once for each slice."""
 
     last: float | None = None
     between: Window = field(default_factory=Window)
@@ -53,6 +55,8 @@ class PollMetrics:
 
 @dataclass(slots=True)
 class GroupMetrics:
+    """Commits, heartbeats and rebalances."""
+
     commits: int = 0
     commit_failures: int = 0
     commit_latency: Window = field(default_factory=Window)
@@ -76,12 +80,12 @@ class GroupMetrics:
         self.heartbeat_latency.note(now - began, now)
 
     def rebalancing(self, now: float) -> None:
-        """This member joins, takes over or gives back: a rebalance has begun, if none is on."""
+        """Notes that a rebalance is in progress."""
         if self.rebalancing_since is None:
             self.rebalancing_since = now
 
     def rebalanced(self, now: float) -> None:
-        """Nothing is left to do."""
+        """Notes that the rebalance in progress, if any, has finished."""
         if self.rebalancing_since is None:
             return
         took = now - self.rebalancing_since
@@ -109,13 +113,15 @@ class GroupMetrics:
 
 @dataclass(slots=True)
 class ConsumerMetrics:
+    """All metrics of one consumer."""
+
     fetch: FetchMetrics = field(default_factory=FetchMetrics)
     poll: PollMetrics = field(default_factory=PollMetrics)
     group: GroupMetrics = field(default_factory=GroupMetrics)
 
 
 def distances(name: str, found: Iterable[tuple[TopicPartition, int | None]]) -> dict[str, float]:
-    """A number for each partition for which it is known: `records-lag{topic="t",partition="0"}`."""
+    """Names the numbers of partitions that are known: `records-lag{topic="t",partition="0"}`."""
     return {
         f'{name}{{topic="{tp.topic}",partition="{tp.partition}"}}': distance
         for tp, distance in found
@@ -124,5 +130,5 @@ def distances(name: str, found: Iterable[tuple[TopicPartition, int | None]]) -> 
 
 
 def _ago(then: float | None, now: float) -> float:
-    """-1 if it never was, as in Kafka."""
+    """Returns the seconds since then; -1 if it never happened, as in Kafka."""
     return -1.0 if then is None else now - then

@@ -1,5 +1,4 @@
-"""Arrow tables out of the columns that the core made: one for each poll, without a copy of what the
-records contain."""
+"""Builds the Arrow table of a poll from the columns that the core decoded, without a copy."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ _ROWS_KEPT = 16_384
 
 
 def table(taken: Sequence[tuple[TopicPartition, ArrowRecords]]) -> pa.Table:
+    """Returns one table with the records of all partitions."""
     schema = _schema()
     batches = []
     for tp, columns in taken:
@@ -43,7 +43,7 @@ def _schema() -> pa.Schema:
 
 
 def _topic_column(topic: str, rows: int) -> pa.Array:
-    """The name in every row. Most polls bring one fetch, and share a column that is made once."""
+    """Returns the name in every row; for most polls a slice of a column that is kept."""
     if rows > _ROWS_KEPT:
         return _repeated(topic, rows)
     return _kept(topic).slice(0, rows)

@@ -8,10 +8,9 @@ import pytest
 
 from headwater import _core
 from headwater.client.config import ConsumerConfig
-from headwater.client.consumer.fetched import Frame, Ledger, Piece
-from headwater.client.consumer.handing import Handing
-from headwater.client.consumer.partition import PartitionState
-from headwater.client.consumer.tables import table
+from headwater.client.consumer.arrow import table
+from headwater.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer, Frame, Ledger
+from headwater.client.consumer.subscription import PartitionState
 from headwater.client.errors import CorruptRecord, DeserializationFailed, InvalidRecord
 from headwater.model import TopicPartition
 
@@ -20,13 +19,13 @@ class Setup:
     """A consumer's inside with partitions that have something."""
 
     def __init__(self, **settings: Any) -> None:
-        self.drained = 0
+        self.fetches_consumed = 0
         self.ledger = Ledger()
         config = ConsumerConfig.build("localhost", **settings)
-        self.handing = Handing(config, drained=self._drained)
+        self.buffer = FetchBuffer(config, on_fetch_consumed=self._on_fetch_consumed)
 
-    def _drained(self) -> None:
-        self.drained += 1
+    def _on_fetch_consumed(self) -> None:
+        self.fetches_consumed += 1
 
     def partition(self, index: int, *counts: int) -> PartitionState:
         """At 0, with a fetched piece for each count."""
@@ -45,8 +44,8 @@ class Setup:
 
     def fetched(self, state: PartitionState, data: bytes) -> None:
         frame = Frame(self.ledger, len(data))
-        state.add(Piece(data, frame, state.tp, from_offset=state.fetch_offset))
-        self.handing.arrived(state)
+        state.add_fetch(CompletedFetch(data, frame, state.tp, from_offset=state.fetch_offset))
+        self.buffer.add(state)
 
 
 def offsets(records: list[_core.ConsumedRecord]) -> list[tuple[int, int]]:
@@ -56,81 +55,79 @@ def offsets(records: list[_core.ConsumedRecord]) -> list[tuple[int, int]]:
 def test_polling_takes_from_partitions_in_turn() -> None:
     setup = Setup()
     zero, one = setup.partition(0, 2, 2), setup.partition(1, 3)
-    handing = setup.handing
-    assert offsets(handing.take(3)) == [(0, 0), (0, 1), (1, 0)]
-    assert offsets(handing.take(9)) == [(1, 1), (1, 2), (0, 2), (0, 3)]
-    assert handing.take(9) == []
+    buffer = setup.buffer
+    assert offsets(buffer.take(3)) == [(0, 0), (0, 1), (1, 0)]
+    assert offsets(buffer.take(9)) == [(1, 1), (1, 2), (0, 2), (0, 3)]
+    assert buffer.take(9) == []
     assert (zero.position, one.position) == (4, 3)
-    assert setup.drained == 3
+    assert setup.fetches_consumed == 3
     assert setup.ledger.held == 0
-    assert handing.records == 7
+    assert buffer.records_returned == 7
 
 
 def test_what_was_polled_is_done_when_more_is_asked_for() -> None:
     setup = Setup()
     state = setup.partition(0, 4)
-    handing = setup.handing
-    handing.settle()
-    handing.take(3)
-    assert (handing.position(state), handing.done(state)) == (3, 0)
-    handing.settle()
-    assert (handing.position(state), handing.done(state)) == (3, 3)
+    buffer = setup.buffer
+    buffer.mark_consumed()
+    buffer.take(3)
+    assert (state.position, state.consumed) == (3, 0)
+    buffer.mark_consumed()
+    assert (state.position, state.consumed) == (3, 3)
 
 
 def test_in_a_loop_the_record_at_hand_is_got_and_not_done() -> None:
     setup = Setup()
     state = setup.partition(0, 3)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
-    assert (handing.position(state), handing.done(state)) == (0, 0)
-    seen = [
-        (record.offset, handing.position(state), handing.done(state)) for record in current.iterator
-    ]
+    assert (state.position, state.consumed) == (0, 0)
+    seen = [(record.offset, state.position, state.consumed) for record in current.iterator]
     assert seen == [(0, 1, 0), (1, 2, 1), (2, 3, 2)]
-    handing.settle()
-    assert (handing.position(state), handing.done(state)) == (3, 3)
-    assert handing.epoch(state) == 5
+    buffer.mark_consumed()
+    assert (state.position, state.consumed) == (3, 3)
+    assert state.position_epoch == 5
 
 
 def test_a_loop_that_was_left_is_taken_up_by_the_next_and_by_poll() -> None:
     setup = Setup()
     state = setup.partition(0, 6)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
     assert [next(current.iterator).offset, next(current.iterator).offset] == [0, 1]
-    handing.settle()
-    assert handing.done(state) == 2
-    again = handing.slice(9)
+    buffer.mark_consumed()
+    assert state.consumed == 2
+    again = buffer.next_slice(9)
     assert again is current
     assert next(again.iterator).offset == 2
-    handing.settle()
-    assert offsets(handing.take(2)) == [(0, 3), (0, 4)]
-    assert (handing.position(state), handing.done(state)) == (5, 3)
-    handing.settle()
-    assert (handing.position(state), handing.done(state)) == (5, 5)
-    assert offsets(handing.take(2)) == [(0, 5)]
-    assert handing.records == 6
+    buffer.mark_consumed()
+    assert offsets(buffer.take(2)) == [(0, 3), (0, 4)]
+    assert (state.position, state.consumed) == (5, 3)
+    buffer.mark_consumed()
+    assert (state.position, state.consumed) == (5, 5)
+    assert offsets(buffer.take(2)) == [(0, 5)]
+    assert buffer.records_returned == 6
 
 
 def test_a_pause_inside_a_loop_ends_the_slice_and_loses_nothing() -> None:
     setup = Setup()
     state, other = setup.partition(0, 4, 1), setup.partition(1, 1)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
     seen = []
     for record in current.iterator:
         seen.append(record.offset)
         if record.offset == 1:
             state.is_paused = True
-            handing.stop(state)
+            buffer.stop(state)
     assert seen == [0, 1]
-    assert (handing.position(state), handing.done(state)) == (2, 1)
-    handing.settle()
-    assert handing.done(state) == 2
-    assert offsets(handing.take(9)) == [(1, 0)]
+    assert (state.position, state.consumed) == (2, 1)
+    buffer.mark_consumed()
+    assert state.consumed == 2
+    assert offsets(buffer.take(9)) == [(1, 0)]
     assert other.position == 1
     # The piece was used up when the slice was made: it has to be fetched again.
     assert (state.fetch_offset, state.position) == (2, 2)
@@ -139,59 +136,59 @@ def test_a_pause_inside_a_loop_ends_the_slice_and_loses_nothing() -> None:
 def test_what_has_to_be_fetched_again_is_fetched_at_once() -> None:
     setup = Setup()
     state = setup.partition(0, 4)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
     next(current.iterator)
-    before = setup.drained
-    assert handing.take_arrow(9) == []
+    before = setup.fetches_consumed
+    assert buffer.take_arrow(9) == []
     assert state.fetch_offset == 1
-    assert setup.drained > before
+    assert setup.fetches_consumed > before
 
 
 def test_a_pause_in_the_middle_of_a_piece_keeps_the_rest_of_it() -> None:
     setup = Setup()
     state = setup.partition(0, 9)
-    handing = setup.handing
-    current = handing.slice(4)
+    buffer = setup.buffer
+    current = buffer.next_slice(4)
     assert current is not None
     next(current.iterator)
-    handing.stop(state)
+    buffer.stop(state)
     assert list(current.iterator) == []
-    assert offsets(handing.take(99)) == [(0, offset) for offset in range(1, 9)]
+    assert offsets(buffer.take(99)) == [(0, offset) for offset in range(1, 9)]
 
 
 def test_a_seek_inside_a_loop_ends_the_slice() -> None:
     setup = Setup()
     state = setup.partition(0, 4)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
     for record in current.iterator:
         assert record.offset == 0
-        handing.forget(state)
+        buffer.forget(state)
         state.seek(100)
-    assert handing.position(state) == 100
-    handing.settle()
-    assert handing.done(state) == 100
+    assert state.position == 100
+    buffer.mark_consumed()
+    assert state.consumed == 100
 
 
 def test_nothing_of_a_paused_partition_is_handed_out() -> None:
     setup = Setup()
     state = setup.partition(0, 2)
     state.is_paused = True
-    assert setup.handing.take(9) == []
-    assert setup.handing.slice(9) is None
+    assert setup.buffer.take(9) == []
+    assert setup.buffer.next_slice(9) is None
     state.is_paused = False
-    setup.handing.arrived(state)
-    assert len(setup.handing.take(9)) == 2
+    setup.buffer.add(state)
+    assert len(setup.buffer.take(9)) == 2
 
 
 def test_columns_end_at_the_bound_and_positions_move_exactly() -> None:
     setup = Setup()
     zero, one = setup.partition(0, 5), setup.partition(1, 5)
-    handing = setup.handing
-    first = table(handing.take_arrow(7))
+    buffer = setup.buffer
+    first = table(buffer.take_arrow(7))
     assert first.column_names == [
         "topic",
         "partition",
@@ -203,20 +200,20 @@ def test_columns_end_at_the_bound_and_positions_move_exactly() -> None:
     ]
     assert first.num_rows == 7
     assert (zero.position, one.position) == (5, 2)
-    assert offsets(handing.take(2)) == [(1, 2), (1, 3)]
-    rest = table(handing.take_arrow(7))
+    assert offsets(buffer.take(2)) == [(1, 2), (1, 3)]
+    rest = table(buffer.take_arrow(7))
     assert rest.to_pydict()["offset"] == [4]
     assert rest.to_pydict()["topic"] == ["t"]
-    assert table(handing.take_arrow(7)).num_rows == 0
+    assert table(buffer.take_arrow(7)).num_rows == 0
 
 
 def test_columns_begin_where_a_loop_was_left() -> None:
     setup = Setup()
     setup.partition(0, 5)
-    current = setup.handing.slice(2)
+    current = setup.buffer.next_slice(2)
     assert current is not None
     next(current.iterator)
-    assert table(setup.handing.take_arrow(9)).to_pydict()["offset"] == [1, 2, 3, 4]
+    assert table(setup.buffer.take_arrow(9)).to_pydict()["offset"] == [1, 2, 3, 4]
     assert list(current.iterator) == []
 
 
@@ -233,7 +230,7 @@ def test_a_position_passes_what_is_not_for_users() -> None:
             control=True,
         ),
     )
-    assert offsets(setup.handing.take(9)) == [(0, 0)]
+    assert offsets(setup.buffer.take(9)) == [(0, 0)]
     assert state.position == 2
 
 
@@ -243,9 +240,9 @@ def test_what_is_not_for_users_is_done_when_more_is_asked_for() -> None:
     marker = [(b"\0\0\0\1", b"\0" * 6, (), 1)]
     options: Any = {"producer_id": 1, "transactional": True, "control": True}
     setup.fetched(state, _core.encode(marker, **options))
-    assert setup.handing.take(9) == []
-    setup.handing.settle()
-    assert setup.handing.done(state) == 1
+    assert setup.buffer.take(9) == []
+    setup.buffer.mark_consumed()
+    assert state.consumed == 1
 
 
 def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
@@ -254,15 +251,15 @@ def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
     bad = bytearray(_core.encode([(None, b"c", (), 1)], base_offset=2))
     bad[-2] ^= 1
     setup.fetched(state, bytes(bad))
-    assert len(setup.handing.take(9)) == 2
+    assert len(setup.buffer.take(9)) == 2
     for _ in range(2):
         with pytest.raises(CorruptRecord, match=r"t-0.*offset 2 is corrupt \(crc") as raised:
-            setup.handing.take(9)
+            setup.buffer.take(9)
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 0, 2)
     with pytest.raises(InvalidRecord):
-        setup.handing.slice(9)
+        setup.buffer.next_slice(9)
     with pytest.raises(InvalidRecord):
-        setup.handing.take_arrow(9)
+        setup.buffer.take_arrow(9)
 
 
 # What the user puts in between
@@ -271,7 +268,7 @@ def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
 def test_deserializers_make_keys_and_values() -> None:
     setup = Setup(value_deserializer=int)
     setup.partition(0, 3)
-    assert [record.value for record in setup.handing.take(9)] == [0, 1, 2]
+    assert [record.value for record in setup.buffer.take(9)] == [0, 1, 2]
 
 
 def test_a_value_that_cannot_be_read_stops_at_its_record_and_nothing_before_is_lost() -> None:
@@ -282,15 +279,15 @@ def test_a_value_that_cannot_be_read_stops_at_its_record_and_nothing_before_is_l
 
     setup = Setup(value_deserializer=read)
     state = setup.partition(0, 4)
-    assert [record.value for record in setup.handing.take(9)] == [0, 1]
+    assert [record.value for record in setup.buffer.take(9)] == [0, 1]
     for _ in range(2):
         with pytest.raises(DeserializationFailed, match=r"t-0.*offset 2.*two.*seek past"):
-            setup.handing.take(9)
+            setup.buffer.take(9)
         assert state.position == 2
-    setup.handing.forget(state)
+    setup.buffer.forget(state)
     state.seek(3)
     setup.fetched(state, _core.encode([(None, b"3", (), 1)], base_offset=3))
-    assert [record.value for record in setup.handing.take(9)] == [3]
+    assert [record.value for record in setup.buffer.take(9)] == [3]
 
 
 def test_interceptors_see_records_and_their_errors_are_their_own() -> None:
@@ -304,7 +301,7 @@ def test_interceptors_see_records_and_their_errors_are_their_own() -> None:
 
     setup = Setup(interceptors=[Half(), Broken()])
     state = setup.partition(0, 4)
-    assert offsets(setup.handing.take(9)) == [(0, 0), (0, 2)]
+    assert offsets(setup.buffer.take(9)) == [(0, 0), (0, 2)]
     assert state.position == 4
 
 
@@ -321,12 +318,12 @@ def test_a_table_of_many_rows_names_the_topic_in_each() -> None:
 def test_records_count_when_they_are_handed_out_and_not_before() -> None:
     setup = Setup()
     state = setup.partition(0, 6)
-    handing = setup.handing
-    current = handing.slice(9)
+    buffer = setup.buffer
+    current = buffer.next_slice(9)
     assert current is not None
-    assert handing.records == 0
+    assert buffer.records_returned == 0
     next(current.iterator)
     next(current.iterator)
-    assert handing.records == 2
-    handing.forget(state)  # the user seeks
-    assert handing.records == 2
+    assert buffer.records_returned == 2
+    buffer.forget(state)  # the user seeks
+    assert buffer.records_returned == 2

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater import _core
-from headwater.client.consumer.fetched import Frame, Ledger, Piece
-from headwater.client.consumer.partition import PartitionState, Phase
-from headwater.client.consumer.subscription import Subscriptions
+from headwater.client.consumer.fetch_buffer import CompletedFetch, Frame, Ledger
+from headwater.client.consumer.subscription import PartitionState, Phase, Slice, SubscriptionState
 from headwater.client.errors import ClientError
 from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.model import NO_NODE, TopicPartition
@@ -21,10 +20,10 @@ def at(offset: int, epoch: int = -1) -> PartitionState:
     return state
 
 
-def piece(state: PartitionState, ledger: Ledger, count: int = 3) -> Piece:
+def piece(state: PartitionState, ledger: Ledger, count: int = 3) -> CompletedFetch:
     """So many records from where the partition is fetched next."""
     data = _core.encode([(None, b"v", (), 1)] * count, base_offset=state.fetch_offset)
-    return Piece(data, Frame(ledger, len(data)), TP, from_offset=state.fetch_offset)
+    return CompletedFetch(data, Frame(ledger, len(data)), TP, from_offset=state.fetch_offset)
 
 
 def test_a_new_partition_is_not_fetched_before_it_has_a_position() -> None:
@@ -42,7 +41,7 @@ def test_a_partition_is_fetched_ahead_up_to_a_bound() -> None:
     ledger = Ledger()
     state = at(0)
     first = piece(state, ledger)
-    state.add(first)
+    state.add_fetch(first)
     assert state.fetch_offset == 3
     assert state.position == 0
     assert state.is_fetchable(0.0, len(first) + 1)
@@ -64,21 +63,21 @@ def test_a_partition_that_must_wait_is_not_fetched(why: str) -> None:
 def test_a_jump_makes_answers_to_older_questions_void() -> None:
     ledger = Ledger()
     state = at(0)
-    state.add(piece(state, ledger))
-    before = state.changes
+    state.add_fetch(piece(state, ledger))
+    before = state.position_version
     state.seek(9)
-    assert state.changes != before
-    assert not state.pieces
+    assert state.position_version != before
+    assert not state.fetches
     assert ledger.held == 0
-    assert (state.position, state.fetch_offset, state.done) == (9, 9, 9)
+    assert (state.position, state.fetch_offset, state.consumed) == (9, 9, 9)
 
 
 def test_corrupt_bytes_are_not_fetched_again_and_again() -> None:
     state = at(0)
     data = bytearray(_core.encode([(None, b"v", (), 1)]))
     data[16] = 7  # a format that nobody knows
-    state.add(Piece(data, Frame(Ledger(), len(data)), TP, from_offset=0))
-    assert state.is_stuck
+    state.add_fetch(CompletedFetch(data, Frame(Ledger(), len(data)), TP, from_offset=0))
+    assert state.is_corrupt
     assert not state.is_fetchable(0.0, 1 << 20)
     state.seek(1)
     assert state.is_fetchable(0.0, 1 << 20)
@@ -88,7 +87,7 @@ def test_a_frame_is_held_until_its_last_piece_is_used_up() -> None:
     ledger = Ledger()
     data = _core.encode([(None, b"v", (), 1)])
     frame = Frame(ledger, 1000)
-    one, other = (Piece(data, frame, TP, from_offset=0) for _ in range(2))
+    one, other = (CompletedFetch(data, frame, TP, from_offset=0) for _ in range(2))
     assert ledger.held == 1000
     one.release()
     assert ledger.held == 1000
@@ -96,29 +95,37 @@ def test_a_frame_is_held_until_its_last_piece_is_used_up() -> None:
     assert ledger.held == 0
 
 
+def delivered(state: PartitionState, fetch: CompletedFetch) -> Slice:
+    """All records of the fetch, decoded for a loop."""
+    start = state.next_offset
+    records = fetch.records.take(9)
+    state.on_decoded(fetch.records.next_offset, fetch.records.leader_epoch)
+    return state.start_delivery(fetch, records, start=start)
+
+
 def test_what_was_decoded_and_not_handed_out_is_read_again() -> None:
     state = at(0)
     first = piece(state, Ledger())
-    state.add(first)
-    first.records.take(3)
-    state.position = 3
-    state.give_back(first, 1)
-    assert state.position == 1
+    state.add_fetch(first)
+    delivery = delivered(state, first)
+    next(delivery.iterator)
+    state.take_back_delivery()
+    assert (state.position, state.consumed) == (1, 0)
     assert [record.offset for record in first.records.take(9)] == [1, 2]
 
 
 def test_what_is_gone_already_is_fetched_again() -> None:
     state = at(0)
     first, second = piece(state, Ledger()), None
-    state.add(first)
+    state.add_fetch(first)
     second = piece(state, Ledger())
-    state.add(second)
-    state.position = 3
-    state.drop_piece()
-    before = state.changes
-    state.give_back(first, 1)
-    assert (state.position, state.fetch_offset, list(state.pieces)) == (1, 1, [])
-    assert state.changes != before
+    state.add_fetch(second)
+    next(delivered(state, first).iterator)
+    state.drop_fetch()
+    before = state.position_version
+    state.take_back_delivery()
+    assert (state.position, state.fetch_offset, list(state.fetches)) == (1, 1, [])
+    assert state.position_version != before
 
 
 @pytest.mark.parametrize("phase", [Phase.COMMITTED, Phase.RESET, Phase.VALIDATING])
@@ -132,13 +139,13 @@ def test_a_question_that_became_void_is_asked_again(phase: Phase) -> None:
 
 def test_what_was_fetched_is_handed_out_before_an_offset_out_of_range_matters() -> None:
     state = at(0)
-    state.add(piece(state, Ledger()))
-    state.is_spent = True
+    state.add_fetch(piece(state, Ledger()))
+    state.is_out_of_range = True
     assert not state.is_fetchable(0.0, 1 << 20)
-    state.drop_piece()
+    state.drop_fetch()
     assert state.is_fetchable(0.0, 1 << 20)
     state.seek(0)
-    assert not state.is_spent
+    assert not state.is_out_of_range
 
 
 # New leaders (KIP-320)
@@ -155,10 +162,10 @@ def test_a_position_is_checked_when_the_leader_is_new() -> None:
     state = at(5, epoch=1)
     assert not state.on_leader_epoch(1)
     assert not state.on_leader_epoch(1)
-    state.preferred = 4
+    state.preferred_replica = 4
     assert state.on_leader_epoch(2)
     phases = [state.phase]
-    assert state.preferred == NO_NODE
+    assert state.preferred_replica == NO_NODE
     assert not state.is_fetchable(0.0, 1)
     assert state.on_validated(end_epoch=1, end_offset=5) is None
     assert [*phases, state.phase] == [Phase.VALIDATING, Phase.READING]
@@ -181,9 +188,9 @@ def test_a_log_that_was_cut_is_noticed(end_epoch: int, end_offset: int, parted: 
 def test_what_was_fetched_from_the_old_leader_is_dropped() -> None:
     state = at(0, epoch=1)
     state.on_leader_epoch(1)
-    state.add(piece(state, Ledger()))
+    state.add_fetch(piece(state, Ledger()))
     state.on_leader_epoch(2)
-    assert not state.pieces
+    assert not state.fetches
     assert state.fetch_offset == state.position == 0
 
 
@@ -191,7 +198,7 @@ def test_what_was_fetched_from_the_old_leader_is_dropped() -> None:
 
 
 def test_topics_and_partitions_cannot_be_asked_for_at_once() -> None:
-    wanted = Subscriptions()
+    wanted = SubscriptionState()
     wanted.subscribe(topics=["t"])
     with pytest.raises(ClientError, match="unsubscribe"):
         wanted.assign([TP])
@@ -199,12 +206,12 @@ def test_topics_and_partitions_cannot_be_asked_for_at_once() -> None:
     wanted.assign([TP])
     with pytest.raises(ClientError, match="unsubscribe"):
         wanted.subscribe(topics=["t"])
-    with pytest.raises(ClientError, match="give names of topics"):
-        Subscriptions().subscribe()
+    with pytest.raises(ClientError, match="give either names of topics or a pattern"):
+        SubscriptionState().subscribe()
 
 
 def test_an_assignment_keeps_the_positions_of_partitions_that_stay() -> None:
-    wanted = Subscriptions()
+    wanted = SubscriptionState()
     wanted.assign([TP, TopicPartition("t", 1)])
     wanted.partitions[TP].seek(7)
     wanted.assign([TP, TopicPartition("t", 2)])

@@ -1,7 +1,8 @@
-"""Incremental fetch sessions with one node (KIP-227): only what changed is sent.
+"""An incremental fetch session with one node (KIP-227): requests carry only what has changed.
 
-A machine: `ask` says what a request must contain so that the broker's idea of the session becomes
-what is wanted now; `answered` and `lost` tell what became of it. One request is under way at once.
+A machine: `next_request` returns what a request must contain so that the broker's session becomes
+what is wanted now; `on_response` and `on_no_response` report its outcome. At most one request is
+in flight.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NO_SESSION = 0
 _FIRST_EPOCH = 0
 _FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
-# The broker's memory of the session is not ours any more; the next request starts a new one.
+# The broker's session differs from this one; the next request starts a new one.
 _BROKEN = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -35,8 +36,8 @@ _BROKEN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """A partition to be read, as a request says it."""
+class WantedPartition:
+    """A partition to read, with what a request says about it."""
 
     tp: TopicPartition
     topic_id: bytes
@@ -45,8 +46,8 @@ class Want:
 
 
 @dataclass(slots=True)
-class FetchAsk:
-    """The parts of a request that belong to the session."""
+class SessionRequest:
+    """The parts of a fetch request that belong to the session."""
 
     session_id: int
     epoch: int
@@ -56,24 +57,26 @@ class FetchAsk:
 
 @dataclass(slots=True)
 class FetchSession:
+    """The session as this client believes the broker has it."""
+
     partition_bytes_max: int
-    is_lasting: bool = True  # otherwise each request stands for itself
+    is_lasting: bool = True  # otherwise each request is complete in itself
     session_id: int = NO_SESSION
     epoch: int = _FIRST_EPOCH
     with_ids: bool = False
-    # What the broker has, or will have when it has read the request that is under way.
-    known: dict[TopicPartition, Want] = field(default_factory=dict)
+    # What the broker has, or will have when it has read the request in flight.
+    known: dict[TopicPartition, WantedPartition] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
 
-    def ask(self, wants: Iterable[Want], *, with_ids: bool) -> FetchAsk:
-        """What to send so that these are read. `with_ids`: topics are named by their ids."""
+    def next_request(self, wants: Iterable[WantedPartition], *, with_ids: bool) -> SessionRequest:
+        """Returns what to send so that these are read; `with_ids` names topics by id."""
         wanted = {want.tp: want for want in wants}
         if not self.is_lasting:
             self.epoch = _FIRST_EPOCH
         if with_ids != self.with_ids and self.epoch != _FIRST_EPOCH:
-            self.epoch = _FIRST_EPOCH  # a session knows topics by one or by the other
+            self.epoch = _FIRST_EPOCH  # a session has either names or ids
         self.with_ids = with_ids
-        forgotten: list[Want] = []
+        forgotten: list[WantedPartition] = []
         if self.epoch == _FIRST_EPOCH:
             changed = list(wanted.values())
         else:
@@ -87,22 +90,24 @@ class FetchSession:
         self.known = wanted
         self.names = {want.topic_id: tp.topic for tp, want in wanted.items()} if with_ids else {}
         epoch = self.epoch if self.is_lasting else _FINAL_EPOCH
-        return FetchAsk(self.session_id, epoch, self._topics(changed), self._forgotten(forgotten))
+        return SessionRequest(
+            self.session_id, epoch, self._topics(changed), self._forgotten(forgotten)
+        )
 
     def topic(self, name: str, topic_id: bytes) -> str | None:
-        """The name of a topic in an answer, or None if it is not in the session."""
+        """Returns the name of a topic in a response, or None if it is not in the session."""
         return self.names.get(topic_id) if self.with_ids else name
 
-    def answered(self, response: FetchResponse) -> bool:
-        """Takes note of an answer; whether it has partitions that count."""
+    def on_response(self, response: FetchResponse) -> bool:
+        """Applies a response; returns whether its partitions are valid."""
         code = response.error_code
         if code:
-            # With this id the broker may still have a session: name it, so that it is replaced.
+            # The broker may still have a session with this id: naming it has it replaced.
             if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or code not in _BROKEN:
                 self.session_id = NO_SESSION
             self.epoch = _FIRST_EPOCH
             return False
-        if response.session_id == NO_SESSION:  # the broker has no room for sessions
+        if response.session_id == NO_SESSION:  # the broker's cache of sessions is full
             self.session_id = NO_SESSION
             self.epoch = _FIRST_EPOCH
         elif response.session_id != self.session_id:
@@ -112,17 +117,17 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
         return True
 
-    def lost(self) -> None:
-        """The request got no answer: nobody knows whether the broker has seen it."""
+    def on_no_response(self) -> None:
+        """Starts a new session, since it is unknown whether the broker has seen the request."""
         self.epoch = _FIRST_EPOCH
 
-    def last(self) -> FetchAsk | None:
-        """What ends the session, if there is one."""
+    def closing_request(self) -> SessionRequest | None:
+        """Returns the request that ends the session, if there is one."""
         if self.session_id == NO_SESSION:
             return None
-        return FetchAsk(self.session_id, _FINAL_EPOCH, [], [])
+        return SessionRequest(self.session_id, _FINAL_EPOCH, [], [])
 
-    def _topics(self, wants: list[Want]) -> list[FetchTopic]:
+    def _topics(self, wants: list[WantedPartition]) -> list[FetchTopic]:
         topics: dict[tuple[str, bytes], FetchTopic] = {}
         for want in wants:
             key = (want.tp.topic, want.topic_id)
@@ -141,7 +146,7 @@ class FetchSession:
             )
         return list(topics.values())
 
-    def _forgotten(self, wants: list[Want]) -> list[ForgottenTopic]:
+    def _forgotten(self, wants: list[WantedPartition]) -> list[ForgottenTopic]:
         topics: dict[tuple[str, bytes], ForgottenTopic] = {}
         for want in wants:
             key = (want.tp.topic, want.topic_id)
@@ -151,5 +156,5 @@ class FetchSession:
         return list(topics.values())
 
 
-def all_have_ids(wants: Iterable[Want]) -> bool:
+def all_have_ids(wants: Iterable[WantedPartition]) -> bool:
     return all(want.topic_id != ZERO_ID for want in wants)

@@ -1,7 +1,7 @@
-"""Topics without a group: this consumer reads all their partitions by itself.
+"""Topics without a group: the consumer reads all their partitions by itself.
 
-Has the face of a membership, so that the consumer need not know the difference. When topics or
-partitions are added, they are taken at the next poll.
+Implements `Membership`, so that the consumer does not have to know the difference. New topics and
+partitions are assigned at the next poll.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from headwater.model import TopicPartition
 
 
 class AllPartitions:
+    """A `Membership` with one member, which needs no coordinator."""
+
     def __init__(
         self,
         config: ConsumerConfig,
@@ -45,14 +47,14 @@ class AllPartitions:
 
     @property
     def identity(self) -> CommitIdentity:
-        raise CommitFailed("this consumer has no group; give it one to commit offsets")
+        raise CommitFailed("the consumer has no group to commit in; create it with group=...")
 
     async def poll(self, deadline: float) -> None:
         if self._stop_listening is None:
             self._stop_listening = self._cluster.on_change(self._on_change)
         self.needs_poll = False
         if self._follow():
-            with suppress(RetriableError):  # the next answer wakes us
+            with suppress(RetriableError):  # the next metadata update calls `_on_change`
                 await self._cluster.updated(deadline)
         now = self._wanted()
         gone, new = sorted(self._owned - now), sorted(now - self._owned)
@@ -63,7 +65,7 @@ class AllPartitions:
             await self._callbacks.assigned(new)
 
     def _follow(self) -> bool:
-        """Asks for what is wanted; whether there is an answer to wait for."""
+        """Follows the topics that are wanted; returns whether to wait for their metadata."""
         wanted = self._subscription
         self._cluster.follow_all(wanted.pattern is not None)
         for topic in self._followed - wanted.topics:
@@ -98,13 +100,13 @@ class AllPartitions:
             self._callbacks.wake()
 
     def polled(self, now: float) -> None:
-        """Nobody waits for us."""
+        """Does nothing: there is no poll interval without a group."""
 
     def subscription_changed(self) -> None:
         self.needs_poll = True
 
     def commit_refused(self, code: int, identity: CommitIdentity) -> None:
-        """Nothing is committed."""
+        """Does nothing: nothing is committed without a group."""
 
     def rejoin(self, reason: str) -> None:
         self.needs_poll = True

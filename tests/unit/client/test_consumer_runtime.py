@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from headwater.client.consumer.tasks import Tasks
+from headwater.client.consumer.runtime import BackgroundTasks
 from tests.support.fake_broker import story
 
 
 @story
 async def test_work_that_fails_is_told_of() -> None:
     told: asyncio.Queue[BaseException] = asyncio.Queue()
-    tasks = Tasks(told.put_nowait)
+    tasks = BackgroundTasks(told.put_nowait)
 
     async def work() -> None:
         raise AssertionError("we are wrong")
@@ -23,7 +23,7 @@ async def test_work_that_fails_is_told_of() -> None:
 @story
 async def test_work_ends_when_it_is_told_to() -> None:
     told: list[BaseException] = []
-    tasks = Tasks(told.append)
+    tasks = BackgroundTasks(told.append)
     ended: list[str] = []
 
     async def work() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater import Consumer, blocking
-from headwater.client.consumer import OffsetAndMetadata, given
+from headwater.client.consumer import OffsetAndMetadata, arguments
 from headwater.client.errors import ClientError, ConfigError
 from headwater.model import TopicPartition
 
@@ -26,11 +26,11 @@ class Number:
 
 
 def test_partitions_are_pairs_of_a_topic_and_a_number() -> None:
-    assert given.partition(("orders", 3)) == TP
-    assert given.partition(TP) is TP
-    assert given.partition(("orders", Number(3))) == TP
-    assert given.partitions({TP}) == [TP]
-    assert given.partitions((TP, ("orders", 4))) == [TP, TopicPartition("orders", 4)]
+    assert arguments.partition(("orders", 3)) == TP
+    assert arguments.partition(TP) is TP
+    assert arguments.partition(("orders", Number(3))) == TP
+    assert arguments.partitions({TP}) == [TP]
+    assert arguments.partitions((TP, ("orders", 4))) == [TP, TopicPartition("orders", 4)]
 
 
 @pytest.mark.parametrize(
@@ -39,49 +39,49 @@ def test_partitions_are_pairs_of_a_topic_and_a_number() -> None:
 )
 def test_what_is_no_partition_is_named(value: Any) -> None:
     with pytest.raises(ClientError, match=r"orders|\(1, 2\)|None"):
-        given.partition(value)
+        arguments.partition(value)
 
 
 @pytest.mark.parametrize("value", ["orders", ("orders", 1), None, 5])
 def test_one_partition_is_no_list_of_them(value: Any) -> None:
     with pytest.raises(ClientError, match=rf"{re.escape(repr(value))}: expected a list"):
-        given.partitions(value)
+        arguments.partitions(value)
 
 
 @pytest.mark.parametrize("value", [1.5, "1", True, None, -1, 2**63])
-def test_an_offset_is_a_whole_number_that_a_log_can_have(value: Any) -> None:
-    with pytest.raises(ClientError, match=re.escape(f"seek to {value!r}: expected a whole number")):
-        given.whole("seek to ", value)
+def test_an_offset_is_an_integer_that_a_log_can_have(value: Any) -> None:
+    with pytest.raises(ClientError, match=re.escape(f"seek to {value!r}: expected an integer")):
+        arguments.integer("seek to ", value)
     with pytest.raises(ClientError, match=re.escape(f"orders-3: offset {value!r}")):
-        given.offsets({TP: value})
+        arguments.offsets({TP: value})
 
 
 def test_offsets_may_have_an_epoch_and_a_note() -> None:
     wanted = {TP: Number(5), ("a", 0): (6, 2, "note"), ("b", 0): OffsetAndMetadata(7)}
-    assert given.offsets(wanted) == {
+    assert arguments.offsets(wanted) == {
         TP: OffsetAndMetadata(5),
         ("a", 0): OffsetAndMetadata(6, 2, "note"),
         ("b", 0): OffsetAndMetadata(7),
     }
-    with pytest.raises(ClientError, match="metadata 7: expected text"):
-        given.offsets({TP: OffsetAndMetadata(5, -1, 7)})  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match="metadata 7: expected a string"):
+        arguments.offsets({TP: OffsetAndMetadata(5, -1, 7)})  # type: ignore[arg-type]
     with pytest.raises(ClientError, match=r"commit of \[1\]"):
-        given.offsets([1])
+        arguments.offsets([1])
 
 
 @pytest.mark.parametrize("value", ["1", None, True])
 def test_a_time_to_wait_is_a_number(value: Any) -> None:
     with pytest.raises(ClientError, match=f"timeout_ms={value!r}"):
-        given.milliseconds(value)
+        arguments.milliseconds(value)
 
 
 def test_topics_have_names_and_patterns_are_for_text() -> None:
     for wrong in ("orders", [1], [None], [""], 5):
         with pytest.raises(ClientError, match="expected a"):
-            given.topics(wrong)
+            arguments.topics(wrong)
     for bad in ("(", re.compile(b"x"), 5):
         with pytest.raises(ClientError, match="pattern"):
-            given.pattern(bad)
+            arguments.pattern(bad)
 
 
 @pytest.mark.parametrize("kind", [Consumer, blocking.Consumer])
