@@ -30,6 +30,7 @@ from headwater.metadata import CLUSTER_DEFAULT, Delta, Image
 from headwater.metadata.features import default_levels
 from headwater.metadata.snapshot import decode_snapshot, id_from_file_name
 from headwater.model import OffsetAndEpoch
+from headwater.observability import Log
 from headwater.protocol.messages.create_topics import CreateTopicsRequest
 from headwater.storage import StorageFailed
 from headwater.storage.directory import read_meta_properties
@@ -73,6 +74,7 @@ class Node:
         self.workers = HeldWorkers()
         self.host = Host(SystemClock(), Random(1), MemoryDisk(), SocketNetwork(), self.workers)
         self.config: NodeConfig = node_config({"log.dirs": "/d"} | (settings or {}))
+        self.log = Log(self.host.clock, lambda line: None)
         self.news: list[Delta] = []
         self.failures: list[BaseException] = []
 
@@ -92,7 +94,7 @@ class Node:
         self.metadata.subscribe(self.follow)
         await self.metadata.start()
         self.controller = ControllerDriver(
-            self.host, self.config, self.metadata, cluster_id=cluster_id
+            self.host, self.config, self.metadata, self.log, cluster_id=cluster_id
         )
         await self.controller.start()
         await self.controller.committed()
@@ -342,7 +344,7 @@ def test_a_failed_sync_fails_all_who_wait_and_takes_the_log_out() -> None:
 def test_a_node_that_does_not_lead_refuses_commands() -> None:
     async def test() -> None:
         node = await started()
-        driver = ControllerDriver(node.host, node.config, node.metadata, cluster_id="c")
+        driver = ControllerDriver(node.host, node.config, node.metadata, node.log, cluster_id="c")
         with pytest.raises(ApiError) as refused:
             await driver.ask(lambda machine: machine.decide_no_op())
         assert refused.value.code is ErrorCode.NOT_CONTROLLER

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.node_log import change_lines
 from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.controller import Controller, Decision
@@ -20,6 +21,7 @@ from headwater.io import Host
 from headwater.metadata import Image
 from headwater.metadata.features import supported_features
 from headwater.model import OffsetAndEpoch
+from headwater.observability import Log
 from headwater.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     Feature,
@@ -31,11 +33,18 @@ R = TypeVar("R")
 
 class ControllerDriver:
     def __init__(
-        self, host: Host, config: NodeConfig, metadata: MetadataLog, *, cluster_id: str
+        self,
+        host: Host,
+        config: NodeConfig,
+        metadata: MetadataLog,
+        log: Log,
+        *,
+        cluster_id: str,
     ) -> None:
         self._host = host
         self._config = config
         self._metadata = metadata
+        self._log = log
         self._machine = Controller(cluster_id, config, host.random)
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
 
@@ -62,6 +71,7 @@ class ControllerDriver:
         )
         machine.on_loaded(now)
         self._seen = OffsetAndEpoch(self._metadata.log_end, self._metadata.epoch)
+        self._log.debug(f"active in epoch {self._seen.epoch} from offset {self._seen.offset}")
         self._do(
             machine.decide_activate(self._metadata.bootstrap, log_is_empty=self._metadata.is_new)
         )
@@ -96,8 +106,11 @@ class ControllerDriver:
         if not self.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node does not lead the quorum")
         decision = decide(self._machine)
+        lines = list(change_lines(decision.records, self._machine.image))
         self._do(decision)
         await self.committed()
+        for line in lines:
+            self._log.info(line)
         return decision.reply
 
     def _do(self, decision: Decision[R]) -> None:
@@ -107,6 +120,9 @@ class ControllerDriver:
             )
             self._machine.apply(records, end.offset - len(records))
             self._seen = end
+            if self._log.is_debug:
+                kinds = ", ".join(dict.fromkeys(type(record).__name__ for record in records))
+                self._log.debug(f"{len(records)} records up to offset {end.offset}: {kinds}")
 
     async def committed(self) -> None:
         """Returns when everything decided up to now is committed and in the broker's image."""

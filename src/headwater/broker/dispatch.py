@@ -15,6 +15,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.broker.context import Context
+from headwater.broker.node_log import REQUESTS
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, PendingResponse
 from headwater.net.connection import CloseConnection
@@ -86,6 +87,7 @@ class Dispatcher:
         self._served = served
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._log = broker.log.named(REQUESTS)
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         try:
@@ -103,6 +105,11 @@ class Dispatcher:
             return self._unknown_version(correlation_id)
         except (DecodeError, ValueError, IndexError, StructError) as error:
             raise CloseConnection(f"request that cannot be read: {printable(str(error))}") from None
+        if self._log.is_debug:
+            self._log.debug(
+                f"{route.api.name} v{version} from {connection.stream.peer} "
+                f"client={printable(client_id or '')}"
+            )
         context = Context(connection, version, client_id)
         try:
             handled = route.handle(self._broker, context, request)

@@ -103,6 +103,10 @@ class Housekeeping:
             if not retired:
                 continue
             partition.changed()
+            self._lines.debug(
+                f"{partition.tp}: {len(retired)} old segments deleted, "
+                f"the log starts at {partition.log.start}"
+            )
             for segment in retired:
                 self.delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
             await asyncio.sleep(0)  # others may have their turn between two partitions

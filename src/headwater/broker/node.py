@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
+from headwater.broker import node_log
 from headwater.broker.apis import served_versions
 from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.broker import Broker
@@ -62,7 +63,15 @@ class Node:
         self._lines = log
         self._tasks: list[asyncio.Task[None]] = []
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
-        self._server = Server(host, _limits(config), log.warn, _socket_options(config))
+        for name in node_log.LOGGERS:
+            log.named(name)  # shown to admins before the first line is written
+        self._server = Server(
+            host,
+            _limits(config),
+            log.warn,
+            _socket_options(config),
+            debug=log.named(node_log.CONNECTIONS).debug,
+        )
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot go on
 
     async def start(self) -> None:
@@ -72,6 +81,7 @@ class Node:
             undo.callback(host.workers.close)
             check_start(host, config)
             self._check_ports()
+            self._lines.info(node_log.start_line(config))
             for warning in config.warnings:
                 self._lines.warn(warning)
             self._open_directories()
@@ -160,6 +170,10 @@ class Node:
             for job in jobs:
                 self._load(job, job.run)
         else:
+            unclean = [each.path for each in self._log_dirs.directories if not each.was_clean]
+            self._lines.info(
+                f"the last stop was not clean: recovering {len(jobs)} logs in {', '.join(unclean)}"
+            )
             width = 2 * self.config.num_recovery_threads_per_data_dir
             for first in range(0, len(jobs), width):
                 group = jobs[first : first + width]
@@ -195,13 +209,20 @@ class Node:
         self._metadata.open(directory.health)
         self._reserve.watch(directory.health)
         self._controller = ControllerDriver(
-            self._host, self.config, self._metadata, cluster_id=self.cluster_id
+            self._host,
+            self.config,
+            self._metadata,
+            self._lines.named(node_log.CONTROLLER),
+            cluster_id=self.cluster_id,
         )
 
     def _build_broker(self) -> None:
         config, host = self.config, self._host
-        self._partitions = Partitions(config, self._log_dirs, host.workers, self._lines)
-        self._groups = GroupCoordinator(config, host, self._partitions, self._lines)
+        storage = self._lines.named(node_log.STORAGE)
+        self._partitions = Partitions(config, self._log_dirs, host.workers, storage)
+        self._groups = GroupCoordinator(
+            config, host, self._partitions, self._lines.named(node_log.GROUPS)
+        )
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,
@@ -213,7 +234,7 @@ class Node:
             controller=self._controller,
             log_dirs=self._log_dirs,
             partitions=self._partitions,
-            log_moves=LogMoves(self._log_dirs, host.clock, host.workers, self._lines),
+            log_moves=LogMoves(self._log_dirs, host.clock, host.workers, storage),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots, host.random
             ),
@@ -231,7 +252,7 @@ class Node:
             self._log_dirs,
             host.clock,
             host.workers,
-            self._lines,
+            storage,
             self._reserve,
             checkpoints,
         )
@@ -244,7 +265,7 @@ class Node:
             host.workers,
             checkpoints,
             self._housekeeping.delete_later,
-            self._lines,
+            storage,
         )
         self._metadata.subscribe(self._follow)
         self._metadata.subscribe(self._groups.follow)
@@ -386,6 +407,7 @@ class Node:
         )
         self._metadata_directory.release()
         self._host.workers.close()
+        self._lines.info("stopped after a failure" if failed else "stopped")
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

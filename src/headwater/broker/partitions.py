@@ -159,6 +159,7 @@ class Partitions:
                 replicas=state.replicas,
                 node_id=node_id,
             )
+            self._lines.debug(f"{name}-{index}: leads epoch {state.leader_epoch}")
         else:
             partition.resign()
 
@@ -179,6 +180,7 @@ class Partitions:
 
     def _remove(self, partition: Partition) -> None:
         partition.close()
+        self._lines.debug(f"{partition.tp}: the log is deleted")
         try:
             self._log_dirs.delete(partition.tp)
         except (StorageFailed, OSError) as failure:

@@ -19,7 +19,13 @@ class Server:
     """All connections of one node, whatever listener they came by."""
 
     def __init__(
-        self, host: Host, limits: NetLimits, log: LogLine, options: SocketOptions = SYSTEM_SOCKETS
+        self,
+        host: Host,
+        limits: NetLimits,
+        log: LogLine,
+        options: SocketOptions = SYSTEM_SOCKETS,
+        *,
+        debug: LogLine = lambda line: None,
     ) -> None:
         self.limits = limits
         self.now = host.clock.monotonic
@@ -28,6 +34,7 @@ class Server:
         self._host = host
         self._options = options
         self._log = log
+        self._debug = debug
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
         self._wanting_room: deque[Connection] = deque()
@@ -54,6 +61,7 @@ class Server:
         connection = Connection(stream, listener, self, dispatch)
         self.connections[connection] = None
         ip = stream.peer.host
+        self._debug(f"{stream.peer} connected to {listener}")
         self._per_ip[ip] += 1
         if len(self.connections) > self.limits.connections_max:
             self._turn_away(connection, f"max.connections is {self.limits.connections_max}")
@@ -69,6 +77,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:

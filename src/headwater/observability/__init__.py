@@ -1,5 +1,5 @@
-"""What a running node says of itself: log lines now, metrics and traces as they come."""
+"""What a running node reports about itself: log lines and measures."""
 
-from headwater.observability.logs import Log, printable
+from headwater.observability.logs import ROOT, Log, printable
 
-__all__ = ["Log", "printable"]
+__all__ = ["ROOT", "Log", "printable"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.config_gate import check_is_here
 from headwater.broker.context import Context
-from headwater.broker.log_levels import log_levels
+from headwater.broker.node_log import log_levels
 from headwater.config.describe import (
     DescribedConfig,
     describe_broker,

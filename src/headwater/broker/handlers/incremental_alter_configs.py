@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.config_gate import check_resource, repeated
 from headwater.broker.context import Context
-from headwater.broker.log_levels import alter_log_levels
+from headwater.broker.node_log import alter_log_levels
 from headwater.config.alter import Alteration, AlterOperation
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource, ResourceType

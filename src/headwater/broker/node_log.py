@@ -1,0 +1,176 @@
+"""What a node writes to its log: who it is, what changed, and at which level (KIP-412).
+
+Levels of loggers change while a node runs and are not kept: a node starts with the level it was
+started with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headwater import __version__
+from headwater.broker.config_gate import check_is_here
+from headwater.config import NodeConfig
+from headwater.config.alter import Alteration, AlterOperation
+from headwater.config.catalog import broker_definition
+from headwater.config.definition import parse
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import process_id
+from headwater.metadata import Image, ResourceType
+from headwater.observability import ROOT, Log, printable
+from headwater.protocol import Message
+from headwater.protocol.records.metadata_topics import (
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+# The parts of a node that have a logger of their own.
+REQUESTS = "headwater.requests"
+CONNECTIONS = "headwater.connections"
+CONTROLLER = "headwater.controller"
+GROUPS = "headwater.groups"
+STORAGE = "headwater.storage"
+LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REQUESTS, STORAGE)
+
+# Kafka's names for levels, and which of ours they mean.
+_LEVELS = {
+    "FATAL": "error",
+    "ERROR": "error",
+    "WARN": "warn",
+    "INFO": "info",
+    "DEBUG": "debug",
+    "TRACE": "debug",
+}
+_HIDDEN = "[hidden]"
+
+# Said by the line itself.
+_IN_START_LINE = frozenset({"node.id", "broker.id", "process.roles", "listeners", "log.dirs"})
+
+
+def start_line(config: NodeConfig) -> str:
+    """Describes a node that starts: version, process, identity, and settings that differ from
+    their defaults, without secrets."""
+    parts = [
+        f"starting headwater {__version__}:",
+        f"pid={process_id()}",
+        f"node={config.node_id}",
+        f"roles={','.join(config.process_roles)}",
+        f"listeners={','.join(map(str, config.broker_listeners))}",
+        f"directories={','.join(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))}",
+    ]
+    for key, text in sorted(config.properties.items()):
+        if key not in _IN_START_LINE and not _is_default(key, text):
+            parts.append(f"{key}={_shown(key, text)}")
+    return " ".join(parts)
+
+
+def _is_default(key: str, text: str) -> bool:
+    definition = broker_definition(key)
+    return definition is not None and parse(definition, text) == definition.default
+
+
+def _shown(key: str, text: str) -> str:
+    """A broker setting for the log. A key that is in no table may be a plugin's password."""
+    definition = broker_definition(key)
+    if definition is None or definition.sensitive:
+        return _HIDDEN
+    return printable(text)
+
+
+def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
+    """Says what metadata records change for users: topics and settings. `before` is the image that
+    they were decided on."""
+    created: dict[bytes, str] = {}
+    settings: dict[str, list[str]] = {}  # of topics that are created
+    partitions: Counter[bytes] = Counter()
+    others: list[str] = []
+    for record in records:
+        match record:
+            case TopicRecord():
+                created[record.topic_id] = record.name
+                settings[record.name] = []
+            case PartitionRecord():
+                partitions[record.topic_id] += 1
+            case RemoveTopicRecord():
+                found = before.topics_by_id.get(record.topic_id)
+                others.append(f"topic {found.name if found else record.topic_id.hex()} deleted")
+            case ConfigRecord(resource_type=ResourceType.TOPIC) if record.resource_name in settings:
+                settings[record.resource_name].append(f", {record.name}={record.value}")
+            case ConfigRecord():
+                others.append(_config_line(record))
+    for topic_id, name in created.items():
+        yield f"topic {name} created: partitions={partitions[topic_id]}{''.join(settings[name])}"
+    for topic_id, count in partitions.items():
+        if topic_id not in created and topic_id in before.topics_by_id:
+            topic = before.topics_by_id[topic_id]
+            yield f"topic {topic.name} has {len(topic.partitions) + count} partitions now"
+    yield from others
+
+
+_KINDS = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.BROKER: "broker",
+    ResourceType.CLIENT_METRICS: "client metrics",
+    ResourceType.GROUP: "group",
+}
+
+
+def _config_line(record: ConfigRecord) -> str:
+    kind = _KINDS[record.resource_type]
+    what = f"{kind} {record.resource_name}" if record.resource_name else f"all {kind}s"
+    if record.value is None:
+        return f"{what}: {record.name} was reset to its default"
+    is_broker = record.resource_type == ResourceType.BROKER
+    value = _shown(record.name, record.value) if is_broker else printable(record.value)
+    return f"{what}: {record.name} was set to {value}"
+
+
+def log_levels(broker: Broker) -> dict[str, str]:
+    return {name: log.level.upper() for name, log in broker.log.loggers().items()}
+
+
+def alter_log_levels(
+    broker: Broker, name: str, alterations: Sequence[Alteration], *, validate_only: bool
+) -> None:
+    if any(count > 1 for count in Counter(a.name for a in alterations).values()):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a logger is named more than once")
+    check_is_here(broker, name)
+    loggers = broker.log.loggers()
+    levels = {each.name: _checked(each, loggers) for each in alterations}
+    if validate_only:
+        return
+    for logger, level in levels.items():
+        if level is None:
+            loggers[logger].follow(broker.log)
+        else:
+            loggers[logger].level = level
+
+
+def _checked(alteration: Alteration, loggers: dict[str, Log]) -> str | None:
+    """Returns the level to set, or None where the logger goes back to that of `root`."""
+    logger, operation, value = alteration
+    if operation is not AlterOperation.DELETE and value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{logger}: expected a value, not null")
+    if operation not in (AlterOperation.SET, AlterOperation.DELETE):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{logger}: a level is not a list")
+    if logger not in loggers:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"unknown logger {logger!r}, expected one of {', '.join(loggers)}",
+        )
+    if operation is AlterOperation.DELETE:
+        if logger == ROOT:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{ROOT} has no level to go back to")
+        return None
+    if value not in _LEVELS:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"level {value!r}, expected one of {', '.join(_LEVELS)}"
+        )
+    return _LEVELS[value]

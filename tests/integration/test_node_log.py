@@ -1,0 +1,131 @@
+"""What a node writes to its log, as an operator reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater import __version__
+from headwater.metadata import ResourceType
+from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from headwater.testing import EmbeddedBroker
+from tests.conftest import MakeBroker
+from tests.support.processes import NodeProcess
+from tests.support.wire import Wire
+
+SET, DELETE = 0, 1
+
+
+def alter(
+    wire: Wire, kind: int, name: str, key: str, value: str | None, operation: int = SET
+) -> int:
+    resource = AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[AlterableConfig(name=key, config_operation=operation, value=value)],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    code: int = wire.ask(request).responses[0].error_code
+    return code
+
+
+def messages(broker: EmbeddedBroker) -> list[str]:
+    """The lines without their times and levels."""
+    return [line.rstrip().split(maxsplit=2)[2] for line in broker.log_lines]
+
+
+def test_a_start_says_who_the_node_is_and_hides_secrets(make_broker: MakeBroker) -> None:
+    broker = make_broker(
+        {
+            "log.retention.hours": "24",
+            "num.partitions": "1",  # the default
+            "ssl.key.password": "hunter2",
+            "sasl.some.plugin.token": "hunter2",
+        }
+    )
+    (line,) = [line for line in messages(broker) if line.startswith("starting ")]
+    assert line.startswith(f"starting headwater {__version__}: pid=")
+    assert " node=1 roles=broker,controller listeners=PLAINTEXT://127.0.0.1:0 " in line
+    assert " directories=/memory " in line
+    assert " log.retention.hours=24 " in line
+    assert "num.partitions" not in line
+    assert "ssl.key.password=[hidden]" in line
+    assert not [line for line in broker.log_lines if "hunter2" in line]
+
+
+def test_topics_and_settings_that_change_are_one_line_each(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    with Wire(broker.bootstrap) as wire:
+        wire.create_topic("orders", partitions=3, **{"retention.ms": "1000"})
+        assert alter(wire, ResourceType.TOPIC, "orders", "segment.bytes", "1048576") == 0
+        assert alter(wire, ResourceType.TOPIC, "orders", "segment.bytes", None, DELETE) == 0
+        assert alter(wire, ResourceType.BROKER, "", "message.max.bytes", "2000000") == 0
+        key = "listener.name.plaintext.ssl.key.password"
+        assert alter(wire, ResourceType.BROKER, "1", key, "hunter2") == 0
+        gone = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name="orders", topic_id=bytes(16))], timeout_ms=5000
+        )
+        assert wire.ask(gone).responses[0].error_code == 0
+    broker.stop()
+    said = [line for line in messages(broker) if not line.startswith("starting ")]
+    assert said == [
+        "topic orders created: partitions=3, retention.ms=1000",
+        "topic orders: segment.bytes was set to 1048576",
+        "topic orders: segment.bytes was reset to its default",
+        "all brokers: message.max.bytes was set to 2000000",
+        f"broker 1: {key} was set to [hidden]",
+        "topic orders deleted",
+        "stopped",
+    ]
+
+
+def test_a_restart_does_not_repeat_what_changed_before(make_broker: MakeBroker) -> None:
+    broker = make_broker(topics={"orders": 1})
+    broker.restart()
+    assert [line for line in messages(broker) if "orders" in line] == [
+        "topic orders created: partitions=1"
+    ]
+
+
+def test_an_unclean_stop_is_noted_at_the_next_start(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path)
+    with node:
+        with Wire(node.address) as wire:
+            wire.create_topic("orders")
+        node.kill()
+        assert "not clean" not in node.errors
+        node.start()
+        assert f"the last stop was not clean: recovering 1 logs in {node.data}" in node.errors
+
+
+@pytest.mark.parametrize(
+    ("logger", "expected"),
+    [
+        ("headwater.requests", "headwater.requests: DESCRIBE_CLUSTER v"),
+        ("headwater.connections", "headwater.connections: 127.0.0.1:"),
+        ("headwater.controller", "headwater.controller: 2 records up to offset "),
+        ("headwater.storage", "headwater.storage: other-0: leads epoch 0"),
+    ],
+)
+def test_a_logger_at_debug_shows_what_its_part_does(
+    make_broker: MakeBroker, logger: str, expected: str
+) -> None:
+    broker = make_broker()
+    with Wire(broker.bootstrap) as wire:
+        assert alter(wire, ResourceType.BROKER_LOGGER, "1", logger, "DEBUG") == 0
+        wire.describe_cluster()
+        wire.create_topic("other")
+    with Wire(broker.bootstrap) as wire:
+        assert alter(wire, ResourceType.BROKER_LOGGER, "1", logger, None, DELETE) == 0
+    debug = [line for line in messages(broker) if line.startswith("headwater.")]
+    assert any(line.startswith(expected) for line in debug), debug
+    assert all(line.startswith(f"{logger}: ") for line in debug)
+    with Wire(broker.bootstrap) as wire:
+        wire.describe_cluster()
+    assert [line for line in messages(broker) if line.startswith("headwater.")] == debug
