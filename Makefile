@@ -3,7 +3,7 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench conformance sim fuzz fmt clean
+.PHONY: help setup demo test check coverage versions bench conformance sim fuzz dist lock fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
@@ -11,6 +11,8 @@ JOBS ?= 2
 ONLY ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+COVERAGE ?= tests --ignore=tests/crash --ignore=tests/spark --ignore=tests/simulation
+PYTHONS ?= python3.12 python3.13 python3.14
 CONFORMANCE_ARGS ?=
 
 BIN := .venv/bin
@@ -26,7 +28,7 @@ help: ## list the targets
 setup: $(STAMP) ## make .venv: the core built, the packages in, .venv/bin/headwater there
 
 # Only what is compiled or declared is a prerequisite: the Python sources are installed as links.
-$(STAMP): pyproject.toml tools/setup tools/ensure tools/rust-env $(CORE)
+$(STAMP): pyproject.toml requirements-dev.lock tools/setup tools/ensure tools/rust-env $(CORE)
 	@tools/setup
 	@touch $@
 
@@ -51,6 +53,31 @@ check: setup ## format, lint, types, import contracts, clippy, the quick tests
 	. tools/rust-env && cargo clippy --manifest-path rust/Cargo.toml --workspace --quiet --release --all-targets -- -D warnings
 	. tools/rust-env && cargo test --manifest-path rust/Cargo.toml --quiet --package headwater-records
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK)
+
+coverage: setup ## which lines the tests of a node and its clients reach; COVERAGE='tests/unit …' for a part
+	$(BIN)/pip install -q -c requirements-dev.lock '.[coverage]' --no-build-isolation --no-deps -e . pytest-cov
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report= $(COVERAGE)
+	$(BIN)/python -m coverage combine --quiet || true
+	$(BIN)/python -m coverage html --quiet -d build/coverage
+	$(BIN)/python -m coverage report --show-missing | tail -n 80
+
+versions: ## the quick tests on other versions of Python: PYTHONS='python3.12 python3.13'
+	@tools/ensure compiler rust
+	@for python in $(PYTHONS); do tools/try-python $$python || exit 1; done
+
+dist: setup ## wheel and sdist in dist/, the wheel tried in a fresh environment
+	@rm -rf dist
+	@. tools/rust-env && $(BIN)/maturin build --release --strip --locked --out dist >/dev/null
+	@. tools/rust-env && $(BIN)/maturin sdist --out dist >/dev/null 2>&1
+	@tools/try-dist dist/*.whl
+	@ls -l dist
+
+lock: setup ## renew requirements-dev.lock
+	@$(BIN)/pip install -q uv
+	printf 'maturin>=1.9,<2\nsetuptools\nwheel\n' | $(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 \
+		--no-header pyproject.toml - --extra test --extra check --extra spark --extra demo --extra coverage --extra docs \
+		-o requirements-dev.lock
 
 sim: setup ## SEEDS=N random histories of a simulated node, in parallel
 	$(BIN)/python -m headwater.testing.sim --seeds $(SEEDS) --jobs $(JOBS)
