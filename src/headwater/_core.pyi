@@ -390,6 +390,9 @@ class IntakeCalls(Protocol):
     def full(self, size: int, /) -> None:
         """Makes room for so many bytes, or raises."""
 
+    def timestamp(self, given: Any, /) -> int:
+        """Returns the milliseconds of a timestamp that is not an int, or raises."""
+
     def too_large(self, topic: str, size: int, /) -> NoReturn:
         """Raises: the record exceeds a limit."""
 
@@ -428,7 +431,7 @@ class Intake:
         *,
         key: Buffer | str | None = None,
         headers: Any = None,
-        timestamp: int | None = None,
+        timestamp: Any = None,
         partition: int | None = None,
         on_delivery: _Waiter | None = None,
     ) -> None:
@@ -440,7 +443,7 @@ class Intake:
         value: Any,
         key: Any,
         headers: Any,
-        timestamp: int | None,
+        timestamp: Any,
         partition: int | None,
         waiter: _Waiter | None,
     ) -> int:
@@ -490,7 +493,7 @@ class Handover:
         *,
         key: Any = None,
         headers: Any = None,
-        timestamp: int | None = None,
+        timestamp: Any = None,
         partition: int | None = None,
         on_delivery: _Waiter | None = None,
     ) -> None:

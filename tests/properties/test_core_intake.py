@@ -73,6 +73,9 @@ class Calls:
         self.events.append(("full", size))
         raise Refused
 
+    def timestamp(self, given: Any) -> int:
+        raise Refused("timestamp")
+
     def too_large(self, topic: str, size: int) -> NoReturn:
         self.events.append(("too_large", topic, size))
         raise Refused

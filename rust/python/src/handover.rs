@@ -102,7 +102,7 @@ impl Handover {
         value: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<&Bound<'py, PyAny>>,
         partition: Option<i32>,
         on_delivery: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {

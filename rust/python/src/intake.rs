@@ -325,6 +325,14 @@ impl Intake {
         }
     }
 
+    /// A timestamp that was given: milliseconds as they are, anything else as Python reads it.
+    fn milliseconds(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<i64> {
+        if let Ok(given) = object.extract::<i64>() {
+            return Ok(given);
+        }
+        self.calls.call_method1(py, "timestamp", (object,))?.extract(py)
+    }
+
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn take_in<'py>(
@@ -334,7 +342,7 @@ impl Intake {
         value: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<&Bound<'py, PyAny>>,
         partition: Option<i32>,
         waiter: Option<&Bound<'py, PyAny>>,
         room: Room,
@@ -350,11 +358,13 @@ impl Intake {
         }
         let timestamp = match timestamp {
             None => self.now_ms(py)?,
-            Some(given) if given >= 0 => given,
-            Some(given) => {
-                let cause = PyValueError::new_err(format!("{given} ms is before 1970"));
-                return Err(self.refused(py, "timestamp", topic, cause));
-            }
+            Some(object) => match self.milliseconds(py, object)? {
+                given if given >= 0 => given,
+                given => {
+                    let cause = PyValueError::new_err(format!("{given} ms is before 1970"));
+                    return Err(self.refused(py, "timestamp", topic, cause));
+                }
+            },
         };
         // -1 says "not given" inside; a user's -1 must not pass as that.
         let asked = match partition {
@@ -455,7 +465,7 @@ impl Intake {
         value: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<&Bound<'py, PyAny>>,
         partition: Option<i32>,
         on_delivery: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
@@ -483,7 +493,7 @@ impl Intake {
         value: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<&Bound<'py, PyAny>>,
         partition: Option<i32>,
         waiter: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<i32> {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.client.producer.delivery import Delivered
     from headwater.client.producer.records import Headers, RecordMetadata
     from headwater.client.settings import ProducerSettings
+    from headwater.client.timestamps import Timestamp
     from headwater.model import TopicPartition
 
 R = TypeVar("R")
@@ -125,7 +126,7 @@ class Producer(BlockingClient):
         *,
         key: Any = None,
         headers: Headers | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Sends a record, after all that was submitted before, waits until it is acknowledged, and
@@ -155,7 +156,7 @@ class Producer(BlockingClient):
         *,
         key: Any = None,
         headers: Headers | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         partition: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:

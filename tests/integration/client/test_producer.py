@@ -15,12 +15,14 @@ import warnings
 import weakref
 from collections import ChainMap, deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from headwater import _core
+from headwater.blocking import Producer as BlockingProducer
 from headwater.client.errors import (
     ClientClosed,
     ClientError,
@@ -673,3 +675,41 @@ async def test_a_thread_that_may_not_submit_takes_no_record_of_another_with_it(
         await mine
         await producer.flush()
         assert queued_bytes(producer) == 0
+
+
+MOMENT = datetime(2026, 1, 1, 12, 0, 0, 1000, tzinfo=UTC)  # which a float would round down
+
+
+@story
+@pytest.mark.parametrize(
+    "given", [MOMENT, MOMENT.astimezone().replace(tzinfo=None), 1_767_268_800_001]
+)
+async def test_a_timestamp_is_a_datetime_or_milliseconds(
+    bootstrap: str, topic: str, wire: Wire, given: datetime | int
+) -> None:
+    async with Producer(bootstrap) as producer:
+        sent = await producer.send(topic, b"sent", timestamp=given)
+        assert sent.timestamp == 1_767_268_800_001
+        producer.submit(topic, b"submitted", timestamp=given)
+    async with Producer(bootstrap, value_serializer=bytes) as producer:
+        await producer.send(topic, b"serialized", timestamp=given)
+        producer.submit(topic, b"serialized", timestamp=given)
+    with BlockingProducer(bootstrap) as blocking:
+        blocking.send(topic, b"blocking", timestamp=given)
+        blocking.submit(topic, b"blocking", timestamp=given)
+    assert [each.timestamp for each in stored(wire, topic)] == [1_767_268_800_001] * 6
+
+
+@story
+@pytest.mark.parametrize("given", ["now", 1.5, 2**63])
+async def test_a_timestamp_that_is_neither_is_refused(
+    bootstrap: str, topic: str, given: Any
+) -> None:
+    async with Producer(bootstrap) as producer:
+        with pytest.raises((TypeError, OverflowError), match="timestamp"):
+            await producer.send(topic, b"x", timestamp=given)
+        with pytest.raises((TypeError, OverflowError), match="timestamp"):
+            producer.submit(topic, b"x", timestamp=given)
+        before_1970 = datetime(1969, 12, 31, tzinfo=UTC)
+        with pytest.raises(SerializationFailed, match="before 1970"):
+            await producer.send(topic, b"x", timestamp=before_1970)

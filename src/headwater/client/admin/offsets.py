@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from headwater.client.admin.results import or_raise
 from headwater.client.errors import ClientError
 from headwater.client.requests import list_offsets as requests
 from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec
+from headwater.client.timestamps import Timestamp, to_milliseconds
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
 
 Isolation = Literal["read_uncommitted", "read_committed"]
-# A spec, a time, or a time as milliseconds since 1970.
-OffsetQuestion = OffsetSpec | datetime | int
+OffsetQuestion = OffsetSpec | Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ async def list_offsets(
     if isolation not in ("read_uncommitted", "read_committed"):
         raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
     timestamps = {
-        TopicPartition(*where): _timestamp(question) for where, question in partitions.items()
+        TopicPartition(*where): to_milliseconds(question) for where, question in partitions.items()
     }
     results = await requests.list_offsets(
         admin.router,
@@ -53,12 +52,6 @@ async def list_offsets(
     return {
         tp: each if isinstance(each, ClientError) else _found(each) for tp, each in results.items()
     }
-
-
-def _timestamp(question: OffsetQuestion) -> int:
-    if isinstance(question, datetime):
-        return int(question.timestamp() * 1000)
-    return int(question)
 
 
 def _found(each: OffsetAndTimestamp) -> OffsetFound:

@@ -26,6 +26,7 @@ from headwater.client.errors import (
     UnknownTopic,
     WrongLoop,
 )
+from headwater.client.timestamps import to_milliseconds
 from headwater.io import Clock
 from headwater.io.clock import SystemClock
 
@@ -167,6 +168,9 @@ class IntakeCallbacks:
         else:
             why = "no broker is connected; await flush() to let the producer reconnect"
         raise BufferFull(f"the buffer is full (buffer_memory={config.buffer_memory}): {why}")
+
+    def timestamp(self, given: object) -> int:
+        return to_milliseconds(given)
 
     # Refusals
 

@@ -39,6 +39,7 @@ from headwater.client.producer.sequences import Identity
 from headwater.client.producer.serialization import Serialization
 from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import Transaction, not_there_yet
+from headwater.client.timestamps import Timestamp
 from headwater.io import Host, watch_forks
 from headwater.model import TopicPartition
 
@@ -53,7 +54,7 @@ _NO_ROOM = -2  # what `Intake.add` returns then
 _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
 
 # topic, value, key, headers, timestamp, partition, on_delivery
-Prepared = tuple[str, Any, Any, Headers | None, int | None, int | None, Delivered | None]
+Prepared = tuple[str, Any, Any, Headers | None, Timestamp | None, int | None, Delivered | None]
 
 
 class Producer:
@@ -211,10 +212,13 @@ class Producer:
         *,
         key: Any = None,
         headers: Headers | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Sends a record, waits until it is acknowledged, and returns where it is stored.
+
+        `timestamp` is a datetime (local time if it has no time zone) or milliseconds since 1970;
+        by default, the current time. `headers` are a mapping or pairs of names and values.
 
         While the buffer is full it waits for room, first come, first served, at most max_block_ms;
         then it raises BufferFull. Cancelling a `send` stops the wait; a queued record is still
@@ -246,7 +250,7 @@ class Producer:
         *,
         key: Any = None,
         headers: Headers | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         partition: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:

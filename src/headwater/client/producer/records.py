@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headwater.client.timestamps import Timestamp
+
 # What a user may give as headers: names with bytes, text or nothing behind them.
 Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
@@ -18,7 +20,7 @@ class ProducerRecord:
     value: Any = None
     key: Any = None
     headers: Headers | None = None
-    timestamp: int | None = None  # ms since 1970; None: when it is taken in
+    timestamp: Timestamp | None = None  # None: the time at which it is queued
     partition: int | None = None
 
 
