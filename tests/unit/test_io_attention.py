@@ -14,6 +14,8 @@ from headwater.io.attention import Lookout, WatchfulSelector
 
 MICROSECOND = 1e-6
 STREAK = 64
+TRIAL = 512
+TERM = 8192
 
 
 class Clock:
@@ -33,6 +35,8 @@ class Bench:
 
     def __init__(self, stack: ExitStack) -> None:
         self.clock = Clock()
+        self.asleep = 45 * MICROSECOND  # how long the peer's next request takes
+        self.awake = 15 * MICROSECOND
         self.selector = stack.enter_context(WatchfulSelector(self.clock))
         self.peers: list[tuple[socket.socket, socket.socket]] = []
         for _ in range(2):
@@ -43,6 +47,7 @@ class Bench:
     def ask(self, peer: int = 0, *, is_small: bool = True) -> None:
         """The peer sends, and the loop finds it and serves it."""
         near, far = self.peers[peer]
+        self.clock.step = self.awake if self.selector.is_awake else self.asleep
         far.send(b"x")
         ((key, _),) = self.selector.select(1.0)
         assert key.fileobj is near
@@ -63,17 +68,62 @@ def bench() -> Iterator[Bench]:
 
 
 def awake(bench: Bench) -> None:
+    """Brings it to stay awake: after a streak of requests and a trial."""
     for _ in range(STREAK + 1):
         assert not bench.selector.is_awake
         bench.ask()
+    tried = 0
+    for _ in range(TRIAL):
+        tried += bench.selector.is_awake
+        bench.ask()
+    assert tried == TRIAL // 2
     assert bench.selector.is_awake
+
+
+def awake_share(bench: Bench, requests: int) -> float:
+    """The share of so many requests for which it stayed awake."""
+    found = 0
+    for _ in range(requests):
+        found += bench.selector.is_awake
+        bench.ask()
+    return found / requests
 
 
 def test_it_stays_awake_only_after_many_quick_requests_of_one_peer(bench: Bench) -> None:
     awake(bench)
-    for _ in range(3 * STREAK):
+    assert awake_share(bench, 3 * STREAK) == 1.0
+
+
+def test_it_stays_awake_as_long_as_that_makes_waits_shorter(bench: Bench) -> None:
+    awake(bench)
+    assert awake_share(bench, 5 * TERM) > 0.95
+    bench.asleep = bench.awake
+    awake_share(bench, TERM + TRIAL)
+    assert awake_share(bench, 50 * TERM) < 0.02
+
+
+def test_it_sleeps_if_the_peer_sends_no_sooner_when_it_is_awake(bench: Bench) -> None:
+    """As Java's producer does on two cores: its threads need the one that the loop would hold."""
+    bench.asleep = bench.awake = 100 * MICROSECOND
+    assert awake_share(bench, 50 * TERM) < 0.02
+
+
+def test_a_few_long_waits_count_as_much_as_many_short_ones(bench: Bench) -> None:
+    for number in range(20 * TRIAL):
+        is_held_up = bench.selector.is_awake and number % 50 == 0
+        bench.awake = (2000 if is_held_up else 15) * MICROSECOND
         bench.ask()
-        assert bench.selector.is_awake
+    assert not bench.selector.is_awake
+
+
+def test_another_peer_is_tried_at_once(bench: Bench) -> None:
+    bench.asleep = bench.awake
+    awake_share(bench, 2 * TRIAL)
+    assert not bench.selector.is_awake
+    bench.asleep = 3 * bench.awake
+    for _ in range(STREAK + TRIAL + 2):
+        bench.ask(1)
+    assert bench.selector.is_awake
 
 
 def test_large_requests_let_it_sleep(bench: Bench) -> None:
@@ -81,13 +131,13 @@ def test_large_requests_let_it_sleep(bench: Bench) -> None:
         bench.ask(is_small=False)
         assert not bench.selector.is_awake
     awake(bench)
-    for _ in range(STREAK):
+    for _ in range(2 * STREAK):
         bench.ask(is_small=False)
     assert not bench.selector.is_awake
 
 
 def test_requests_that_do_not_wait_for_answers_let_it_sleep(bench: Bench) -> None:
-    bench.clock.step = 2 * MICROSECOND
+    bench.asleep = bench.awake = 2 * MICROSECOND
     for _ in range(10 * STREAK):
         bench.ask()
         assert not bench.selector.is_awake
@@ -95,7 +145,7 @@ def test_requests_that_do_not_wait_for_answers_let_it_sleep(bench: Bench) -> Non
 
 def test_a_peer_that_stops_waiting_for_answers_lets_it_sleep_again(bench: Bench) -> None:
     awake(bench)
-    bench.clock.step = 2 * MICROSECOND
+    bench.asleep = bench.awake = 2 * MICROSECOND
     for _ in range(STREAK):
         bench.ask()
     assert not bench.selector.is_awake
@@ -108,17 +158,10 @@ def test_peers_that_take_turns_let_it_sleep(bench: Bench) -> None:
 
 
 def test_requests_with_pauses_between_them_let_it_sleep(bench: Bench) -> None:
-    bench.clock.step = 400 * MICROSECOND
+    bench.asleep = bench.awake = 400 * MICROSECOND
     for _ in range(10 * STREAK):
         bench.ask()
         assert not bench.selector.is_awake
-
-
-def test_a_first_look_in_vain_ends_it(bench: Bench) -> None:
-    awake(bench)
-    bench.silence()
-    assert not bench.selector.is_awake
-    awake(bench)
 
 
 def test_a_pause_now_and_then_is_forgiven_and_silence_is_not(bench: Bench) -> None:
@@ -131,6 +174,7 @@ def test_a_pause_now_and_then_is_forgiven_and_silence_is_not(bench: Bench) -> No
     for _ in range(10):
         bench.silence()
     assert not bench.selector.is_awake
+    awake(bench)
 
 
 def test_it_sleeps_when_others_come_instead(bench: Bench) -> None:
@@ -145,7 +189,8 @@ def test_it_sleeps_when_others_come_instead(bench: Bench) -> None:
 def test_it_sleeps_when_others_want_the_core(bench: Bench) -> None:
     awake(bench)
     bench.clock.step = 60 * MICROSECOND  # between two looks: it was not running
-    bench.silence()
+    for _ in range(2):
+        bench.silence()
     assert not bench.selector.is_awake
 
 

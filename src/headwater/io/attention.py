@@ -1,11 +1,18 @@
 """How a loop waits: asleep, or for a moment awake.
 
-A core that has gone to sleep takes longer to wake than a small request takes to be served. Where
-one peer sends such a request, waits for the answer and sends again at once, the node's loop
-therefore looks for the next one some times before it sleeps. It begins only after it has seen that
-pattern for a while and goes on only while it pays: a node that is idle, that serves many at once,
-whose peers send more before they are answered, or whose core is wanted by others sleeps like any
-other. A client that awaits one answer after the other does the same on its side (`Lookout`).
+A sleeping core takes longer to wake than a small request takes to be served. Where one peer sends
+such a request, waits for the response and sends again at once, the node's loop therefore polls for
+a moment before it sleeps. It does so only after it has seen that pattern for a while, and only
+while it pays: a node that is idle, that serves many peers at once, or whose peers send more before
+they are answered sleeps like any other.
+
+Whether it pays is measured, not assumed. A loop that polls takes a core, and a peer on the same
+machine may need that core: Java's producer hands each record from one thread to another, and with
+two cores a loop that never sleeps makes it wait for a time slice of the scheduler now and then,
+which costs milliseconds. So the loop tries both ways in turn, compares how long the peer's next
+request takes, and keeps to the better one for some thousand requests (`_Trial`).
+
+A client that awaits one response after the other does the same on its side (`Lookout`).
 """
 
 from __future__ import annotations
@@ -14,22 +21,68 @@ import asyncio
 from collections.abc import Callable
 from selectors import EpollSelector, SelectorKey
 from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 Events = list[tuple[SelectorKey, int]]
 
-_AT_ONCE_SECONDS = 0.00001  # in less nobody has read an answer: the peer does not wait for any
+_AT_ONCE_SECONDS = 0.00001  # too short to have read a response: the peer does not wait for any
 _SHORT_SECONDS = 0.0003  # a wait that would have been much shorter without the sleep in it
-_AWAKE_SECONDS = 0.00015  # how long a loop stays awake for the next request
-_PREEMPTED_SECONDS = 0.00005  # between two looks: somebody else wants this core
-_STREAK = 64  # short waits in a row for one and the same peer before it is tried
+_AWAKE_SECONDS = 0.00015  # how long a loop polls for the next request
+_PREEMPTED_SECONDS = 0.00005  # between two polls: another thread wants this core
+_STREAK = 64  # short waits in a row for the same peer before polling is tried
 _CREDIT = 8  # with which it begins
 _CREDIT_MAX = 64
-_MISS = 8  # what a look in vain costs, in looks that found what they were for
+_MISS = 8  # the price of polling in vain, in polls that found what they were for
+_PREEMPTED_MISS = 32  # and of holding a core that another thread wants
 _NOBODY = -1
+
+_BLOCK = 32  # waits of one kind in a row, in a trial
+_TRIAL = 16 * _BLOCK
+_WAIT_SECONDS_MAX = 0.005  # longer waits are the peer's own
+_WORTH = 0.85  # of the mean wait asleep: polling must make it at least this much shorter
+_TERM = 8192  # waits until the next trial
+_TERM_MAX = 16 * _TERM
+
+
+class _Trial:
+    """Compares waits that begin with polling to waits asleep, in alternating blocks."""
+
+    __slots__ = ("_counts", "_done", "_totals")
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._counts = [0, 0]  # asleep, awake
+        self._totals = [0.0, 0.0]
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether the next wait begins with polling."""
+        return self._done // _BLOCK % 2 == 1
+
+    @property
+    def is_over(self) -> bool:
+        return self._done >= _TRIAL
+
+    def note(self, waited: float) -> None:
+        kind = self._done // _BLOCK % 2
+        self._done += 1
+        if waited < _WAIT_SECONDS_MAX:
+            self._counts[kind] += 1
+            self._totals[kind] += waited
+
+    def is_worth_while(self) -> bool:
+        asleep, awake = (
+            total / count if count else _WAIT_SECONDS_MAX
+            for total, count in zip(self._totals, self._counts, strict=True)
+        )
+        return awake <= _WORTH * asleep
 
 
 class WatchfulSelector(EpollSelector):
-    """An epoll that stays awake between the requests of a peer that sends again at once."""
+    """An epoll that polls between the requests of a peer that sends again at once."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         super().__init__()
@@ -37,14 +90,19 @@ class WatchfulSelector(EpollSelector):
         self._expected = _NOBODY
         self._streak = 0
         self._credit = 0
+        self._trial: _Trial | None = None
+        self._term = 0  # waits until the next trial
+        self._peer = _NOBODY  # for which polling was found not to be worth while
+        self._rest = 0  # waits for it until that is tried again
+        self._next_rest = _TERM
 
     @property
     def is_awake(self) -> bool:
-        """Whether a wait for a peer that is expected begins with a look."""
-        return self._credit > 0
+        """Whether the next wait for an expected peer begins with polling."""
+        return self._credit > 0 and (self._trial is None or self._trial.is_awake)
 
     def expect(self, fd: int) -> None:
-        """A small request of this peer was just served; it may be that its next one follows."""
+        """Notes that a small request of this peer was just served; its next one may follow."""
         self._expected = fd
 
     def select(self, timeout: float | None = None) -> Events:
@@ -55,21 +113,60 @@ class WatchfulSelector(EpollSelector):
             self._streak = 0
             self._credit = max(0, self._credit - 1)
             return super().select(timeout)
+        if self._rest and expected == self._peer:
+            self._rest -= 1
+            return super().select(timeout)
         started = self._now()
         if self._credit > 0:
-            return self._look(expected, started) or super().select(timeout)
+            return self._wait_on_trial(expected, started, timeout)
         events = super().select(timeout)
         waited = self._now() - started
         if _is_from(expected, events) and _AT_ONCE_SECONDS < waited < _SHORT_SECONDS:
             self._streak += 1
             if self._streak >= _STREAK:
                 self._streak, self._credit = 0, _CREDIT
+                self._trial = _Trial()
         else:
             self._streak = 0
         return events
 
-    def _look(self, expected: int, started: float) -> Events:
-        """What happens within a moment, and what it says about going on like this."""
+    def unregister(self, fileobj: FileDescriptorLike) -> SelectorKey:
+        key = super().unregister(fileobj)
+        if key.fd == self._peer:  # the next one with this number is somebody else
+            self._peer, self._rest = _NOBODY, 0
+        return key
+
+    def _wait_on_trial(self, expected: int, started: float, timeout: float | None) -> Events:
+        """Waits for a peer for which polling has been worth while, or is being tried."""
+        trial = self._trial
+        if trial is None:
+            self._term -= 1
+            if self._term <= 0:
+                self._trial = _Trial()
+            return self._poll(expected, started) or super().select(timeout)
+        events: Events = []
+        if trial.is_awake:
+            events = self._poll(expected, started)
+        if not events:
+            events = super().select(timeout)
+        trial.note(self._now() - started)
+        self._credit = _CREDIT  # the trial counts what a wait takes; that is all that matters now
+        if trial.is_over:
+            self._trial = None
+            self._judge(expected, is_worth_while=trial.is_worth_while())
+        return events
+
+    def _judge(self, peer: int, *, is_worth_while: bool) -> None:
+        if is_worth_while:
+            self._term = _TERM
+            self._next_rest = _TERM
+            return
+        self._credit = 0
+        self._next_rest = min(2 * self._next_rest, _TERM_MAX) if peer == self._peer else _TERM
+        self._peer, self._rest = peer, self._next_rest
+
+    def _poll(self, expected: int, started: float) -> Events:
+        """Returns the events of a moment, and notes what they say about going on like this."""
         select = super().select
         before = started
         while True:
@@ -79,7 +176,10 @@ class WatchfulSelector(EpollSelector):
                 is_it = _is_from(expected, events) and now - started > _AT_ONCE_SECONDS
                 self._credit = min(self._credit + (1 if is_it else -1), _CREDIT_MAX)
                 return events
-            if now - started > _AWAKE_SECONDS or now - before > _PREEMPTED_SECONDS:
+            if now - before > _PREEMPTED_SECONDS:
+                self._credit = max(0, self._credit - _PREEMPTED_MISS)
+                return events
+            if now - started > _AWAKE_SECONDS:
                 self._credit = max(0, self._credit - _MISS)
                 return events
             before = now
