@@ -3,7 +3,7 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage versions bench conformance sim fuzz dist lock fmt clean
+.PHONY: help setup demo test check coverage versions bench conformance sim fuzz dist docs lock fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
@@ -18,7 +18,7 @@ CONFORMANCE_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 CORE := $(shell find rust \( -path rust/target -o -path rust/fuzz \) -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
-PYTHON_FOLDERS := src tests benchmarks conformance examples harness
+PYTHON_FOLDERS := src tests benchmarks conformance examples harness tools
 QUICK := tests/unit tests/transcripts tests/properties
 
 help: ## list the targets
@@ -86,6 +86,14 @@ fuzz: setup ## FUZZ_SECONDS=N for each fuzz target of the core, with cargo-fuzz
 	@tools/ensure fuzz
 	@. tools/rust-env && for target in validate decompress compact; do \
 		(cd rust && RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096) || exit 1; done
+
+docs: setup ## the documentation site in build/site, its links checked
+	@$(BIN)/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || \
+		$(BIN)/pip install -q --disable-pip-version-check -c requirements-dev.lock mkdocs-material 'mkdocstrings[python]'
+	@$(BIN)/python tools/docs_hooks.py settings > docs/settings.md
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/python tools/docs_hooks.py links build/site
+	@echo "docs: build/site/index.html"
 
 bench: setup ## speed beside Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
 	@tools/ensure java

@@ -42,7 +42,7 @@ def anchors(path: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))],
+    [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
@@ -51,6 +51,13 @@ def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
             there = path.parent / target if target else path
             assert there.exists(), target
             assert not anchor or anchor in anchors(there), anchor
+
+
+def test_the_reference_of_settings_is_what_the_node_reads() -> None:
+    """`make docs` writes it anew."""
+    command = [sys.executable, str(ROOT / "tools" / "docs_hooks.py"), "settings"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert page("docs/settings") == made.stdout
 
 
 def run(example: str) -> list[str]:
