@@ -180,5 +180,5 @@ MUTANTS: dict[str, tuple[Mutant, range]] = {
     "a gap between segments is not seen": (a_gap_between_segments_is_not_seen, range(20, 60)),
     "compaction drops the newest": (compaction_drops_the_newest, range(10)),
     "compacted segments are not synced": (compacted_segments_are_not_synced, range(20)),
-    "compaction before the flush": (compaction_before_the_flush, range(20, 60)),
+    "compaction before the flush": (compaction_before_the_flush, range(180, 240)),
 }
