@@ -17,7 +17,7 @@ from headwater.broker.node import Node
 from headwater.config import node_config
 from headwater.io import Host
 from headwater.observability import Log
-from headwater.storage.directory import DirectoryRefused
+from headwater.storage.log_dirs import DirectoryRefused
 
 Start = Callable[..., None]
 

@@ -22,7 +22,7 @@ from headwater.observability import Log
 from headwater.protocol import Message
 from headwater.protocol.records.metadata_topics import ConfigRecord
 from headwater.quorum import ReplicaKey, Voter, VoterSet
-from headwater.storage.directory import DirectoryRefused, read_meta_properties
+from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
 from headwater.testing import EmbeddedBroker
 
 COMBINED = {

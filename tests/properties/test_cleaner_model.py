@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headwater import _core
 from headwater.io import Disk
 from headwater.storage import Log, LogDirs, Origin
-from headwater.storage.cleaner_job import CleaningLimits
+from headwater.storage.cleaner import CleaningLimits
 from headwater.storage.retention import RetiredSegment
 from headwater.testing.sim.crash import after_kill, after_power_cut
 from headwater.testing.sim.disk import SimDisk

@@ -11,10 +11,10 @@ from headwater import _core
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.partition import Partition
 from headwater.storage import Appended, recovery
-from headwater.storage.cleaner_job import CleaningJob
+from headwater.storage.cleaner import CleaningJob
 from headwater.storage.flushing import FlushJob
 from headwater.storage.offset_index import OffsetIndex
-from headwater.storage.producers import ProducerStates
+from headwater.storage.producer_state import ProducerStates
 from headwater.storage.segment import Scan, Segment
 from headwater.storage.time_index import TimeIndex
 

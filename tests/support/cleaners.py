@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.io import Disk
 from headwater.storage import Log, swaps
-from headwater.storage.cleaner import look_at
-from headwater.storage.cleaner_job import CleaningAborted, CleaningJob, CleaningLimits
+from headwater.storage.cleaner import CleaningAborted, CleaningJob, CleaningLimits, look_at
 from headwater.storage.retention import RetiredSegment
 
 LIMITS = CleaningLimits(memory_bytes=1 << 20, load_factor=0.9, chunk_bytes=512)

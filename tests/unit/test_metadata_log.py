@@ -33,7 +33,7 @@ from headwater.model import OffsetAndEpoch
 from headwater.observability import Log
 from headwater.protocol.messages.create_topics import CreateTopicsRequest
 from headwater.storage import StorageFailed
-from headwater.storage.directory import read_meta_properties
+from headwater.storage.log_dirs import read_meta_properties
 from tests.support.controllers import Bench, topic
 
 T = TypeVar("T")

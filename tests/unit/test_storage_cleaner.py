@@ -12,8 +12,7 @@ from headwater import _core
 from headwater.errors import ApiError
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin
-from headwater.storage.cleaner import dirtiest, look_at
-from headwater.storage.cleaner_job import CleaningJob, CleaningLimits, Uncleanable
+from headwater.storage.cleaner import CleaningJob, CleaningLimits, Uncleanable, dirtiest, look_at
 from tests.support import logs as make
 from tests.support.cleaners import LIMITS, clean, steps
 from tests.support.logs import NOW, PATH, append, contents, open_log, records, reopen, settings

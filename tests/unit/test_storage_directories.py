@@ -18,9 +18,14 @@ from headwater.io.disk import SystemDisk
 from headwater.io.memory import MemoryDisk
 from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition, id_text
 from headwater.storage import DirectoryRefused, LogDirs
-from headwater.storage.checkpoints import CheckpointCorrupt, read_offsets, write_offsets
-from headwater.storage.directory import read_meta_properties, read_topic_id, take_directories
+from headwater.storage.checkpoints import (
+    CheckpointCorrupt,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+)
 from headwater.storage.dump import dump, verify
+from headwater.storage.log_dirs import read_meta_properties, take_directories
 from headwater.storage.names import marked_dir_name, parse_dir_name
 from headwater.testing.sim.crash import after_power_cut
 from headwater.testing.sim.disk import SimDisk

@@ -7,7 +7,7 @@ import pytest
 from headwater.errors import ApiError, ErrorCode
 from headwater.io.memory import MemoryDisk
 from headwater.storage import AbortedTransaction, Log, Origin
-from headwater.storage.producers import (
+from headwater.storage.producer_state import (
     ProducerStates,
     SentBatch,
     SnapshotCorrupt,

@@ -14,7 +14,7 @@ from headwater.io import Workers
 from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.storage import Log, LogDirs
-from headwater.storage.logs import CheckpointJob
+from headwater.storage.log_dirs import CheckpointJob
 
 
 class Checkpoints:

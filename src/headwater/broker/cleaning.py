@@ -26,8 +26,7 @@ from headwater.storage import Log, LogDirs, swaps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headwater.storage.cleaner import Dirty
-    from headwater.storage.cleaner_job import CleaningJob, CleaningLimits, Source
+    from headwater.storage.cleaner import CleaningJob, CleaningLimits, Dirty, Source
     from headwater.storage.segment import Segment
 
 _LOOKED_AT_ONCE = 64
@@ -138,7 +137,7 @@ class Cleaning:
         return look_at(log, last_stable_offset=last_stable_offset, now_ms=self._clock.wall_ms())
 
     async def _clean(self, partition: Partition) -> bool:
-        from headwater.storage.cleaner_job import CleaningAborted, Uncleanable
+        from headwater.storage.cleaner import CleaningAborted, Uncleanable
 
         log = partition.log
         try:
@@ -178,7 +177,7 @@ class Cleaning:
         return min(stable, partition.last_stable_offset, log.trusted_end)
 
     async def _clean_round(self, partition: Partition, stable: int) -> bool:
-        from headwater.storage.cleaner_job import CleaningAborted, CleaningJob
+        from headwater.storage.cleaner import CleaningAborted, CleaningJob
 
         log, config = partition.log, self._config()
         began = self._clock.monotonic()
@@ -207,7 +206,7 @@ class Cleaning:
     async def _swap(
         self, partition: Partition, job: CleaningJob, segment: Segment, group: Sequence[Source]
     ) -> None:
-        from headwater.storage.cleaner_job import CleaningAborted
+        from headwater.storage.cleaner import CleaningAborted
 
         log = partition.log
         bases = [source.base for source in group]
@@ -251,7 +250,7 @@ class Cleaning:
 
 
 def _limits(config: NodeConfig) -> CleaningLimits:
-    from headwater.storage.cleaner_job import CleaningLimits
+    from headwater.storage.cleaner import CleaningLimits
 
     cleaners = config.log_cleaner_threads
     return CleaningLimits(

@@ -23,7 +23,7 @@ from headwater.metadata.snapshot import (
 from headwater.model import METADATA_TOPIC, id_from_text, id_text
 from headwater.protocol import Message
 from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
-from headwater.storage.directory import (
+from headwater.storage.log_dirs import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.broker.partition import Partition
     from headwater.broker.partitions import Partitions
     from headwater.model import TopicPartition
-    from headwater.storage.directory import LogDirectory
+    from headwater.storage.log_dirs import LogDirectory
 
 _COPY_BYTES = 1024 * 1024
 _BASE_OFFSET_BYTES = 8

@@ -44,7 +44,7 @@ from headwater.quorum import (
 )
 from headwater.quorum.state_file import decode_state, encode_state
 from headwater.storage import Log, Origin, StorageFailed, names
-from headwater.storage.directory import write_topic_id
+from headwater.storage.checkpoints import write_topic_id
 
 if TYPE_CHECKING:
     from headwater.storage.failures import Health

@@ -42,7 +42,7 @@ from headwater.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from headwater.storage import LogDirs, Reserve
-from headwater.storage.directory import DirectoryRefused, LogDirectory, take_directories
+from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, take_directories
 
 if TYPE_CHECKING:
     from headwater.storage import LoadJob

@@ -22,7 +22,7 @@ from headwater.metadata.snapshot import file_name, id_from_file_name
 from headwater.protocol import DecodeError
 from headwater.protocol.records.quorum import VotersRecord
 from headwater.storage import names
-from headwater.storage.directory import DirectoryRefused, read_meta_properties
+from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
 
 _TIERED = "remote.storage.enable"
 _QUORUM_STATE = "quorum-state"

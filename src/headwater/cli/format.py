@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     from headwater.config import ConfigError
     from headwater.config.support import check_bootstraps_itself, check_supported
     from headwater.io import Host
-    from headwater.storage.directory import DirectoryRefused, take_directories
+    from headwater.storage.log_dirs import DirectoryRefused, take_directories
 
     try:
         check_supported(config)

@@ -92,7 +92,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     from headwater.config import ConfigError
     from headwater.errors import ApiError
     from headwater.io.service import ServiceManager
-    from headwater.storage.directory import DirectoryRefused
+    from headwater.storage.log_dirs import DirectoryRefused
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: _on_loop_failure(log, context))

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headwater.io import Disk, write_lock
-from headwater.model import TopicPartition
+from headwater.model import TopicPartition, id_from_text, id_text
+from headwater.storage import names
 
 _VERSION = "0"
+_METADATA_VERSION = "version: 0"
+_TOPIC_ID = "topic_id: "
 
 
 class CheckpointCorrupt(ValueError):
@@ -91,3 +94,29 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         except ValueError:
             raise CheckpointCorrupt(f"checkpoint {path} has a malformed line: {row!r}") from None
     return offsets
+
+
+def read_topic_id(disk: Disk, path: str) -> bytes | None:
+    """The topic id in a partition's directory; None if there is none that can be read."""
+    file = f"{path}/{names.PARTITION_METADATA}"
+    if not disk.exists(file):
+        return None
+    try:
+        version, topic_id, *_ = disk.read(file).decode().splitlines()
+        if version != _METADATA_VERSION or not topic_id.startswith(_TOPIC_ID):
+            return None
+        return id_from_text(topic_id.removeprefix(_TOPIC_ID))
+    except ValueError:
+        return None
+
+
+def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> str:
+    """Writes `partition.metadata`, not yet durable; says to which file."""
+    target = f"{path}/{names.PARTITION_METADATA}"
+    file = disk.open(target, create=True)
+    try:
+        file.truncate(0)
+        file.append(f"{_METADATA_VERSION}\n{_TOPIC_ID}{id_text(topic_id)}".encode())
+    finally:
+        file.close()
+    return target

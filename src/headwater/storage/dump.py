@@ -15,8 +15,8 @@ from headwater import _core
 from headwater.io import Disk
 from headwater.model import id_text
 from headwater.storage import checkpoints, names
-from headwater.storage.directory import read_topic_id
-from headwater.storage.producers import SnapshotCorrupt, read_snapshot
+from headwater.storage.checkpoints import read_topic_id
+from headwater.storage.producer_state import SnapshotCorrupt, read_snapshot
 from headwater.storage.segment import Segment
 from headwater.storage.txn_index import TransactionIndex
 

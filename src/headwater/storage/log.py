@@ -15,18 +15,17 @@ from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Disk
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
-from headwater.storage import appends, ends, names, own_appends, reading, recovery, rolling, search
-from headwater.storage.appends import Appended, AppendRules, Origin
+from headwater.storage import ends, names, reading, recovery, rolling, search, validation
 from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite
 from headwater.storage.failures import Health
 from headwater.storage.flushing import FlushJob
 from headwater.storage.places import RecentPlaces
-from headwater.storage.producers import SentBatch, increment_sequence
-from headwater.storage.replay import note_batch
+from headwater.storage.producer_state import SentBatch, increment_sequence, note_batch
 from headwater.storage.search import TimestampedOffset
 from headwater.storage.segment import Segment, segment_at
 from headwater.storage.txn_index import AbortedTransaction
 from headwater.storage.unsynced import Unsynced
+from headwater.storage.validation import Appended, AppendRules, Origin
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -180,16 +179,16 @@ class Log:
     def append_as_leader(
         self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
     ) -> Appended:
-        """Checks, stamps and appends. `data` is changed in place where it can be written to."""
+        """Checks, stamps and validation. `data` is changed in place where it can be written to."""
         if origin is not _CLIENT:
             return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
         if self.health.is_low:
             raise self.health.refuse_clients()
         rules = self.rules
-        batch = appends.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
+        batch = validation.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
         size = batch.size
         if size != len(data):  # type: ignore[arg-type]  # bytes of one kind or another
-            data = appends.only_batch(data, size, self.tp)
+            data = validation.only_batch(data, size, self.tp)
         end = self.end
         producer_id = batch.producer_id
         first_sequence = last_sequence = -1
@@ -205,18 +204,18 @@ class Log:
                 )
             self.producers.check(batch, end, sequenced=True)
         if rules.codec is not None and rules.codec != batch.codec:
-            data = appends.recompress(data, batch, rules, self.tp)
+            data = validation.recompress(data, batch, rules, self.tp)
             size = len(data)
         if size > rules.segment_bytes:
-            raise appends.too_large_for_segment(size, rules, self.tp)
+            raise validation.too_large_for_segment(size, rules, self.tp)
         last_offset = end + batch.last_offset_delta
         try:
-            max_timestamp = appends.stamp(
+            max_timestamp = validation.stamp(
                 data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
             )
         except TypeError:  # a buffer that cannot be written to
             data = bytearray(data)
-            max_timestamp = appends.stamp(
+            max_timestamp = validation.stamp(
                 data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
             )
         segment = self._write(data, size, end, last_offset, max_timestamp, now_ms)
@@ -235,17 +234,17 @@ class Log:
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended:
         """Appends batches as their leader stored them. A batch cut short at the end is left out:
         the next fetch brings it whole."""
-        batches = own_appends.whole_batches(data, self.tp)
+        batches = validation.whole_batches(data, self.tp)
         if not batches:
             return Appended(self.end, self.end - 1, NO_TIMESTAMP, self.start, False, 0)
         return self._append_stamped(data, batches, now_ms=now_ms)
 
     def _append_own(self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin) -> Appended:
         if origin is Origin.RAFT:
-            own_appends.check_raft(data, self.rules, self.tp, epoch)
+            validation.check_raft(data, self.rules, self.tp, epoch)
             return self.append_as_follower(data, now_ms=now_ms)
         assert origin is Origin.COORDINATOR, f"{origin} does not lead"
-        own = own_appends.stamp_coordinators(
+        own = validation.stamp_coordinators(
             data,
             self.rules,
             self.tp,

@@ -11,15 +11,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from headwater import _core
 from headwater.io import Disk, File
 from headwater.model import NO_TIMESTAMP
 from headwater.storage import names
-from headwater.storage.appends import AppendRules
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.time_index import TimeIndex
 from headwater.storage.txn_index import TransactionIndex
+
+if TYPE_CHECKING:
+    from headwater.storage.validation import AppendRules
 
 # Base offset, length, last offset delta, max timestamp: what a search looks at in a batch header.
 _PLACE = Struct(">qi11xi8xq")
@@ -420,7 +423,7 @@ class Scan:
             chunk_bytes = max(size, _SCAN_BYTES)  # a batch that does not fit the chunk
 
 
-def whole_size(chunk: bytes, position: int) -> int:
+def whole_size(chunk: bytes | memoryview, position: int) -> int:
     """The size that a header claims; that of a header if not even this is there."""
     if len(chunk) - position < HEADER_BYTES:
         return HEADER_BYTES

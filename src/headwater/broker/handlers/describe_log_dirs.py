@@ -18,7 +18,7 @@ from headwater.storage import Log
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
-    from headwater.storage.directory import LogDirectory
+    from headwater.storage.log_dirs import LogDirectory
 
 
 async def handle(

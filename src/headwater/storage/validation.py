@@ -1,23 +1,23 @@
-"""What a leader checks and changes before a batch may go into its log.
+"""Checks batches before they are appended, and stamps them with offsets and epochs.
 
-The order and the codes are Kafka's: first the frame of the batch, then the batch as a whole, then
-its records. A refused batch has changed nothing.
+The order of the checks and the error codes are Kafka's: first the frame of the batch, then the
+batch as a whole, then its records. A refused batch has changed nothing.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater import _core
 from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import NO_TIMESTAMP, TopicPartition
-from headwater.storage.producers import Marker
+from headwater.storage.producer_state import ProducerStates, read_marker
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
 
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LOG_APPEND_TIME_BIT = 0x08
@@ -26,13 +26,10 @@ _ERRORS_SHOWN = 3
 _CRC, _ATTRIBUTES = 17, 21
 _HEADER_BYTES = 61
 _LENGTH_OVERHEAD = 12
-_MARKER_KEY = Struct(">hh")
-_MARKER_VALUE = Struct(">hi")
-_ABORT, _COMMIT = 0, 1
 
 
 class Origin(Enum):
-    """Who appends."""
+    """Who"""
 
     CLIENT = "client"
     REPLICATION = "replication"
@@ -183,21 +180,6 @@ def recompress(
     return bytearray(changed)
 
 
-def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
-    """The transaction marker in a control batch and its timestamp, or None if it is no such."""
-    view = memoryview(data)[position:]
-    record = next(iter(_core.decode(view[: _batch_size(view)], check_crc=False)), None)
-    if record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
-        return None
-    _, kind = _MARKER_KEY.unpack_from(record.key)
-    if kind not in (_ABORT, _COMMIT) or record.value is None:
-        return None
-    if len(record.value) < _MARKER_VALUE.size:
-        return None
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
-    return Marker(kind == _ABORT, coordinator_epoch), record.timestamp
-
-
 def too_large_for_segment(size: int, rules: AppendRules, tp: TopicPartition) -> ApiError:
     return ApiError(
         ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -311,3 +293,74 @@ def _records_refusal(
     shown = ", ".join(f"record {index}: {text}" for index, text in errors[:_ERRORS_SHOWN])
     message = f"{tp}: {len(errors)} records are refused ({shown})"
     return RecordsRefused(ErrorCode.INVALID_RECORD, message, tuple(errors))
+
+
+def whole_batches(data: Buffer, tp: TopicPartition) -> list[_core.Batch]:
+    """The batches in `data`, their checksums checked. One that is cut short at the end is left
+    out; anything else that is wrong is refused."""
+    batches, _, reason = _core.scan(data)
+    if reason is not None and reason != "truncated":
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: a batch is corrupt: {reason}")
+    return batches
+
+
+def _check_sizes(batches: list[_core.Batch], rules: AppendRules, tp: TopicPartition) -> None:
+    if not batches:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{tp}: there is no batch to append")
+    for batch in batches:
+        if batch.size > rules.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{tp}: a batch has {batch.size} bytes, max.message.bytes is "
+                f"{rules.max_message_bytes}",
+            )
+
+
+def check_raft(data: Buffer, rules: AppendRules, tp: TopicPartition, epoch: int) -> None:
+    """Batches of the metadata log come with their offsets and must be of their leader's epoch."""
+    batches = whole_batches(data, tp)
+    _check_sizes(batches, rules, tp)
+    for batch in batches:
+        if batch.leader_epoch != epoch:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD,
+                f"{tp}: the batch at {batch.base_offset} has epoch {batch.leader_epoch}, "
+                f"its leader {epoch}",
+            )
+
+
+def stamp_coordinators(
+    data: Buffer,
+    rules: AppendRules,
+    tp: TopicPartition,
+    producers: ProducerStates,
+    *,
+    base_offset: int,
+    epoch: int,
+    now_ms: int,
+) -> bytearray:
+    """A copy of a coordinator's batches, checked and stamped."""
+    own = bytearray(data)
+    batches = whole_batches(own, tp)
+    _check_sizes(batches, rules, tp)
+    offset = base_offset
+    for batch in batches:
+        view = memoryview(own)[batch.position : batch.position + batch.size]
+        checked = check_produced(view, rules, tp, now_ms=now_ms, from_client=False)
+        _check_producer(checked, view, producers, offset)
+        stamp(view, checked, rules, base_offset=offset, epoch=epoch, now_ms=now_ms)
+        offset += checked.last_offset_delta + 1
+    return own
+
+
+def _check_producer(
+    batch: _core.Batch, view: memoryview, producers: ProducerStates, offset: int
+) -> None:
+    if batch.producer_id < 0:
+        return
+    if not batch.is_control:
+        producers.check(batch, offset, sequenced=False)
+        return
+    found = read_marker(view)
+    if found is not None:
+        producers.check_marker(batch, offset, found[0])
