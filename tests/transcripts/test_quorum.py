@@ -6,6 +6,7 @@ Commands:
     voters N... [static]            define the voters; `static` ones have no directory ids
     node N epoch= leader= log=      what a node has on disk: `log=1,1,2` is an epoch per record
     start N...                      start nodes
+    elect                           one undisturbed election, without its messages
     advance SECONDS                 let time pass; timers fire in order
     deliver [A->B]                  deliver what is under way, and what that causes
     lose [A->B]                     lose what is under way
@@ -25,7 +26,7 @@ from random import Random
 import pytest
 
 from headwater.model import NO_NODE, ZERO_ID, OffsetAndEpoch
-from headwater.quorum import ElectionState, Raft, Ready, ReplicaKey, Voter, VoterSet
+from headwater.quorum import ElectionState, Raft, Ready, ReplicaKey, Role, Voter, VoterSet
 from headwater.quorum.model import (
     BeginEpoch,
     BeginEpochReply,
@@ -110,6 +111,14 @@ class QuorumStory:
             self.now = max(self.now, deadline)
             self.act(due, lambda node: node.tick(self.now))
         self.now = until
+
+    def do_elect(self, command: Command) -> None:
+        n = min(self.nodes, key=lambda n: self.nodes[n].next_deadline())
+        self.do_advance(Command("advance", [str(self.nodes[n].next_deadline() - self.now)], {}))
+        self.do_deliver(Command("deliver", [], {}))
+        self.do_flush(Command("flush", [str(n)], {}))
+        assert self.nodes[n].role is Role.LEADER
+        self.output = [f"{n} leads epoch {self.nodes[n].epoch}"]
 
     def do_deliver(self, command: Command) -> None:
         for _ in range(_DELIVERIES_MAX):

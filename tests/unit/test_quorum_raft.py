@@ -167,6 +167,24 @@ def test_a_follower_that_hears_its_leader_grants_no_pre_vote() -> None:
     assert not reply.granted
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_follower_whose_pre_vote_fails_follows_its_leader_again(refused: bool) -> None:
+    """Its leader is alive for the others. Without this it would never fetch again: the leader has
+    no reason to remind a voter that has acknowledged it."""
+    node = raft(epoch=1, leader_id=2)
+    node.start(0.0)
+    node.tick(2.1)
+    assert role(node) is Role.PROSPECTIVE
+    assert node.fetch_request() is None
+    if refused:
+        for other in (2, 3):
+            node.on_vote_reply(other, VoteReply(1, 2, False, True), 2.2)
+    else:
+        node.tick(node.next_deadline())
+    assert (role(node), node.leader_id) == (Role.FOLLOWER, 2)
+    assert node.fetch_request() is not None
+
+
 def test_a_leader_after_a_restart_does_not_lead_on() -> None:
     node = raft(epoch=4, leader_id=1)
     node.start(0.0)

@@ -141,6 +141,8 @@ class Raft:
                 pass
             case _ if not self.voters.has(self.me):
                 self._set_role(Role.UNATTACHED, now)
+            case Role.PROSPECTIVE if self._knows_leader():
+                self._set_role(Role.FOLLOWER, now)
             case _:
                 self._become_prospective(ready, now)
         return ready
@@ -203,6 +205,11 @@ class Raft:
             else:
                 self._become_leader(ready, now)
         elif len(self._rejected) > len(self.voters.voters) - self.voters.majority:
+            if self.role is Role.PROSPECTIVE and self._knows_leader():
+                # The others hear of the leader: fetch from it again. It has no reason to remind a
+                # voter that has acknowledged it, so nobody else would bring this one back.
+                self._set_role(Role.FOLLOWER, now)
+                return ready
             # This round is lost: try again after a pause of its own length, so that two that lost
             # to each other do not meet again.
             self._deadline = min(
@@ -468,6 +475,9 @@ class Raft:
         return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, voters, observers)
 
     # Small things
+
+    def _knows_leader(self) -> bool:
+        return self.leader_id not in (NO_NODE, self.me.id)
 
     def _is_sole_voter(self) -> bool:
         return len(self.voters.voters) == 1 and self.voters.has(self.me)
