@@ -330,7 +330,9 @@ impl Intake {
         if let Ok(given) = object.extract::<i64>() {
             return Ok(given);
         }
-        self.calls.call_method1(py, "timestamp", (object,))?.extract(py)
+        self.calls
+            .call_method1(py, "timestamp", (object,))?
+            .extract(py)
     }
 
     #[inline]

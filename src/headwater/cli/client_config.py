@@ -16,8 +16,7 @@ _OURS = ("client.id", "bootstrap.servers")  # a command says these itself
 
 def read_client_config(path: str) -> dict[str, str]:
     """All that is in the file, by Kafka's names."""
-    from headwater.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-    from headwater.client.config_unused import UNUSED
+    from headwater.client.config import UNUSED, AdminConfig, ConsumerConfig, ProducerConfig
     from headwater.config import parse_properties
 
     try:

@@ -16,6 +16,7 @@ from typing import Any
 from headwater.client.backoff import Backoff, Retries
 from headwater.client.config import ClientConfig
 from headwater.client.connection import Connection
+from headwater.client.connection_pool import DATA, ConnectionPool
 from headwater.client.coordinators import Coordinator, CoordinatorKind, Coordinators
 from headwater.client.errors import (
     BrokersUnavailable,
@@ -28,8 +29,7 @@ from headwater.client.errors import (
     WrongLoop,
 )
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
-from headwater.client.nodes import DATA, Nodes
-from headwater.client.refresh import Refresh
+from headwater.client.metadata_updater import MetadataUpdater
 from headwater.errors import ErrorCode
 from headwater.io import Host, process_id
 from headwater.io.tasks import background_task
@@ -75,11 +75,11 @@ class Cluster:
         self.config = config
         self.host = host
         self.metadata = ClusterMetadata()
-        self._nodes = Nodes(config, host, self.metadata)
-        self._refresh = Refresh(config, host, self.metadata, self.any, self._rebootstrap)
-        self._refresh.on_change(self._on_change)
+        self._pool = ConnectionPool(config, host, self.metadata)
+        self._updater = MetadataUpdater(config, host, self.metadata, self.any, self._rebootstrap)
+        self._updater.on_change(self._on_change)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._coordinators = Coordinators(host, self._backoff, self.metadata, self._nodes, self.any)
+        self._coordinators = Coordinators(host, self._backoff, self.metadata, self._pool, self.any)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = process_id()
         self._closed = False
@@ -111,7 +111,7 @@ class Cluster:
             async with asyncio.timeout(self.config.start_timeout_ms / 1000):
                 while True:
                     try:
-                        await self._refresh.refresh()
+                        await self._updater.refresh()
                         break
                     except RetriableError:
                         if not await retries.pause():
@@ -122,15 +122,15 @@ class Cluster:
         except BaseException:
             await self.close()
             raise
-        self._refresh.start()
+        self._updater.start()
 
     async def close(self) -> None:
         """Ends all connections. What is in flight ends with `Disconnected`."""
         if self._closed:
             return
         self._closed = True
-        await self._refresh.stop()
-        await self._nodes.close()
+        await self._updater.stop()
+        await self._pool.close()
 
     @property
     def is_closed(self) -> bool:
@@ -191,21 +191,21 @@ class Cluster:
 
     def ready(self, node_id: int, use: int = DATA) -> Connection | None:
         """An open connection to a node, now; None if there is none, or it is throttled."""
-        return self._nodes.ready(node_id, use)
+        return self._pool.ready(node_id, use)
 
     async def connection(self, node_id: int, use: int = DATA) -> Connection:
         """Opens or reuses a connection to a node. Raises a RetriableError after one try, which
         begins when the reconnect backoff of the failure before is over."""
-        return await self._nodes.connection(node_id, use)
+        return await self._pool.connection(node_id, use)
 
     async def any(self) -> Connection:
         """The least loaded connection; if none is open, whichever broker answers first."""
-        connection = self._nodes.least_loaded()
+        connection = self._pool.least_loaded()
         if connection is not None:
             return connection
         nodes = list(self.metadata.brokers)
         self.host.random.shuffle(nodes)
-        nodes.sort(key=self._nodes.retry_at)
+        nodes.sort(key=self._pool.retry_at)
         if not nodes or self.config.metadata_recovery_strategy == "rebootstrap":
             # The brokers may all have moved: go back to where we started (KIP-899).
             bootstrap = self._bootstrap_ids()
@@ -222,7 +222,7 @@ class Cluster:
             while True:
                 node_id = next(left, None)
                 if node_id is not None:
-                    task = background_task(self._nodes.connection(node_id))
+                    task = background_task(self._pool.connection(node_id))
                     trying[task] = node_id
                 elif not trying:
                     break
@@ -254,8 +254,8 @@ class Cluster:
         """Every address and its reason."""
         reasons: dict[str, None] = {}
         for node_id in [*self.metadata.brokers, *self._bootstrap_ids()]:
-            error = self._nodes.reason(node_id)
-            address = self._nodes.address(node_id)
+            error = self._pool.reason(node_id)
+            address = self._pool.address(node_id)
             if error is not None:
                 reasons[str(error)] = None
             elif node_id < 0:
@@ -266,22 +266,22 @@ class Cluster:
         """Forgets the brokers; the bootstrap addresses are where the next question goes."""
         self.metadata.brokers.clear()
         self._coordinators.clear()
-        self._nodes.drop_all()
+        self._pool.drop_all()
 
     def _on_change(self, change: Change) -> None:
         if change.brokers:
-            self._nodes.on_brokers()
+            self._pool.on_brokers()
 
     def measured(self) -> dict[str, float]:
         """What every client measures: connections, requests, how old its metadata is (seconds)."""
         now = self.now()
-        updated_at = self._refresh.updated_at
+        updated_at = self._updater.updated_at
         age = -1.0 if updated_at is None else now - updated_at
-        return {**self._nodes.measured(now), "metadata-age": age}
+        return {**self._pool.measured(now), "metadata-age": age}
 
     @property
     def traffic(self) -> Traffic:
-        return self._nodes.traffic
+        return self._pool.traffic
 
     # Metadata
 
@@ -290,30 +290,30 @@ class Cluster:
     ) -> dict[str, Topic]:
         """What is known of these topics, asked for if need be. At the deadline UnknownTopic; an
         invalid or forbidden name at once."""
-        return await self._refresh.topics(names, deadline=deadline, create=create)
+        return await self._updater.topics(names, deadline=deadline, create=create)
 
     def need_update(self, topic: str | None = None) -> None:
         """Something did not fit what we know: ask again soon. Many calls are one question."""
-        self._refresh.need_update(topic)
+        self._updater.need_update(topic)
 
     async def updated(self, deadline: float) -> None:
         """Waits until the next question for metadata is answered, or has failed."""
-        await self._refresh.updated(deadline)
+        await self._updater.updated(deadline)
 
     def follow(self, topic: str, *, create: bool = False) -> None:
         """Keeps a topic fresh, every metadata.max.age.ms and whenever something changes."""
-        self._refresh.follow(topic, create=create)
+        self._updater.follow(topic, create=create)
 
     def unfollow(self, topic: str) -> None:
-        self._refresh.unfollow(topic)
+        self._updater.unfollow(topic)
 
     def follow_all(self, wanted: bool = True) -> None:
         """Keeps all topics fresh, for subscriptions by pattern."""
-        self._refresh.follow_all(wanted)
+        self._updater.follow_all(wanted)
 
     def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Calls the listener with what each update changed; call the answer to end that."""
-        return self._refresh.on_change(listener)
+        return self._updater.on_change(listener)
 
     def learn_leader(
         self,
@@ -328,8 +328,8 @@ class Cluster:
         if not self.metadata.learn_leader(tp, leader_id, leader_epoch):
             return False
         if endpoint is not None and self.metadata.learn_broker(endpoint):
-            self._nodes.on_brokers()
-        self._refresh.notify(Change(topics=(tp.topic,)))
+            self._pool.on_brokers()
+        self._updater.notify(Change(topics=(tp.topic,)))
         return True
 
     # Coordinators

@@ -1,4 +1,4 @@
-"""Who coordinates a group or a transactional id: looked for once, remembered until it is wrong."""
+"""Finds the coordinators of groups and transactional ids, and remembers them until one moves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from headwater.client.backoff import Backoff
+from headwater.client.backoff import Backoff, Retries
 from headwater.client.connection import Connection
+from headwater.client.connection_pool import COORDINATION, ConnectionPool
 from headwater.client.errors import (
     ClientError,
     CoordinatorUnavailable,
@@ -16,7 +17,6 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.client.metadata import Broker, ClusterMetadata
-from headwater.client.nodes import COORDINATION, Nodes
 from headwater.io import Address, Host
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -48,13 +48,13 @@ class Coordinators:
         host: Host,
         backoff: Backoff,
         metadata: ClusterMetadata,
-        nodes: Nodes,
+        pool: ConnectionPool,
         any_connection: Callable[[], Awaitable[Connection]],
     ) -> None:
         self._host = host
         self._backoff = backoff
         self._metadata = metadata
-        self._nodes = nodes
+        self._pool = pool
         self._any = any_connection
         self._known: dict[Coordinator, int] = {}
 
@@ -65,8 +65,8 @@ class Coordinators:
         self._known.clear()
 
     async def connection(self, which: Coordinator, deadline: float) -> Connection:
-        """Looks, connects, and looks again while that fails, until the deadline."""
-        failures = 0
+        """Looks the coordinator up and connects to it; retries until the deadline."""
+        retries = Retries(self._backoff, self._host, deadline)
         last: ClientError | None = None
         try:
             async with asyncio.timeout(max(0.0, deadline - self._host.clock.monotonic())):
@@ -76,18 +76,18 @@ class Coordinators:
                     except RetriableError as error:
                         self.lost(which)
                         last = error
-                    failures += 1
-                    await asyncio.sleep(self._backoff.seconds(failures, self._host.random))
+                    if not await retries.pause():
+                        raise TimeoutError
         except TimeoutError:
-            why = str(last) if last is not None else f"{which}: not found within the time given"
+            why = str(last) if last is not None else f"{which}: not found within the timeout"
             code = None if last is None else last.code
             raise CoordinatorUnavailable(why, code=code) from None
 
     async def _try(self, which: Coordinator) -> Connection:
         node_id = self._known.get(which)
-        if node_id is None or self._nodes.address(node_id) is None:
+        if node_id is None or self._pool.address(node_id) is None:
             node_id = await self._find(which)
-        return await self._nodes.connection(node_id, COORDINATION)
+        return await self._pool.connection(node_id, COORDINATION)
 
     async def _find(self, which: Coordinator) -> int:
         connection = await self._any()

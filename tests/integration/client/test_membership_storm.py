@@ -72,7 +72,7 @@ class Storm:
             await asyncio.wait((polling,))
             await member.die()
         else:
-            member.cluster._nodes.drop_all()
+            member.cluster._pool.drop_all()
 
     async def rest(self) -> None:
         """Until the dust has settled. What a poll raised comes out here."""

@@ -53,8 +53,7 @@ from headwater.client.admin.configs import (
     topic_config,
 )
 from headwater.client.admin.features import Features, FeatureUpdate, Levels, UpgradeType
-from headwater.client.admin.group_answers import Group, Member
-from headwater.client.admin.groups import GroupListed
+from headwater.client.admin.groups import Group, GroupListed, Member
 from headwater.client.admin.lag import PartitionLag
 from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
 from headwater.client.admin.offsets import OffsetFound

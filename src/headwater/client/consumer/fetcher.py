@@ -15,13 +15,13 @@ from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
 from headwater.client.connection import Connection
+from headwater.client.connection_pool import DATA, FETCHING
 from headwater.client.consumer.fetch_buffer import CompletedFetch, Frame, Ledger
 from headwater.client.consumer.fetch_session import FetchSession, WantedPartition, all_have_ids
 from headwater.client.consumer.metrics import FetchMetrics
 from headwater.client.consumer.subscription import PartitionState, Phase, Spawn
 from headwater.client.errors import ClientError, RetriableError, error_for
 from headwater.client.metadata import Broker
-from headwater.client.nodes import DATA, FETCHING
 from headwater.errors import ErrorCode
 from headwater.io import Address
 from headwater.model import NO_NODE, ZERO_ID, TopicPartition

@@ -12,6 +12,7 @@ import re
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
+from headwater.client.connection_pool import JOINING
 from headwater.client.consumer.membership.assignors.model import Topics
 from headwater.client.consumer.membership.classic import ClassicMember, Next
 from headwater.client.consumer.membership.leading import divide, members_of, topics_of
@@ -24,7 +25,6 @@ from headwater.client.errors import (
     RetriableError,
     UnsupportedVersion,
 )
-from headwater.client.nodes import JOINING
 from headwater.io.tasks import background_task
 from headwater.model import NO_EPOCH
 from headwater.protocol.apis import ApiKey

@@ -44,7 +44,7 @@ class _Failures:
     last: ClientError | None = None
 
 
-class Nodes:
+class ConnectionPool:
     def __init__(self, config: ClientConfig, host: Host, metadata: ClusterMetadata) -> None:
         self.is_closed = False
         self.traffic = Traffic()

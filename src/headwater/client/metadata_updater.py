@@ -37,7 +37,7 @@ _log = logging.getLogger("headwater.client")
 Listener = Callable[[Change], None]
 
 
-class Refresh:
+class MetadataUpdater:
     def __init__(
         self,
         config: ClientConfig,
