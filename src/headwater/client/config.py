@@ -109,7 +109,7 @@ class ClientConfig:
             elif name in UNUSED[cls.KIND]:
                 _log.warning("%s is known and has no effect in this client", spelled)
             else:
-                raise ConfigError(_unknown(cls, name, spelled))
+                raise ConfigError(_unknown(cls, name, spelled, is_keyword=spelled in settings))
         if not values.get("bootstrap_servers"):
             raise ConfigError('no bootstrap address: give one, such as "localhost:9092"')
         values.setdefault("client_id", f"headwater-{cls.KIND}")
@@ -318,17 +318,21 @@ def _known_as(name: str) -> str:
     return _OTHER_NAMES.get(name, name)
 
 
-def _unknown(cls: type[ClientConfig], name: str, spelled: str) -> str:
-    from difflib import get_close_matches  # only who makes a mistake needs it
+def _unknown(cls: type[ClientConfig], name: str, spelled: str, *, is_keyword: bool) -> str:
+    for other in (ProducerConfig, ConsumerConfig, AdminConfig):
+        if name in other.names():
+            article = "an" if cls is AdminConfig else "a"
+            return f"{spelled} is a {other.KIND} setting, not {article} {cls.KIND} one"
+    from difflib import get_close_matches  # loaded for a mistake only
 
     known = {*cls.names(), *UNUSED[cls.KIND]}
-    if "." not in spelled:  # a keyword argument
+    if is_keyword:
         known |= {argument.replace("_", ".") for argument in cls.ARGUMENTS}
     near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     if not near:
-        return f"no setting is called {spelled}"
-    hint = near[0] if "." in spelled else near[0].replace(".", "_")
-    return f"no setting is called {spelled}; did you mean {hint}?"
+        return f"unknown setting {spelled}"
+    hint = near[0].replace(".", "_") if is_keyword else near[0]
+    return f"unknown setting {spelled}; did you mean {hint}?"
 
 
 # Settings that Kafka's clients have and ours ignore, with a warning: a client that moves here keeps

@@ -78,7 +78,15 @@ def test_no_bootstrap_is_refused() -> None:
 def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
     assert "linger_ms" in refused(lingr_ms=3)
     assert "compression.type" in refused(config={"compresion.type": "lz4"})
-    assert "no setting is called zzzz" in refused(zzzz=1)
+    assert "did you mean linger.ms?" in refused(config={"linger": 3})
+    assert refused(zzzz=1) == "unknown setting zzzz"
+
+
+def test_a_setting_of_another_client_is_an_error_that_says_whose_it_is() -> None:
+    assert refused(AdminConfig, linger_ms=3) == "linger_ms is a producer setting, not an admin one"
+    config = {"group.id": "billing"}
+    assert refused(config=config) == "group.id is a consumer setting, not a producer one"
+    assert refused(ConsumerConfig, acks=1) == "acks is a producer setting, not a consumer one"
 
 
 def test_python_spelling_in_the_dict_is_an_error_that_says_kafkas() -> None:
