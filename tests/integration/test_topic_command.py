@@ -266,3 +266,69 @@ def test_settings_that_cannot_be_meant_are_usage_errors(
     config: Command, arguments: tuple[str, ...]
 ) -> None:
     config(*arguments, code=2)
+
+
+def test_sizes_and_directories_of_replicas_are_shown(
+    command: Command, wire: Wire, topic: str
+) -> None:
+    create(command, topic, "--partitions", "2")
+    fill(wire, topic, [1, 2, 3], partition=1)
+    listed = {each["topic"]: each for each in command.json("list", "--sizes")}
+    assert listed[topic]["bytes"] > 0
+    assert "bytes" not in command.json("list")[0]
+    assert " B\n" in command("list", "--sizes")
+    empty, filled = command.json("dirs", topic)
+    assert (empty["partition"], empty["bytes"]) == (0, 0)
+    assert (filled["partition"], filled["bytes"]) == (1, listed[topic]["bytes"])
+    assert filled["directory"].startswith("/")
+    assert not filled["moving"]
+    assert filled["directory"] in command("dirs", topic)
+    assert command.json("dirs", topic, "--node", str(filled["node"])) == [empty, filled]
+    assert "no node 4711 is up" in command("dirs", topic, "--node", "4711", code=1)
+    assert "there is no topic" in command("dirs", f"{topic}-none", code=1)
+    assert "expected a whole number" in command("dirs", "--node", "x", code=2)
+
+
+# headwater bench
+
+
+@pytest.fixture
+def bench(command: Command, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command("bench", capsys)
+
+
+def test_a_benchmark_counts_what_it_sends_and_reads(
+    command: Command, bench: Command, topic: str
+) -> None:
+    create(command, topic, "--partitions", "2")
+    assert f"{topic} has no records" in bench("consume", topic, code=1)
+    sent = bench.json("produce", topic, "--records", "500", "--size", "100", "--rate", "100000")
+    assert (sent["records"], sent["bytes"]) == (500, 50_000)
+    latency = sent["latency_ms"]
+    ordered = [latency[name] for name in ("p50", "p95", "p99", "p99.9", "max")]
+    assert 0 < latency["average"] <= latency["max"]
+    assert ordered == sorted(ordered)
+    read = bench.json("consume", topic)
+    assert (read["records"], read["bytes"], read["latency_ms"]) == (500, 50_000, None)
+    assert read["records_per_second"] > 0
+    assert bench.json("consume", topic, "--records", "7")["records"] == 7
+    assert f"500 records of 50.0 kB read from {topic}" in bench("consume", topic)
+    assert "p99.9" in bench("produce", topic, "--records", "10", "--compression", "zstd")
+    said = bench("consume", topic, "--records", "1000", "--timeout", "0.2", code=1)
+    assert "no record came for 0.2 s; 1,000 were asked for" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("produce", "t", "--records", "0"), "expected a whole number from 1 on"),
+        (("produce", "t", "--rate", "x"), "expected a whole number from 1 on"),
+        (("produce", "t", "--size", "-1"), "expected a whole number from 0 on"),
+        (("consume", "t", "--from", "5"), "expected beginning or end"),
+        (("produce",), "expected TOPIC"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_run_is_refused(
+    bench: Command, words: tuple[str, ...], said: str
+) -> None:
+    assert said in bench(*words, code=2)

@@ -15,6 +15,7 @@ from headwater.cli.actions import plural, read_pairs
 from headwater.cli.cluster_options import (
     CLIENT_ID,
     START_TIMEOUT_MS,
+    Cluster,
     add_cluster_options,
     add_property_option,
     cluster_of,
@@ -82,6 +83,17 @@ def define(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tombstone", action="store_true", help="send no value, to delete the key")
     parser.add_argument(
+        "--skip-bad", action="store_true", help="leave out lines that are no record"
+    )
+    add_producer_options(parser)
+    add_cluster_options(parser)
+    add_output_option(parser)
+    parser.set_defaults(run=run)
+
+
+def add_producer_options(parser: ArgumentParser) -> None:
+    """Options that `producer_config` reads."""
+    parser.add_argument(
         "--acks",
         choices=("all", "1", "0"),
         default="all",
@@ -93,13 +105,22 @@ def define(parser: ArgumentParser) -> None:
         default="none",
         help="how batches are packed (default: none)",
     )
-    parser.add_argument(
-        "--skip-bad", action="store_true", help="leave out lines that are no record"
-    )
     add_property_option(parser)
-    add_cluster_options(parser)
-    add_output_option(parser)
-    parser.set_defaults(run=run)
+
+
+def producer_config(options: Namespace, cluster: Cluster) -> dict[str, Any]:
+    return (
+        {
+            "client.id": CLIENT_ID,
+            "acks": options.acks,
+            "compression.type": options.compression,
+            "max.block.ms": _BLOCK_MS,
+            "request.timeout.ms": _BLOCK_MS,
+            "delivery.timeout.ms": _DELIVERY_MS,
+        }
+        | cluster.settings
+        | read_pairs(options.property, "--property")
+    )
 
 
 @dataclass(slots=True)
@@ -125,16 +146,7 @@ def run(options: Namespace) -> int:
             Producer(
                 cluster.bootstrap,
                 start_timeout_ms=START_TIMEOUT_MS,
-                config={
-                    "client.id": CLIENT_ID,
-                    "acks": options.acks,
-                    "compression.type": options.compression,
-                    "max.block.ms": _BLOCK_MS,
-                    "request.timeout.ms": _BLOCK_MS,
-                    "delivery.timeout.ms": _DELIVERY_MS,
-                }
-                | cluster.settings
-                | read_pairs(options.property, "--property"),
+                config=producer_config(options, cluster),
             )
         )
         lines, progress = _input(options, stack)

@@ -19,6 +19,7 @@ from headwater.cli.output import (
     print_json,
     print_outcome,
     print_table,
+    size_text,
 )
 from headwater.cli.topic_view import no_topic, problem_of, require_topics
 
@@ -31,11 +32,13 @@ _EXAMPLES = """\
 examples:
   headwater topic create orders --partitions 6 --replication 3 --config retention.ms=86400000
   headwater topic list
+  headwater topic list --sizes                   how much of the disks each topic takes
   headwater topic describe orders                who leads, who follows, which configs are set
   headwater topic describe --problems            every partition that is not as it should be
   headwater topic alter orders --partitions 12 --set cleanup.policy=compact
   headwater topic records orders                 offsets and how many records there are
   headwater topic records orders --delete-before 5000          shows what would be deleted
+  headwater topic dirs orders                    which directories hold its replicas
   headwater topic delete orders --yes
 """
 
@@ -50,6 +53,7 @@ def define(parser: ArgumentParser) -> None:
             ("alter", "change the configs of a topic, or give it more partitions", _define_alter),
             ("delete", "delete topics and all that is in them", _define_delete),
             ("records", "show the offsets of a topic, or delete its oldest records", _records),
+            ("dirs", "show the directories that hold the replicas, with their sizes", _dirs),
         ),
         examples=_EXAMPLES,
     )
@@ -77,7 +81,10 @@ def _define_create(action: ArgumentParser) -> None:
 
 
 def _define_list(action: ArgumentParser) -> None:
-    action.add_argument("--internal", action="store_true", help="those of the cluster itself, too")
+    action.add_argument("--internal", action="store_true", help="include the cluster's own topics")
+    action.add_argument(
+        "--sizes", action="store_true", help="include the size of all replicas; asks every node"
+    )
     _finish(action, _list)
 
 
@@ -119,6 +126,14 @@ def _records(action: ArgumentParser) -> None:
     from headwater.cli.topic_records import define as define_records
 
     define_records(action)
+    add_cluster_options(action)
+    add_output_option(action)
+
+
+def _dirs(action: ArgumentParser) -> None:
+    from headwater.cli.topic_dirs import define as define_dirs
+
+    define_dirs(action)
     add_cluster_options(action)
     add_output_option(action)
 
@@ -213,6 +228,7 @@ def _created_text(row: dict[str, Any], options: Namespace) -> str:
 def _list(options: Namespace) -> int:
     with open_admin(options) as admin:
         topics = admin.list_topics(internal=options.internal)
+        sizes, problems = _sizes(admin) if options.sizes else ({}, [])
     if options.output == "json":
         print_json(
             [
@@ -223,15 +239,38 @@ def _list(options: Namespace) -> int:
                     "replication": each.replication,
                     "internal": each.is_internal,
                 }
+                | ({"bytes": sizes.get(each.name)} if options.sizes else {})
                 for each in topics
             ]
         )
     elif not topics:
         print("no topics; `headwater topic create NAME` makes one")
     else:
-        rows = [(each.name, each.partitions, each.replication) for each in topics]
-        print_table(("topic", "partitions", "replicas"), rows, output="text")
-    return 0
+        columns = ["topic", "partitions", "replicas"]
+        rows: list[list[object]] = [
+            [each.name, each.partitions, each.replication] for each in topics
+        ]
+        if options.sizes:
+            columns.append("size")
+            for row, each in zip(rows, topics, strict=True):
+                row.append(size_text(sizes[each.name]) if each.name in sizes else "-")
+        print_table(columns, rows, output="text")
+    if problems:
+        from headwater.cli.topic_dirs import print_problems
+
+        print_problems(problems)
+    return FAILED if problems else 0
+
+
+def _sizes(admin: Admin) -> tuple[dict[str, int], list[str]]:
+    """The bytes of all replicas of each topic, as far as nodes tell."""
+    from headwater.cli.topic_dirs import replica_dirs
+
+    replicas, problems = replica_dirs(admin)
+    sizes: dict[str, int] = {}
+    for each in replicas:
+        sizes[each.topic] = sizes.get(each.topic, 0) + each.bytes
+    return sizes, problems
 
 
 # describe
