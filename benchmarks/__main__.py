@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 
 from benchmarks.cleaning import cleaning
+from benchmarks.connections import connections
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
+from benchmarks.latency import latency
 from benchmarks.python_clients import python_clients
 from benchmarks.report import Row, plot, rows_of, save, table
 from benchmarks.requests import requests
-from benchmarks.rows import Contest, Family, Measurement, Session
+from benchmarks.rows import Contest, Duel, Family, Measurement, Session
 from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
@@ -32,6 +34,7 @@ from harness.nodes import (
 # The rows of a family share a node, so --only picks families by the rows they yield.
 _FAMILIES: dict[Family, tuple[str, ...]] = {
     start_and_idle: ("start", "memory.idle"),
+    connections: ("connections",),
     requests: ("sync", "requests"),
     throughput: ("produce", "consume", "cpu", "memory.load"),
     groups: ("groups",),
@@ -40,6 +43,8 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     restart: ("restart",),
     partitions: ("partitions",),
 }
+# Both brokers at once.
+_DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",)}
 # Programs beside each other, on our broker.
 _CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark: ("spark",)}
 
@@ -57,22 +62,10 @@ def main() -> int:
     session = Session(jars, folder, options.quick, tuple(options.only))
     started = time.monotonic()
     measured: dict[str, list[Measurement]] = {"kafka": [], "subject": []}
-    failures = []
+    failures: list[str] = []
     try:
-        for family, keys in _FAMILIES.items():
-            if options.only and not _chosen(keys, options.only):
-                continue
-            for who, flavour in (("kafka", kafka), ("subject", subject)):
-                name = family.__name__.replace("_", " ")
-                print(f"{name}: {flavour.name}", flush=True)
-                try:
-                    for measurement in family(session, flavour):
-                        if session.wants(measurement.key):
-                            measured[who].append(measurement)
-                            print(_progress(measurement), flush=True)
-                except (AssertionError, NodeFailed, NotReady, OSError) as problem:
-                    failures.append(f"{name} on {flavour.name}: {problem}")
-                    print(f"  failed: {problem}", flush=True)
+        _families(session, {"kafka": kafka, "subject": subject}, options.only, measured, failures)
+        _duels(session, kafka, subject, options.only, measured, failures)
         contested = _contests(session, subject, options.only, failures)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,6 +90,53 @@ def main() -> int:
     for failure in failures:
         print(f"FAILED {failure.splitlines()[0]}")
     return 1 if failures else 0
+
+
+def _families(
+    session: Session,
+    flavours: dict[str, Flavour],
+    only: list[str],
+    measured: dict[str, list[Measurement]],
+    failures: list[str],
+) -> None:
+    for family, keys in _FAMILIES.items():
+        if only and not _chosen(keys, only):
+            continue
+        for who, flavour in flavours.items():
+            name = family.__name__.replace("_", " ")
+            print(f"{name}: {flavour.name}", flush=True)
+            try:
+                for measurement in family(session, flavour):
+                    if session.wants(measurement.key):
+                        measured[who].append(measurement)
+                        print(_progress(measurement), flush=True)
+            except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+                failures.append(f"{name} on {flavour.name}: {problem}")
+                print(f"  failed: {problem}", flush=True)
+
+
+def _duels(
+    session: Session,
+    kafka: Flavour,
+    subject: Flavour,
+    only: list[str],
+    measured: dict[str, list[Measurement]],
+    failures: list[str],
+) -> None:
+    for duel, keys in _DUELS.items():
+        if only and not _chosen(keys, only):
+            continue
+        name = duel.__name__.replace("_", " ")
+        print(f"{name}: {kafka.name} and {subject.name} in turn", flush=True)
+        try:
+            for theirs, ours in duel(session, kafka, subject):
+                if session.wants(theirs.key):
+                    measured["kafka"].append(theirs)
+                    measured["subject"].append(ours)
+                    print(f"{_progress(theirs)}; {ours.value:,.3f}", flush=True)
+        except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+            failures.append(f"{name}: {problem}")
+            print(f"  failed: {problem}", flush=True)
 
 
 def _contests(

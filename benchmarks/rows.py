@@ -2,6 +2,7 @@
 
 A family is a function that takes one broker through its paces and yields measurements. The
 families are run for both brokers in turn, and the two numbers of a measurement make its ratio.
+A duel runs both brokers at once and measures them alternately, Kafka's measurement first.
 A contest measures several programs on one broker, ours and what a user would pick instead.
 """
 
@@ -106,4 +107,5 @@ class Session:
 
 
 Family = Callable[[Session, Flavour], Iterator[Measurement]]
+Duel = Callable[[Session, Flavour, Flavour], Iterator[tuple[Measurement, Measurement]]]
 Contest = Callable[[Session, Flavour], Iterator[Comparison]]
