@@ -103,7 +103,7 @@ class Member:
         host = Host.system()
         self.cluster = Cluster(self.config, host)
         self.membership: Membership = make_membership(
-            self.config, self.cluster, host, self.wanted, self.notes, GroupMetrics()
+            self.config, self.cluster, self.wanted, self.notes, GroupMetrics()
         )
 
     async def __aenter__(self) -> Self:

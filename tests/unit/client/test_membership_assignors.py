@@ -14,7 +14,7 @@ from headwater.client.consumer.membership.assignors import (
     Topics,
     assignors_of,
 )
-from headwater.client.consumer.membership.leading import divide, member_of
+from headwater.client.consumer.membership.group_requests import divide, member_of
 from headwater.client.errors import ConfigError, FatalError
 from headwater.model import TopicPartition
 from headwater.protocol import DecodeError

@@ -113,8 +113,7 @@ class Consumer(Generic[K, V]):
             from headwater.client.consumer.membership.assignors import assignors_of
 
             assignors_of(self.config.partition_assignment_strategy)  # raises for an unknown one
-        self._host = host if host is not None else Host.system()
-        self._cluster = Cluster(self.config, self._host)
+        self._cluster = Cluster(self.config, host if host is not None else Host.system())
         self._subscription = SubscriptionState()
         self._listener = arguments.listener(listener)
         self._on_bad_record = bad_record_callback(on_bad_record, is_blocking=False)
@@ -130,7 +129,7 @@ class Consumer(Generic[K, V]):
         """Connects to a first broker; `async with` does this. The first poll joins the group."""
         await self._cluster.start()
         self._runtime = ConsumerRuntime(
-            self.config, self._cluster, self._host, self._subscription, self._listener
+            self.config, self._cluster, self._subscription, self._listener
         )
         if self._subscription.is_subscribed:
             self._runtime.on_subscription_changed()

@@ -11,10 +11,7 @@ from contextlib import suppress
 
 from headwater.client.cluster import Cluster
 from headwater.client.config import ConsumerConfig
-from headwater.client.consumer.membership.contract import (
-    Callbacks,
-    Subscription,
-)
+from headwater.client.consumer.membership import Callbacks, Subscription
 from headwater.client.errors import CommitFailed, RetriableError
 from headwater.client.metadata import Change
 from headwater.client.requests.offset_commit import CommitIdentity

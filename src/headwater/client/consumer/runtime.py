@@ -23,7 +23,6 @@ from headwater.client.errors import RetriableError, error_for
 from headwater.client.metadata import Change
 from headwater.client.requests.offset_commit import CommitIdentity
 from headwater.client.requests.routing import Router
-from headwater.io import Host
 from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
 
@@ -47,7 +46,6 @@ class ConsumerRuntime:
         self,
         config: ConsumerConfig,
         cluster: Cluster,
-        host: Host,
         subscription: SubscriptionState,
         listener: RebalanceListener | None,
     ) -> None:
@@ -93,7 +91,6 @@ class ConsumerRuntime:
             on_error=self._on_error,
             retry_after=self._retry_after,
         )
-        self._host = host
         self._errors: deque[BaseException] = deque(maxlen=_ERRORS_MAX)
         self._reported_topics: set[str] = set()  # missing, and logged
         self._reported_partitions: set[TopicPartition] = set()
@@ -306,7 +303,7 @@ class ConsumerRuntime:
             self.membership = AllPartitions(self.config, self.cluster, self.subscription, self)
         else:
             self.membership = make_membership(
-                self.config, self.cluster, self._host, self.subscription, self, self.metrics.group
+                self.config, self.cluster, self.subscription, self, self.metrics.group
             )
         self.wake()
 

@@ -1,9 +1,9 @@
-"""A member of a consumer group (KIP-848), as a machine: one request, the heartbeat, does it all.
+"""A member of a consumer group (KIP-848) as a machine: the heartbeat is its only request.
 
-The coordinator divides the partitions and tells each member its part; the member moves there step
-by step: `poll` gives back what is no longer its own, takes over what is new, and the next heartbeat
-says what the member owns now. Heartbeats carry only what has changed since the last that was
-answered; after an error everything is said again. An epoch says how far a member has come.
+The coordinator divides the partitions and sends each member its target. The member moves there step
+by step: `poll` gives up what is not in the target and takes over what is new, and the next
+heartbeat reports what the member owns. A heartbeat carries only the fields that have changed since
+the last response; after an error it carries all of them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from headwater.client.consumer.membership.settings import MembershipSettings
-from headwater.client.consumer.membership.steps import (
+from headwater.client.consumer.membership.member import (
     DONE,
     JOIN,
     WAIT,
     Assign,
     Lose,
+    MembershipSettings,
     Revoke,
     Step,
-    in_order,
 )
 from headwater.client.errors import ClientError, CommitFailed, error_for
 from headwater.client.requests.offset_commit import CommitIdentity
@@ -40,31 +39,32 @@ LEAVE_STATIC_EPOCH = -2
 
 IdPartition: TypeAlias = tuple[bytes, int]
 
-UNKNOWN_PROTOCOL = (
-    "the broker does not know group_protocol='consumer' (it came with Kafka 4.0, and may be "
-    "switched off); use group_protocol='classic'"
+UNSUPPORTED_PROTOCOL = (
+    "the broker does not support group_protocol='consumer' (it needs Kafka 4.0, and may be "
+    "disabled); use group_protocol='classic'"
 )
 _COORDINATOR_GONE = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _NO_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
 class Phase(Enum):
-    OUTSIDE = "outside the group"
-    JOINING = "the first heartbeat is not answered yet"
+    OUTSIDE = "not a member"
+    JOINING = "the first heartbeat has no response yet"
     MEMBER = "member"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a heartbeat says of a member, as far as it can be left out when it is known."""
+class HeartbeatFields:
+    """The fields of a heartbeat that may be left out when the coordinator knows them."""
 
     subscription: tuple[frozenset[str], str | None]
     owned: frozenset[IdPartition]
-    settled: tuple[frozenset[IdPartition], frozenset[IdPartition]] | None
+    reconciled: tuple[frozenset[IdPartition], frozenset[IdPartition]] | None
 
 
 class ConsumerMember:
-    """`name_of` finds the name of a topic id, or None while it is not known."""
+    """One consumer's place in a consumer group. `name_of` returns the name of a topic id, or None
+    while it is unknown."""
 
     def __init__(
         self, settings: MembershipSettings, name_of: Callable[[bytes], str | None]
@@ -83,17 +83,17 @@ class ConsumerMember:
         self._owned: dict[IdPartition, TopicPartition] = {}
         self._lost = False
         self._target: frozenset[IdPartition] | None = None
-        # What was last taken over, of which target; it is done with if both are unchanged.
-        self._settled: tuple[frozenset[IdPartition], frozenset[IdPartition]] | None = None
-        # What the coordinator has been told and has heard; None: nothing.
-        self._told: Told | None = None
-        self._beat_now = False
+        # The last target that was reconciled, and the part of it that had names and was taken over.
+        self._reconciled: tuple[frozenset[IdPartition], frozenset[IdPartition]] | None = None
+        # The fields that the coordinator has confirmed; None if it must get all of them.
+        self._known_fields: HeartbeatFields | None = None
+        self._heartbeat_due = False
         self._interval = 0.0
         self._sent_at = 0.0
         self._failures = 0
         self._polled = 0.0
 
-    # What poll asks and does.
+    # Poll
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
@@ -108,50 +108,51 @@ class ConsumerMember:
         if self.failure is not None or (self._lost and self._owned):
             return True
         if self.phase is Phase.MEMBER:
-            return self._target is not None and not self._is_settled(self._target)
+            return self._target is not None and not self._is_reconciled(self._target)
         return self.phase is Phase.OUTSIDE and self.rejoin and self.subscribed
 
     def next_step(self) -> Step:
         if self._lost and self._owned:
-            return Lose(in_order(self._owned.values()))
+            return Lose(sorted(self._owned.values()))
         if self.phase is Phase.JOINING:
             return WAIT
         if self.phase is Phase.OUTSIDE:
             return JOIN if self.rejoin and self.subscribed else DONE
         if self._target is None:
             return WAIT
-        if self._is_settled(self._target):
+        if self._is_reconciled(self._target):
             return DONE
         resolved = self._resolved()
         if gone := self._owned.keys() - resolved:
-            return Revoke(in_order(self._owned[each] for each in gone))
-        return Assign(in_order(map(self._named, resolved - self._owned.keys())))
+            return Revoke(sorted(self._owned[each] for each in gone))
+        return Assign(sorted(map(self._named, resolved - self._owned.keys())))
 
-    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """`lost` or `revoked` was called for these."""
+    def on_given_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Removes partitions for which `lost` or `revoked` was called."""
         gone = set(partitions)
         self._owned = {key: each for key, each in self._owned.items() if each not in gone}
         if not self._owned:
             self._lost = False
 
     def take_over(self) -> None:
-        """What is in the target and has a name is ours from here on; the next heartbeat says so."""
+        """Makes the target, as far as its topics have names, the owned partitions; the next
+        heartbeat reports them."""
         assert self._target is not None
         resolved = self._resolved()
         self._owned = {key: self._named(key) for key in resolved}
-        self._settled = (self._target, resolved)
-        self._beat_now = True
+        self._reconciled = (self._target, resolved)
+        self._heartbeat_due = True
 
-    def _is_settled(self, target: frozenset[IdPartition]) -> bool:
-        """Whether all of the target that has a name was taken over. Asked for every slice of
-        records, so the usual case, in which nothing is without a name, costs nothing."""
-        if self._settled is None or self._settled[0] is not target:
+    def _is_reconciled(self, target: frozenset[IdPartition]) -> bool:
+        """Returns whether all of the target that has a name was taken over. This runs for every
+        slice of records, so the usual case, in which all topics have names, is cheap."""
+        if self._reconciled is None or self._reconciled[0] is not target:
             return False
-        taken = self._settled[1]
+        taken = self._reconciled[1]
         return len(taken) == len(target) or taken == self._resolved()
 
     def unresolved(self) -> frozenset[bytes]:
-        """Topics of the target whose name is not known: metadata must be asked."""
+        """Returns the ids of the target's topics whose names are unknown."""
         if self._target is None:
             return frozenset()
         return frozenset(topic for topic, _ in self._target - self._resolved())
@@ -168,7 +169,7 @@ class ConsumerMember:
         if key in self._owned:
             return self._owned[key]
         name = self._name_of(key[0])
-        assert name is not None, "only what has a name is assigned"
+        assert name is not None, "only partitions with a name are assigned"
         return TopicPartition(name, key[1])
 
     def subscribe(
@@ -177,11 +178,11 @@ class ConsumerMember:
         self.topics, self.regex, self.follows_pattern = topics, regex, follows_pattern
         if self.phase is Phase.OUTSIDE:
             self.rejoin = self.subscribed
-        elif self._told is None or self._told.subscription != (topics, regex):
-            self._beat_now = True
+        elif self._known_fields is None or self._known_fields.subscription != (topics, regex):
+            self._heartbeat_due = True
 
     def take_failure(self) -> Exception | None:
-        """The error that the user has not heard yet. To be fenced is said every time."""
+        """Returns the error to raise, once; that of a fenced member every time."""
         failure = self.failure
         if not self.fenced:
             self.failure = None
@@ -191,11 +192,11 @@ class ConsumerMember:
         self.phase = Phase.JOINING
         self.rejoin = False
         self.epoch = JOIN_EPOCH
-        self._target = self._settled = self._told = None
-        self._beat_now = True
+        self._target = self._reconciled = self._known_fields = None
+        self._heartbeat_due = True
         self._failures = 0
 
-    # Heartbeats.
+    # Heartbeats
 
     @property
     def keeps_alive(self) -> bool:
@@ -213,19 +214,19 @@ class ConsumerMember:
         return self._failures
 
     def heartbeat_at(self, backoff: float) -> float:
-        """When the next one is due; `backoff` is how long to wait after failures, if any."""
+        """Returns when the next heartbeat is due; `backoff` is the wait after failures."""
         if self._failures:
             return self._sent_at + backoff
-        return self._sent_at if self._beat_now else self._sent_at + self._interval
+        return self._sent_at if self._heartbeat_due else self._sent_at + self._interval
 
-    def heartbeat(self, now: float) -> tuple[ConsumerGroupHeartbeatRequest, Told]:
-        """The request, and what the coordinator will have been told when it is answered."""
+    def heartbeat(self, now: float) -> tuple[ConsumerGroupHeartbeatRequest, HeartbeatFields]:
+        """Returns the request, and the fields that the coordinator knows once it has responded."""
         self._sent_at = now
-        self._beat_now = False
-        telling = Told(
+        self._heartbeat_due = False
+        fields = HeartbeatFields(
             subscription=(self.topics, self.regex),
             owned=frozenset(self._owned),
-            settled=self._settled,
+            reconciled=self._reconciled,
         )
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.settings.group_id,
@@ -233,30 +234,30 @@ class ConsumerMember:
             member_epoch=self.epoch,
             instance_id=self.settings.instance_id,
         )
-        told = self._told
-        if told is None:
+        known = self._known_fields
+        if known is None:
             request.rack_id = self.settings.rack
             request.rebalance_timeout_ms = self.settings.max_poll_interval_ms
             request.server_assignor = self.settings.remote_assignor
-        if told is None or told.subscription != telling.subscription:
+        if known is None or known.subscription != fields.subscription:
             request.subscribed_topic_names = sorted(self.topics)
-            # An empty text takes back a regular expression that was sent before.
-            was = None if told is None else told.subscription[1]
+            # An empty string withdraws a pattern that was sent before.
+            was = None if known is None else known.subscription[1]
             request.subscribed_topic_regex = "" if was and not self.regex else self.regex
-        if told is None or (told.owned, told.settled) != (telling.owned, telling.settled):
+        if known is None or (known.owned, known.reconciled) != (fields.owned, fields.reconciled):
             request.topic_partitions = _by_topic(self._owned)
-        return request, telling
+        return request, fields
 
     def on_heartbeat(
-        self, response: ConsumerGroupHeartbeatResponse, telling: Told, *, sent_epoch: int
+        self, response: ConsumerGroupHeartbeatResponse, fields: HeartbeatFields, *, sent_epoch: int
     ) -> bool:
-        """Whether the coordinator is to be found again before the next one."""
+        """Applies a response; returns whether the coordinator must be found again."""
         if self.phase is Phase.OUTSIDE or sent_epoch != self.epoch:
-            return False  # we left, or joined afresh, since this was asked
+            return False  # the member has left or rejoined since the request
         if response.error_code != ErrorCode.NONE:
             return self._on_refusal(response.error_code, response.error_message)
         self._failures = 0
-        self._told = telling
+        self._known_fields = fields
         self.phase = Phase.MEMBER
         if response.member_id:
             self.member_id = response.member_id
@@ -273,20 +274,20 @@ class ConsumerMember:
         return False
 
     def on_heartbeat_failed(self, now: float) -> None:
-        """No answer came: it is not known what the coordinator has heard."""
-        self._told = None
+        """Has the next heartbeat carry all fields: it is unknown whether this one arrived."""
+        self._known_fields = None
         self._sent_at = now
         self._failures += 1
 
     def _on_refusal(self, code: int, message: str | None) -> bool:
-        self._told = None
+        self._known_fields = None
         if code in _NO_MEMBER:
             self._reset()
         elif code in _COORDINATOR_GONE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._failures += 1
             return code in _COORDINATOR_GONE
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            # We stay: rights may be given, and other topics are still ours.
+            # Remain a member: the right may be granted, and other topics are readable.
             self._failures += 1
             self.failure = self._error(code, message)
         else:
@@ -299,22 +300,22 @@ class ConsumerMember:
         what = f"group {self.settings.group_id!r}"
         match code:
             case ErrorCode.UNSUPPORTED_VERSION:
-                message = UNKNOWN_PROTOCOL
+                message = UNSUPPORTED_PROTOCOL
             case ErrorCode.FENCED_INSTANCE_ID | ErrorCode.UNRELEASED_INSTANCE_ID:
                 what += f", group_instance_id {self.settings.instance_id!r}"
-                message = None  # the advice of the code says more
+                message = None  # the advice for the code is more helpful
             case ErrorCode.UNSUPPORTED_ASSIGNOR:
                 what += f", group_remote_assignor {self.settings.remote_assignor!r}"
             case ErrorCode.INVALID_REGULAR_EXPRESSION:
-                what += f", regular expression {self.regex!r}"
+                what += f", pattern {self.regex!r}"
         return error_for(code, what, message)
 
     def _reset(self) -> None:
-        """We are no member any more; what we own is not ours. The member id stays for life."""
+        """Ends the membership; partitions that are still owned are lost. The member id is kept."""
         self.phase = Phase.OUTSIDE
         self.epoch = JOIN_EPOCH
         self.rejoin = True
-        self._target = self._settled = self._told = None
+        self._target = self._reconciled = self._known_fields = None
         self._lost = bool(self._owned)
 
     @property
@@ -323,9 +324,9 @@ class ConsumerMember:
             raise self.failure.with_traceback(None)
         if self.phase is not Phase.MEMBER or self._lost:
             raise CommitFailed(
-                f"this consumer is no member of group {self.settings.group_id!r} now: its "
-                "partitions may belong to others; poll, which joins again. If it took longer "
-                f"than max_poll_interval_ms={self.settings.max_poll_interval_ms} between polls, "
+                f"this consumer is not a member of group {self.settings.group_id!r} now, and its "
+                "partitions may belong to others; poll to join again. If more than "
+                f"max_poll_interval_ms={self.settings.max_poll_interval_ms} passed between polls, "
                 "raise it or poll fewer records"
             )
         return CommitIdentity(
@@ -333,15 +334,15 @@ class ConsumerMember:
         )
 
     def on_commit_refused(self, code: int, identity: CommitIdentity) -> None:
-        """The next heartbeat tells what has become of us; let it be soon."""
+        """Sends a heartbeat soon, whose response tells the state of the membership."""
         if self.phase is Phase.MEMBER and identity.generation_or_epoch == self.epoch:
-            self._beat_now = True
+            self._heartbeat_due = True
 
     def request_rejoin(self, reason: str) -> None:
-        """Here the coordinator rebalances by itself: all that can be done is to be heard soon."""
-        self._beat_now = True
+        """Sends a heartbeat soon; only the coordinator decides about rebalances."""
+        self._heartbeat_due = True
 
-    # Leaving.
+    # Leaving
 
     def leave_request(self, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
         static = self.settings.instance_id is not None and not for_good
@@ -353,7 +354,7 @@ class ConsumerMember:
         )
 
     def on_left(self) -> None:
-        """We have left, or leave now; whatever is still owned is lost."""
+        """Ends the membership; partitions that are still owned are lost."""
         self._reset()
 
 

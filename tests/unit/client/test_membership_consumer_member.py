@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.client.consumer.membership.consumer_protocol import ConsumerMember, Phase
-from headwater.client.consumer.membership.settings import MembershipSettings
-from headwater.client.consumer.membership.steps import DONE, JOIN, WAIT, Assign, Lose, Revoke
+from headwater.client.consumer.membership.consumer_member import ConsumerMember, Phase
+from headwater.client.consumer.membership.member import (
+    DONE,
+    JOIN,
+    WAIT,
+    Assign,
+    Lose,
+    MembershipSettings,
+    Revoke,
+)
 from headwater.client.errors import CommitFailed, FencedInstance, Refused, UnsupportedVersion
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
@@ -125,7 +132,7 @@ def test_what_is_taken_away_is_revoked_before_what_is_new_is_taken_over() -> Non
     exchange(machine, answer((TID, 1), epoch=2))
     assert machine.next_step() == Revoke([T0])
     assert machine.identity.generation_or_epoch == 2
-    machine.given_up([T0])
+    machine.on_given_up([T0])
     assert machine.next_step() == Assign([T1])
     machine.take_over()
     assert machine.owned == {T1}
@@ -136,9 +143,9 @@ def test_a_target_that_changes_during_a_callback_is_followed() -> None:
     exchange(machine, answer((TID, 0), epoch=2))
     assert machine.next_step() == Revoke([T1])
     exchange(machine, answer(epoch=3))
-    machine.given_up([T1])
+    machine.on_given_up([T1])
     assert machine.next_step() == Revoke([T0])
-    machine.given_up([T0])
+    machine.on_given_up([T0])
     assert machine.next_step() == Assign([])
 
 
@@ -173,7 +180,7 @@ def test_a_topic_that_was_made_anew_is_revoked_and_assigned() -> None:
     machine = stable(member(names), (TID, 0))
     exchange(machine, answer((UID, 0), epoch=2))
     assert machine.next_step() == Revoke([T0])
-    machine.given_up([T0])
+    machine.on_given_up([T0])
     assert machine.next_step() == Assign([T0])
 
 
@@ -185,7 +192,7 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_its_id(code: Erro
     assert machine.next_step() == Lose([T0])
     with pytest.raises(CommitFailed):
         _ = machine.identity
-    machine.given_up([T0])
+    machine.on_given_up([T0])
     assert machine.next_step() == JOIN
     machine.on_join_started()
     again = exchange(machine, answer((TID, 0), epoch=5))

@@ -1,10 +1,10 @@
-"""A member of a classic group, as a machine: join, sync, heartbeat, leave; no I/O, no clock.
+"""A member of a classic group as a machine: join, sync, heartbeat, leave; no I/O, no clock.
 
-Two sides meet here. `poll` asks `next_step` and does it, for callbacks belong to the user's turn.
-The answers of the coordinator come in through `on_*` at any time and change what the next step is.
-With eager assignors everything is given back before joining; if all are cooperative, members keep
-their partitions while they join, and give back only what the leader has taken from them; then they
-join once more, so that it can be given to others.
+`poll` asks for `next_step` and carries it out, since callbacks must run inside the user's poll. The
+coordinator's responses arrive through `on_*` at any time and change the next step. With an eager
+assignor, a member gives up all partitions before it joins. If all assignors are cooperative,
+members keep their partitions while they join, and give up only what the leader has taken from them;
+then they join once more, so that it can be assigned to others.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
 )
-from headwater.client.consumer.membership.settings import MembershipSettings
-from headwater.client.consumer.membership.steps import (
+from headwater.client.consumer.membership.member import (
     DONE,
     JOIN,
     WAIT,
     Assign,
     Lose,
+    MembershipSettings,
     Revoke,
     Step,
-    in_order,
 )
 from headwater.client.errors import (
     ClientError,
@@ -53,24 +52,26 @@ _NO_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 
 
 class Phase(Enum):
-    OUTSIDE = "outside the group"
-    JOINING = "JoinGroup is under way"
-    SYNCING = "joined; the leader divides"
-    SYNCED = "an assignment waits to be taken over"
+    OUTSIDE = "not a member"
+    JOINING = "JoinGroup is in flight"
+    SYNCING = "joined; the leader divides the partitions"
+    SYNCED = "has an assignment that was not taken over"
     STABLE = "stable"
 
 
 class Next(Enum):
-    """What the driver of a join does after an answer."""
+    """What follows a response to JoinGroup, SyncGroup or Heartbeat."""
 
     SYNC = "send SyncGroup"
     AGAIN = "join again at once"
-    LATER = "try again after a while"
-    ELSEWHERE = "find the coordinator, then try again"
-    STOP = "it is the turn of poll"
+    LATER = "back off, then retry"
+    ELSEWHERE = "find the coordinator, then retry"
+    STOP = "nothing: poll continues"
 
 
 class ClassicMember:
+    """One consumer's place in a classic group."""
+
     def __init__(self, settings: MembershipSettings, assignors: tuple[Assignor, ...]) -> None:
         self.settings = settings
         self.assignors = assignors
@@ -85,7 +86,7 @@ class ClassicMember:
         self.pattern: re.Pattern[str] | None = None
         self.rejoin_reason: str | None = None
         self.failure: Exception | None = None
-        self.fenced = False  # for good: another consumer has our instance id
+        self.fenced = False  # for good: another consumer has this instance id
         self.leads = False
         self._lost = False
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -96,7 +97,7 @@ class ClassicMember:
         self._heartbeat_heard = 0.0
         self._heartbeat_failures = 0
 
-    # What poll asks and does.
+    # Poll
 
     @property
     def needs_poll(self) -> bool:
@@ -113,17 +114,17 @@ class ClassicMember:
 
     def next_step(self) -> Step:
         if self._lost and self.owned:
-            return Lose(in_order(self.owned))
+            return Lose(sorted(self.owned))
         if self.phase in (Phase.JOINING, Phase.SYNCING):
             return WAIT
         if self.phase is Phase.SYNCED:
             if gone := self.owned - self._assigned:
-                return Revoke(in_order(gone))
-            return Assign(in_order(self._assigned - self.owned))
+                return Revoke(sorted(gone))
+            return Assign(sorted(self._assigned - self.owned))
         if self.rejoin_reason is None or not self.subscribed:
             return DONE
         if gone := self._to_revoke_before_joining():
-            return Revoke(in_order(gone))
+            return Revoke(sorted(gone))
         return JOIN
 
     def _to_revoke_before_joining(self) -> frozenset[TopicPartition]:
@@ -131,8 +132,8 @@ class ClassicMember:
             return self.owned
         return frozenset(each for each in self.owned if not self._wants(each.topic))
 
-    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """`lost` or `revoked` was called for these."""
+    def on_given_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Removes partitions for which `lost` or `revoked` was called."""
         self.owned = self.owned.difference(partitions)
         if not self.owned:
             self._lost = False
@@ -140,14 +141,14 @@ class ClassicMember:
             self.request_rejoin("need to revoke partitions and re-join")
 
     def take_over(self) -> None:
-        """What was assigned is ours from here on."""
+        """Makes the assigned partitions the owned ones."""
         assert self.phase is Phase.SYNCED, self.phase
         self.phase = Phase.STABLE
         self.owned = self._assigned
         self.last = LastAssignment(self._assigned, self.generation)
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
-        """What the user wants; with a pattern, `topics` are those that match now."""
+        """Sets the subscription; with a pattern, `topics` are those that match now."""
         self.topics, self.pattern = topics, pattern
         if self.phase is Phase.OUTSIDE:
             self.rejoin_reason = self.rejoin_reason or ""
@@ -163,13 +164,13 @@ class ClassicMember:
         self.rejoin_reason = reason
 
     def take_failure(self) -> Exception | None:
-        """The error that the user has not heard yet. To be fenced is said every time."""
+        """Returns the error to raise, once; that of a fenced member every time."""
         failure = self.failure
         if not self.fenced:
             self.failure = None
         return failure
 
-    # Joining.
+    # Joining
 
     def on_join_sent(self) -> None:
         self.phase = Phase.JOINING
@@ -178,14 +179,14 @@ class ClassicMember:
         self._watched = None
 
     def on_join_failed(self) -> None:
-        """No answer came, and nobody asks any more: the next poll begins again."""
+        """Ends a join that got no response; the next poll starts another."""
         if self.phase in (Phase.JOINING, Phase.SYNCING):
             self.phase = Phase.OUTSIDE
             self.rejoin_reason = self.rejoin_reason or ""
 
     def on_joined(self, response: JoinGroupResponse, now: float) -> Next:
         if self.phase is not Phase.JOINING:
-            return Next.STOP  # we left meanwhile
+            return Next.STOP  # the member has left meanwhile
         code = response.error_code
         if code == ErrorCode.NONE:
             return self._on_generation(response, now)
@@ -209,14 +210,14 @@ class ClassicMember:
         self.protocol_name = response.protocol_name
         self.leads = response.leader == response.member_id
         self.phase = Phase.SYNCING
-        self.rejoin_reason = None  # what becomes one from here on is for the next generation
+        self.rejoin_reason = None  # reasons from now on are for the next generation
         self._heartbeat_sent = self._heartbeat_heard = now
         self._heartbeat_failures = 0
         return Next.SYNC
 
     def on_synced(self, response: SyncGroupResponse, generation: int) -> Next:
         if self.phase is not Phase.SYNCING or generation != self.generation:
-            return Next.STOP  # a heartbeat was told that we are no member, or we left
+            return Next.STOP  # a heartbeat has ended the membership, or the member has left
         code = response.error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.phase = Phase.JOINING
@@ -235,13 +236,13 @@ class ClassicMember:
     def _on_assignment(self, assigned: frozenset[TopicPartition]) -> Next:
         topics = {each.topic for each in assigned}
         if unwanted := sorted(topic for topic in topics if not self._wants(topic)):
-            # The subscription has changed since we joined; nothing of this is taken over.
+            # The subscription has changed since the join; this assignment is void.
             self.phase = Phase.STABLE
             self.request_rejoin(f"received assignment has topics not subscribed to: {unwanted[:3]}")
             return Next.STOP
         self._assigned = assigned
         if self.pattern is not None:
-            # The leader may have seen a topic before we did; its word is taken.
+            # The leader may know a new topic that this client does not know yet.
             self.topics |= topics
             self._joined_topics |= topics
         self.phase = Phase.SYNCED
@@ -255,8 +256,8 @@ class ClassicMember:
         if code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
             return Next.LATER
         if code in _NO_MEMBER:
-            self._reset(code, f"rebalance failed: {request} said {ErrorCode(code).name}")
-            # If nothing was owned there is nothing to call back, and no reason to wait for poll.
+            self._reset(code, f"rebalance failed: {request} returned {ErrorCode(code).name}")
+            # Without owned partitions there is no callback to wait for.
             if self._lost and self.owned:
                 return Next.STOP
             self.phase = Phase.JOINING
@@ -281,8 +282,8 @@ class ClassicMember:
         )
 
     def _reset(self, code: int, reason: str) -> None:
-        """We are no member any more; what we own is not ours. After ILLEGAL_GENERATION the member
-        id is still good, and keeping it saves the group a ghost that must time out."""
+        """Ends the membership; partitions that are still owned are lost. After ILLEGAL_GENERATION
+        the member id is still valid, and keeping it saves the group a member that must time out."""
         if code != ErrorCode.ILLEGAL_GENERATION:
             self.member_id = ""
         self.generation = NO_EPOCH
@@ -293,23 +294,23 @@ class ClassicMember:
         self._lost = bool(self.owned)
         self.request_rejoin(reason)
 
-    # Leading: see `leading.py` for how partitions are divided.
+    # Leading; `group_requests` divides the partitions
 
     def watch(self, topics: Topics) -> None:
-        """As leader: a change of these is a reason to divide again."""
+        """Has the leader rebalance when these topics change."""
         self._watched = dict(topics)
 
     def on_topics(self, topics: Topics) -> None:
-        """How the topics that are watched look now."""
+        """Applies the current state of the watched topics."""
         if self._watched is not None and self._watched != dict(topics):
             self._watched = dict(topics)
             self.request_rejoin("cached metadata has changed")
 
-    # Staying.
+    # Heartbeats
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether heartbeats are sent. While JoinGroup waits on the coordinator, none are."""
+        """Whether heartbeats are sent: not while JoinGroup is in flight."""
         return self.phase in (Phase.SYNCING, Phase.SYNCED, Phase.STABLE)
 
     def polled(self, now: float) -> None:
@@ -320,7 +321,7 @@ class ClassicMember:
         return self._polled + self.settings.max_poll_interval_ms / 1000
 
     def heartbeat_at(self, backoff: float) -> float:
-        """When the next one is due; `backoff` is how long to wait after failures, if any."""
+        """Returns when the next heartbeat is due; `backoff` is the wait after failures."""
         wait = backoff if self._heartbeat_failures else self.settings.heartbeat_interval_ms / 1000
         return self._heartbeat_sent + wait
 
@@ -340,8 +341,8 @@ class ClassicMember:
         self._heartbeat_failures += 1
 
     def on_heartbeat(self, code: int, sent: tuple[str, int], now: float) -> Next:
-        """The answer to a heartbeat with that member id and generation. STOP: all is well, or it is
-        poll's turn; ELSEWHERE: the coordinator is to be found again."""
+        """Applies the response to a heartbeat with this member id and generation. Returns STOP, or
+        ELSEWHERE if the coordinator must be found again."""
         if sent != (self.member_id, self.generation):
             return Next.STOP
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
@@ -367,18 +368,18 @@ class ClassicMember:
     def identity(self) -> CommitIdentity:
         if self.fenced and self.failure is not None:
             raise self.failure.with_traceback(None)
-        # Who keeps partitions while it joins can commit them for as long as the others join, too:
-        # the generation is that of before.
+        # A member that keeps partitions while it joins can commit them until all have joined,
+        # with the generation before.
         keeps = self.phase is Phase.JOINING and self.owned and not self._lost
         if self.phase in (Phase.JOINING, Phase.SYNCING) and not keeps:
             raise RebalanceInProgress(
-                f"group {self.settings.group_id!r} is being rebalanced; poll, then commit again"
+                f"group {self.settings.group_id!r} is rebalancing; poll, then commit again"
             )
         if self.phase is Phase.OUTSIDE or self._lost:
             raise CommitFailed(
-                f"this consumer is no member of group {self.settings.group_id!r} now: its "
-                "partitions may belong to others; poll, which joins again. If it took longer "
-                f"than max_poll_interval_ms={self.settings.max_poll_interval_ms} between polls, "
+                f"this consumer is not a member of group {self.settings.group_id!r} now, and its "
+                "partitions may belong to others; poll to join again. If more than "
+                f"max_poll_interval_ms={self.settings.max_poll_interval_ms} passed between polls, "
                 "raise it or poll fewer records"
             )
         return CommitIdentity(
@@ -392,15 +393,15 @@ class ClassicMember:
             if self.phase in (Phase.STABLE, Phase.SYNCED):
                 self.request_rejoin("offset commit failed since group is already rebalancing")
         elif code in _NO_MEMBER:
-            if self.phase is not Phase.JOINING:  # otherwise the join that is under way will tell
+            if self.phase is not Phase.JOINING:  # otherwise the join in flight will tell
                 self._reset(code, f"offset commit failed: {ErrorCode(code).name}")
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fence()
 
-    # Leaving.
+    # Leaving
 
     def on_left(self, *, reason: str) -> None:
-        """We have left, or leave now; whatever is still owned is lost."""
+        """Ends the membership; partitions that are still owned are lost."""
         self._reset(ErrorCode.UNKNOWN_MEMBER_ID, reason)
 
 
@@ -410,12 +411,12 @@ def _advice(code: int, member: ClassicMember) -> str | None:
             offered = ", ".join(assignor.name for assignor in member.assignors)
             return (
                 f"its members share no assignor with partition_assignment_strategy={offered}, or "
-                "it is no group of consumers"
+                "it is not a group of consumers"
             )
         case ErrorCode.INVALID_SESSION_TIMEOUT:
             return (
-                f"session_timeout_ms={member.settings.session_timeout_ms} is outside of what the "
-                "broker allows (group.min.session.timeout.ms, group.max.session.timeout.ms)"
+                f"session_timeout_ms={member.settings.session_timeout_ms} is outside the broker's "
+                "limits (group.min.session.timeout.ms, group.max.session.timeout.ms)"
             )
         case ErrorCode.GROUP_MAX_SIZE_REACHED:
             return "it has as many members as the broker allows (group.max.size)"

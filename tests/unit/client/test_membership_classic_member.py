@@ -7,9 +7,16 @@ import re
 import pytest
 
 from headwater.client.consumer.membership.assignors import assignors_of
-from headwater.client.consumer.membership.classic import ClassicMember, Next, Phase
-from headwater.client.consumer.membership.settings import MembershipSettings
-from headwater.client.consumer.membership.steps import DONE, JOIN, WAIT, Assign, Lose, Revoke
+from headwater.client.consumer.membership.classic_member import ClassicMember, Next, Phase
+from headwater.client.consumer.membership.member import (
+    DONE,
+    JOIN,
+    WAIT,
+    Assign,
+    Lose,
+    MembershipSettings,
+    Revoke,
+)
 from headwater.client.errors import CommitFailed, FencedInstance, RebalanceInProgress, Refused
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
@@ -115,7 +122,7 @@ def test_an_eager_member_gives_everything_back_before_it_joins() -> None:
     assert wants_poll(machine)
     assert machine.next_step() == Revoke([T0, T1])
     assert machine.identity.generation_or_epoch == 1, "what is given back can be committed"
-    machine.given_up([T0, T1])
+    machine.on_given_up([T0, T1])
     round_of(machine, T1, generation=2)
     assert machine.next_step() == Assign([T1])
 
@@ -126,7 +133,7 @@ def test_a_cooperative_member_keeps_its_partitions_while_it_joins() -> None:
     round_of(machine, T0, generation=2)
     assert machine.owned == {T0, T1}
     assert machine.next_step() == Revoke([T1])
-    machine.given_up([T1])
+    machine.on_given_up([T1])
     assert machine.next_step() == Assign([])
     machine.take_over()
     assert machine.next_step() == JOIN, "so that what it gave back can go to others"
@@ -137,7 +144,7 @@ def test_a_cooperative_member_gives_up_topics_it_no_longer_wants_before_it_joins
     machine = stable(member("cooperative-sticky", topics=("t", "u")), T0, U0)
     machine.subscribe(frozenset({"t"}), None)
     assert machine.next_step() == Revoke([U0])
-    machine.given_up([U0])
+    machine.on_given_up([U0])
     assert machine.next_step() == JOIN
     assert machine.owned == {T0}
 
@@ -152,9 +159,9 @@ def test_a_member_that_is_thrown_out_has_lost_its_partitions(code: ErrorCode) ->
     machine = stable(member(), T0)
     machine.on_heartbeat(code, ("me", 1), now=1.0)
     assert machine.next_step() == Lose([T0])
-    with pytest.raises(CommitFailed, match="no member of group 'g'"):
+    with pytest.raises(CommitFailed, match="not a member of group 'g'"):
         _ = machine.identity
-    machine.given_up([T0])
+    machine.on_given_up([T0])
     assert machine.next_step() == JOIN
     assert machine.member_id == ("me" if code == ErrorCode.ILLEGAL_GENERATION else "")
 
