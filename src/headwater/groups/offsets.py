@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from headwater.errors import ErrorCode
 from headwater.groups.decision import NO_PRODUCER, Record
+from headwater.model import ZERO_ID
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
@@ -23,7 +24,7 @@ from headwater.protocol.records.group_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headwater.protocol.schema import ZERO_UUID, Message
+from headwater.protocol.schema import Message
 
 NO_OFFSET = -1
 NEVER = -1
@@ -194,7 +195,7 @@ class Offsets:
         group = request.group_id
         topics = self.committed.topics(group)
         if request.topics is None:
-            wanted = ((name, ZERO_UUID, list(partitions)) for name, partitions in topics.items())
+            wanted = ((name, ZERO_ID, list(partitions)) for name, partitions in topics.items())
         else:
             wanted = ((t.name, t.topic_id, t.partition_indexes) for t in request.topics)
         answer = OffsetFetchResponseGroup(group_id=group)
@@ -240,7 +241,7 @@ class Offsets:
             for group, topics in table.groups():
                 for topic in gone.keys() & topics.keys():
                     for partition, committed in topics[topic].items():
-                        if committed.topic_id == ZERO_UUID or committed.topic_id != gone[topic]:
+                        if committed.topic_id == ZERO_ID or committed.topic_id != gone[topic]:
                             found[group, topic, partition] = None
         return [_tombstone(*where) for where in found]
 
@@ -307,7 +308,7 @@ def _fetched(
     index: int, committed: Committed | None, topic_id: bytes
 ) -> OffsetFetchResponsePartitions:
     if committed is None or (
-        topic_id not in (ZERO_UUID, committed.topic_id) and committed.topic_id != ZERO_UUID
+        topic_id not in (ZERO_ID, committed.topic_id) and committed.topic_id != ZERO_ID
     ):
         return _none(index)
     return OffsetFetchResponsePartitions(

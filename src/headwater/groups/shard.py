@@ -40,6 +40,7 @@ from headwater.groups.offsets import Offsets, modernized
 from headwater.groups.settings import GroupSettings
 from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
+from headwater.model import ZERO_ID
 from headwater.protocol.messages.consumer_group_describe import (
     DescribedGroup as DescribedConsumerGroup,
 )
@@ -69,7 +70,6 @@ from headwater.protocol.records.group_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headwater.protocol.schema import ZERO_UUID
 from headwater.protocol.signs import Signs
 
 Group: TypeAlias = ClassicGroup | ModernGroup
@@ -299,8 +299,8 @@ class GroupShard:
     ) -> Decision:
         """The records are part of the producer's transaction."""
         for topic in request.topics:
-            if topic.topic_id == ZERO_UUID:
-                topic.topic_id = self._topics.id(topic.name) or ZERO_UUID
+            if topic.topic_id == ZERO_ID:
+                topic.topic_id = self._topics.id(topic.name) or ZERO_ID
         group = self._groups.get(request.group_id)
         code = committing.check_in_transaction(group, request, version=version)
         if code is not ErrorCode.NONE:

@@ -31,6 +31,8 @@ from typing import (
     get_origin,
 )
 
+from headwater.model import ZERO_ID
+
 M = TypeVar("M", bound="Message")
 
 LATEST = 0x7FFF
@@ -60,13 +62,11 @@ Int64 = Annotated[int, Wire("int64", "q", 8, 0)]
 UInt16 = Annotated[int, Wire("uint16", "H", 2, 0)]
 UInt32 = Annotated[int, Wire("uint32", "I", 4, 0)]
 Float64 = Annotated[float, Wire("float64", "d", 8, 0.0)]
-Uuid = Annotated[bytes, Wire("uuid", "16s", 16, bytes(16))]
+Uuid = Annotated[bytes, Wire("uuid", "16s", 16, ZERO_ID)]
 # Record batches. What was decoded is a view into the frame; nothing was copied.
 Records = Annotated[bytes | memoryview, _RECORDS]
 # Record batches that may also be a slice of a file: anything with a length. See `encode_parts`.
 RecordsSlice = Annotated[Any, _RECORDS]
-
-ZERO_UUID = bytes(16)
 
 
 class _Mark:

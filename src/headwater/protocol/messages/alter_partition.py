@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -65,7 +65,7 @@ class AlterPartitionResponse(Message):
 class AlterPartitionResponseTopicData(Message):
     """One of the `topics` of `AlterPartitionResponse`."""
 
-    topic_id: Annotated[Uuid, ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, ignorable] = ZERO_ID
     partitions: list[AlterPartitionResponsePartitionData] = []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Int64, Message, Uuid, message
 
 
 @message(api=91, versions=(0, 0), flexible=0)
@@ -41,7 +42,7 @@ class AlterShareGroupOffsetsResponseTopic(Message):
     """One of the `responses` of `AlterShareGroupOffsetsResponse`."""
 
     topic_name: str = ""
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[AlterShareGroupOffsetsResponsePartition] = []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Int64, Message, Uuid, message
 
 
 @message(api=73, versions=(0, 0), flexible=0)
@@ -46,14 +47,14 @@ class AssignReplicasToDirsResponse(Message):
 class AssignReplicasToDirsResponseDirectoryData(Message):
     """One of the `directories` of `AssignReplicasToDirsResponse`."""
 
-    id: Uuid = ZERO_UUID
+    id: Uuid = ZERO_ID
     topics: list[AssignReplicasToDirsResponseTopicData] = []
 
 
 class AssignReplicasToDirsResponseTopicData(Message):
     """One of the `topics` of `AssignReplicasToDirsResponseDirectoryData`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[AssignReplicasToDirsResponsePartitionData] = []
 
 

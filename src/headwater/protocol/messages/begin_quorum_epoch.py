@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Message,
@@ -39,7 +39,7 @@ class BeginQuorumEpochRequestPartitionData(Message):
     """One of the `partitions` of `BeginQuorumEpochRequestTopicData`."""
 
     partition_index: Int32
-    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
+    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_ID
     leader_id: Int32
     leader_epoch: Int32
 

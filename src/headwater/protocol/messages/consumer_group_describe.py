@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
     EMPTY,
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -73,6 +73,6 @@ class Assignment(Message):
 class TopicPartitions(Message):
     """Partitions of one topic."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     topic_name: str = ""
     partitions: list[Int32] = []

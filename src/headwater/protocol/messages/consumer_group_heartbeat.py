@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, message, since
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, message, since
 
 
 @message(api=68, versions=(0, 1), flexible=0)
@@ -52,5 +53,5 @@ class Assignment(Message):
 class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
     """Partitions of one topic."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[Int32] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -64,7 +64,7 @@ class CreatableTopicResult(Message):
     """One of the `topics` of `CreateTopicsResponse`."""
 
     name: str = ""
-    topic_id: Annotated[Uuid, since(7), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(7), ignorable] = ZERO_ID
     error_code: Int16 = 0
     error_message: Annotated[str | None, ignorable] = ""
     topic_config_error_code: Annotated[Int16, tag(0, since=5), ignorable] = 0

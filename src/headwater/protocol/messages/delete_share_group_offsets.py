@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, message
 
 
 @message(api=92, versions=(0, 0), flexible=0)
@@ -33,6 +34,6 @@ class DeleteShareGroupOffsetsResponseTopic(Message):
     """One of the `responses` of `DeleteShareGroupOffsetsResponse`."""
 
     topic_name: str = ""
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     error_code: Int16 = 0
     error_message: str | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, message
 
 
 @message(api=86, versions=(0, 0), flexible=0)
@@ -36,7 +37,7 @@ class DeleteShareGroupStateResponse(Message):
 class DeleteStateResult(Message):
     """One of the `results` of `DeleteShareGroupStateResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionResult] = []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Message,
@@ -46,6 +46,6 @@ class DeletableTopicResult(Message):
     """One of the `responses` of `DeleteTopicsResponse`."""
 
     name: Annotated[str | None, nullable(6)] = ""
-    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_ID
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(5), ignorable] = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -72,7 +72,7 @@ class ReplicaState(Message):
     """How far a replica has come."""
 
     replica_id: Int32 = 0
-    replica_directory_id: Annotated[Uuid, since(2)] = ZERO_UUID
+    replica_directory_id: Annotated[Uuid, since(2)] = ZERO_ID
     log_end_offset: Int64 = 0
     last_fetch_timestamp: Annotated[Int64, since(1), ignorable] = -1
     last_caught_up_timestamp: Annotated[Int64, since(1), ignorable] = -1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -59,7 +59,7 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
     """One of the `topics` of `DescribeShareGroupOffsetsResponseGroup`."""
 
     topic_name: str = ""
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
 
 

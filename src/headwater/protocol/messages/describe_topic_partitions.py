@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, ignorable, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, ignorable, message
 
 
 @message(api=75, versions=(0, 0), flexible=0)
@@ -43,7 +44,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
     error_code: Int16 = 0
     name: str | None = ""
-    topic_id: Annotated[Uuid, ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, ignorable] = ZERO_ID
     is_internal: Annotated[bool, ignorable] = False
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
     topic_authorized_operations: Int32 = -2147483648

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -52,7 +52,7 @@ class FetchTopic(Message):
     """A topic to read from."""
 
     topic: Annotated[str, until(12), ignorable] = ""
-    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_ID
     partitions: list[FetchPartition] = []
 
 
@@ -65,7 +65,7 @@ class FetchPartition(Message):
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
     log_start_offset: Annotated[Int64, since(5), ignorable] = -1
     partition_max_bytes: Int32
-    replica_directory_id: Annotated[Uuid, tag(0, since=17), ignorable] = ZERO_UUID
+    replica_directory_id: Annotated[Uuid, tag(0, since=17), ignorable] = ZERO_ID
     high_watermark: Annotated[Int64, tag(1, since=18), ignorable] = 9223372036854775807
 
 
@@ -73,7 +73,7 @@ class ForgottenTopic(Message):
     """Partitions that the session should drop."""
 
     topic: Annotated[str, until(12), ignorable] = ""
-    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_ID
     partitions: list[Int32] = []
 
 
@@ -92,7 +92,7 @@ class FetchableTopicResponse(Message):
     """One of the `responses` of `FetchResponse`."""
 
     topic: Annotated[str, until(12), ignorable] = ""
-    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_ID
     partitions: list[PartitionData] = []
 
 

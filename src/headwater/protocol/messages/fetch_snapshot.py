@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
     EMPTY,
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -45,7 +45,7 @@ class FetchSnapshotRequestPartitionSnapshot(Message):
     current_leader_epoch: Int32
     snapshot_id: FetchSnapshotRequestSnapshotId = EMPTY
     position: Int64
-    replica_directory_id: Annotated[Uuid, tag(0, since=1), ignorable] = ZERO_UUID
+    replica_directory_id: Annotated[Uuid, tag(0, since=1), ignorable] = ZERO_ID
 
 
 class FetchSnapshotRequestSnapshotId(Message):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int8, Int16, Int32, Message, Uuid, message
 
 
 @message(api=71, versions=(0, 0), flexible=0)
@@ -18,7 +19,7 @@ class GetTelemetrySubscriptionsResponse(Message):
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
-    client_instance_id: Uuid = ZERO_UUID
+    client_instance_id: Uuid = ZERO_ID
     subscription_id: Int32 = 0
     accepted_compression_types: list[Int8] = []
     push_interval_ms: Int32 = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Int64, Message, Uuid, message
 
 
 @message(api=83, versions=(0, 0), flexible=0)
@@ -38,7 +39,7 @@ class InitializeShareGroupStateResponse(Message):
 class InitializeStateResult(Message):
     """One of the `results` of `InitializeShareGroupStateResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionResult] = []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Message,
@@ -31,7 +31,7 @@ class MetadataRequest(Message):
 class MetadataRequestTopic(Message):
     """One of the `topics` of `MetadataRequest`."""
 
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     name: Annotated[str | None, nullable(10)]
 
 
@@ -62,7 +62,7 @@ class MetadataResponseTopic(Message):
 
     error_code: Int16 = 0
     name: Annotated[str | None, nullable(12)] = ""
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     is_internal: Annotated[bool, since(1), ignorable] = False
     partitions: list[MetadataResponsePartition] = []
     topic_authorized_operations: Annotated[Int32, since(8)] = -2147483648

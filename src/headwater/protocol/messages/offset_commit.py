@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -34,7 +34,7 @@ class OffsetCommitRequestTopic(Message):
     """One of the `topics` of `OffsetCommitRequest`."""
 
     name: Annotated[str, until(9), ignorable] = ""
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     partitions: list[OffsetCommitRequestPartition] = []
 
 
@@ -59,7 +59,7 @@ class OffsetCommitResponseTopic(Message):
     """One of the `topics` of `OffsetCommitResponse`."""
 
     name: Annotated[str, until(9), ignorable] = ""
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     partitions: list[OffsetCommitResponsePartition] = []
 
 

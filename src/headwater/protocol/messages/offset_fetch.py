@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -49,7 +49,7 @@ class OffsetFetchRequestTopics(Message):
     """One of the `topics` of `OffsetFetchRequestGroup`."""
 
     name: Annotated[str, until(9), ignorable] = ""
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     partition_indexes: list[Int32] = []
 
 
@@ -92,7 +92,7 @@ class OffsetFetchResponseTopics(Message):
     """One of the `topics` of `OffsetFetchResponseGroup`."""
 
     name: Annotated[str, until(9), ignorable] = ""
-    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(10), ignorable] = ZERO_ID
     partitions: list[OffsetFetchResponsePartitions] = []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -35,7 +35,7 @@ class TopicProduceData(Message):
     """One of the `topic_data` of `ProduceRequest`."""
 
     name: Annotated[str, until(12), ignorable] = ""
-    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_ID
     partition_data: list[PartitionProduceData] = []
 
 
@@ -59,7 +59,7 @@ class TopicProduceResponse(Message):
     """One of the `responses` of `ProduceResponse`."""
 
     name: Annotated[str, until(12), ignorable] = ""
-    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(13), ignorable] = ZERO_ID
     partition_responses: list[PartitionProduceResponse] = []
 
 

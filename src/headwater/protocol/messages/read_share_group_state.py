@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, Uuid, message
 
 
 @message(api=84, versions=(0, 0), flexible=0)
@@ -37,7 +38,7 @@ class ReadShareGroupStateResponse(Message):
 class ReadStateResult(Message):
     """One of the `results` of `ReadShareGroupStateResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionResult] = []
 
 

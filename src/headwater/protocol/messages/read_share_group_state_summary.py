@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -49,7 +49,7 @@ class ReadShareGroupStateSummaryResponse(Message):
 class ReadStateSummaryResult(Message):
     """One of the `results` of `ReadShareGroupStateSummaryResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionResult] = []
 
 

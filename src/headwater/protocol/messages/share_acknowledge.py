@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
     EMPTY,
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -67,7 +67,7 @@ class ShareAcknowledgeResponse(Message):
 class ShareAcknowledgeTopicResponse(Message):
     """One of the `responses` of `ShareAcknowledgeResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionData] = []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import EMPTY, ZERO_UUID, Int16, Int32, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import EMPTY, Int16, Int32, Message, Uuid, message
 
 
 @message(api=77, versions=(1, 1), flexible=0)
@@ -56,6 +57,6 @@ class Assignment(Message):
 class TopicPartitions(Message):
     """Partitions of one topic."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     topic_name: str = ""
     partitions: list[Int32] = []

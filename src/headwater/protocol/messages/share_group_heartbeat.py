@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, message
+from headwater.model import ZERO_ID
+from headwater.protocol.schema import Int16, Int32, Message, Uuid, message
 
 
 @message(api=76, versions=(1, 1), flexible=0)
@@ -38,5 +39,5 @@ class Assignment(Message):
 class TopicPartitions(Message):
     """Partitions of one topic."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[Int32] = []

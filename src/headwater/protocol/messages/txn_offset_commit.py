@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -36,7 +36,7 @@ class TxnOffsetCommitRequestTopic(Message):
     """One of the `topics` of `TxnOffsetCommitRequest`."""
 
     name: Annotated[str, until(5), ignorable] = ""
-    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_ID
     partitions: list[TxnOffsetCommitRequestPartition] = []
 
 
@@ -61,7 +61,7 @@ class TxnOffsetCommitResponseTopic(Message):
     """One of the `topics` of `TxnOffsetCommitResponse`."""
 
     name: Annotated[str, until(5), ignorable] = ""
-    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, since(6), ignorable] = ZERO_ID
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
 

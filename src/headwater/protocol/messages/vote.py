@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -41,8 +41,8 @@ class VoteRequestPartitionData(Message):
     partition_index: Int32
     replica_epoch: Int32
     replica_id: Int32
-    replica_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
-    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_UUID
+    replica_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_ID
+    voter_directory_id: Annotated[Uuid, since(1), ignorable] = ZERO_ID
     last_offset_epoch: Int32
     last_offset: Int64
     pre_vote: Annotated[bool, since(2)] = False

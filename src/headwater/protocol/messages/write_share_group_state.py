@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int8,
     Int16,
     Int32,
@@ -63,7 +63,7 @@ class WriteShareGroupStateResponse(Message):
 class WriteStateResult(Message):
     """One of the `results` of `WriteShareGroupStateResponse`."""
 
-    topic_id: Uuid = ZERO_UUID
+    topic_id: Uuid = ZERO_ID
     partitions: list[PartitionResult] = []
 
 

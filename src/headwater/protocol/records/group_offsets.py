@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
-    ZERO_UUID,
     Int32,
     Int64,
     Message,
@@ -54,7 +54,7 @@ class OffsetCommitValue(Message):
     metadata: str
     commit_timestamp: Int64
     expire_timestamp: Annotated[Int64, since(1), until(1), ignorable] = -1
-    topic_id: Annotated[Uuid, tag(0, since=4), ignorable] = ZERO_UUID
+    topic_id: Annotated[Uuid, tag(0, since=4), ignorable] = ZERO_ID
 
 
 @message(api=2, versions=(0, 0), flexible=None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from headwater.model import ZERO_ID
 from headwater.protocol.schema import (
     EMPTY,
-    ZERO_UUID,
     Int16,
     Int32,
     Int64,
@@ -33,7 +33,7 @@ class LeaderChangeMessageVoter(Message):
     """A node that votes."""
 
     voter_id: Int32
-    voter_directory_id: Annotated[Uuid, since(1)] = ZERO_UUID
+    voter_directory_id: Annotated[Uuid, since(1)] = ZERO_ID
 
 
 @message(versions=(0, 0), flexible=0)
@@ -99,7 +99,7 @@ class QuorumStateData(Message):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
     voted_id: Int32 = -1
-    voted_directory_id: Annotated[Uuid, since(1)] = ZERO_UUID
+    voted_directory_id: Annotated[Uuid, since(1)] = ZERO_ID
     applied_offset: Annotated[Int64, until(0)] = 0
     current_voters: Annotated[list[QuorumStateDataVoter] | None, until(0)] = []
 
