@@ -57,7 +57,6 @@ from headwater.client.admin.groups import Group, GroupListed, Member
 from headwater.client.admin.lag import PartitionLag
 from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
 from headwater.client.admin.offsets import OffsetFound
-from headwater.client.admin.operations import Operation
 from headwater.client.admin.producers import ActiveProducer, ProducerFence
 from headwater.client.admin.quorum import Quorum, QuorumReplica
 from headwater.client.admin.quotas import QUOTA_ANY, QUOTA_DEFAULT, QuotaEntity, QuotaFilter
@@ -81,6 +80,7 @@ from headwater.client.config import AdminConfig, Bootstrap
 from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.client.requests.routing import Router
 from headwater.io import Host
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from typing import Unpack

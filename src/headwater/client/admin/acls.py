@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.operations import Operation
 from headwater.client.admin.results import check, known
 from headwater.client.errors import ClientError, error_for
 from headwater.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headwater.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headwater.protocol.messages.describe_acls import DescribeAclsRequest
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.operations import operations
 from headwater.client.admin.results import check
 from headwater.model import NO_NODE
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.describe_cluster import DescribeClusterRequest
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from headwater.security.operations import operation_names
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
@@ -70,11 +70,8 @@ async def describe_cluster(
             Node(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
             for each in sorted(answer.brokers, key=lambda each: each.broker_id)
         ),
-        operations=_operations(answer.cluster_authorized_operations),
+        operations=operation_names(answer.cluster_authorized_operations),
     )
-
-
-_operations = operations
 
 
 async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:

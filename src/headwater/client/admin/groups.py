@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.client.admin.operations import operations as operation_names
 from headwater.client.admin.results import check, only, outcome
 from headwater.client.errors import ClientError, GroupNotFound, error_for
 from headwater.errors import ErrorCode
@@ -27,6 +26,7 @@ from headwater.protocol.messages.list_groups import ListGroupsRequest
 from headwater.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from headwater.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from headwater.protocol.signs import Signs, asks_for_signs, read_signs
+from headwater.security.operations import operation_names
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin

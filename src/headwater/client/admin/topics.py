@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headwater.client.admin.configs import ConfigEntry, config_entry, config_text
-from headwater.client.admin.operations import operations
 from headwater.client.admin.results import only, outcome
 from headwater.client.errors import ClientError, error_for
 from headwater.errors import ErrorCode
@@ -29,6 +28,7 @@ from headwater.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from headwater.security.operations import operation_names
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
@@ -394,7 +394,7 @@ def _topic(
         partitions=tuple(
             _partition(each) for each in sorted(partitions, key=lambda each: each.partition_index)
         ),
-        operations=operations(topic.topic_authorized_operations),
+        operations=operation_names(topic.topic_authorized_operations),
     )
 
 
