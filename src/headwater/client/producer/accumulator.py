@@ -1,7 +1,7 @@
-"""The producer's batches by partition: which are open, which wait, which are on the wire.
+"""The producer's batches by partition: open, queued, in flight.
 
-A machine: it says which open batches are due, which batch a partition may send next, and when to
-look again. A partition's batches leave in order; one that failed goes back to its old place.
+A machine: it tells which open batches are due, which batch a partition may send next, and when to
+look again. A partition's batches leave in order; one that failed returns to its old place.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from headwater.client.errors import ClientError
 from headwater.client.producer.sequences import Identity, PartitionSequence, sequence_after
 from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
-# Batches that are due within this part of the linger go together: one request instead of many.
+# Batches that are due within this part of the linger go together, in one request instead of many.
 _LINGER_SLACK = 0.2
 _LINGER_SLACK_MAX_SECONDS = 0.001
 
 
 class Batch:
-    """No slots and no dataclass: one is made for each request of a lone record, and what most
-    batches never need stands in the class."""
+    """A batch from the moment it is closed until it has its outcome.
 
-    serial = 0  # its place among all batches
+    No slots and no dataclass: one is made for each request of a single record, so defaults that
+    most batches keep are class attributes.
+    """
+
+    serial = 0  # its number among all batches
     attempts = 0
-    not_before = 0.0  # a retry waits until then
+    not_before = 0.0  # the earliest time of a retry
     is_in_flight = False
     settled = False
-    error: ClientError | None = None  # why the last attempt failed
+    error: ClientError | None = None  # of the last attempt
     producer_id = NO_PRODUCER_ID
     epoch = NO_PRODUCER_EPOCH
     base_sequence = NO_SEQUENCE
@@ -46,8 +49,8 @@ class Batch:
         self.outgoing = outgoing
         self.tp = tp
         self.count = outgoing.count
-        self.created = created  # when its first record came
-        self.deadline = deadline  # it is delivered by then, or given up
+        self.created = created  # when its first record was added
+        self.deadline = deadline  # after which it is given up
         self.number = number  # its place among the batches of its partition
 
     @property
@@ -59,7 +62,7 @@ class Batch:
 
 
 class PartitionQueue:
-    """One partition."""
+    """The batches of one partition."""
 
     __slots__ = ("in_flight", "is_urgent", "numbers", "opened_at", "queued", "sequence", "tp")
 
@@ -68,7 +71,7 @@ class PartitionQueue:
         self.queued: list[Batch] = []  # closed and not in flight, by number; short
         self.in_flight: list[Batch] = []
         self.opened_at: float | None = None  # when the open batch got its first record
-        self.is_urgent = False  # somebody awaits a record of the open batch
+        self.is_urgent = False  # a record of the open batch is awaited
         self.numbers = 0
         self.sequence = PartitionSequence()
 
@@ -78,12 +81,12 @@ class PartitionQueue:
 
     @property
     def depth(self) -> int:
-        """The number of batches that wait, the open one included."""
+        """The number of batches that wait, including the open one."""
         return len(self.queued) + (self.opened_at is not None)
 
 
 class Accumulator:
-    """All partitions. `identity` is None without idempotence."""
+    """The queues of all partitions. `identity` is None without idempotence."""
 
     def __init__(
         self,
@@ -101,7 +104,8 @@ class Accumulator:
         self._linger = linger
         self._slack = min(linger * _LINGER_SLACK, _LINGER_SLACK_MAX_SECONDS)
         self._delivery_timeout = delivery_timeout
-        # Whether an awaited record is sent at once if nothing of its partition is on its way.
+        # Whether an awaited record is sent at once if its partition has nothing queued or in
+        # flight.
         self.sends_awaited_at_once = sends_awaited_at_once
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._open: dict[
@@ -127,7 +131,7 @@ class Accumulator:
         self._open[queue.tp] = queue
 
     def urge(self, queue: PartitionQueue) -> bool:
-        """Somebody awaits a record of the open batch; whether it may go now."""
+        """Marks the open batch as awaited; returns whether to send it now."""
         if not self.sends_awaited_at_once or queue.opened_at is None:
             return False
         queue.is_urgent = True
@@ -149,14 +153,14 @@ class Accumulator:
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing waits, to be sent or for more records."""
+        """Whether no batch is open or waits to be sent."""
         return not (self._open or self.waiting or self.restarting)
 
     def all_open(self) -> list[PartitionQueue]:
         return list(self._open.values())
 
     def clear_open(self, queue: PartitionQueue) -> None:
-        """No batch is open any more."""
+        """Notes that no batch is open."""
         queue.opened_at = None
         self._open.pop(queue.tp, None)
         if queue.is_urgent:
@@ -164,13 +168,13 @@ class Accumulator:
             del self._urgent[queue.tp]
 
     def closed(self, queue: PartitionQueue, outgoing: Outgoing, now: float) -> Batch:
-        """The open batch takes no more records and waits to be sent."""
+        """Queues the batch that was open."""
         created = queue.opened_at if queue.opened_at is not None else now
         self.clear_open(queue)
         return self.enqueue(queue, outgoing, created)
 
     def enqueue(self, queue: PartitionQueue, outgoing: Outgoing, created: float) -> Batch:
-        """A batch waits to be sent, whatever is open."""
+        """Queues a batch, whatever is open."""
         deadline = created + self._delivery_timeout
         batch = Batch(outgoing, queue.tp, created, deadline, queue.numbers)
         queue.numbers += 1
@@ -183,7 +187,7 @@ class Accumulator:
     # Sending
 
     def sendable(self, queue: PartitionQueue, now: float) -> Batch | None:
-        """The batch that the partition may send now."""
+        """Returns the batch that the partition may send now."""
         if not queue.queued:
             return None
         batch = queue.queued[0]
@@ -194,7 +198,7 @@ class Accumulator:
         return batch
 
     def sent(self, queue: PartitionQueue, batch: Batch) -> None:
-        """The batch is on the wire; the partition goes to the end of the line."""
+        """Moves a batch from the queue to the wire; the partition goes to the end of the line."""
         assert queue.queued[0] is batch
         del queue.queued[0]
         queue.in_flight.append(batch)
@@ -205,7 +209,7 @@ class Accumulator:
             self.waiting[queue.tp] = queue
 
     def sent_single(self, queue: PartitionQueue, outgoing: Outgoing, now: float) -> Batch:
-        """`closed` and `sent` in one, for an idle partition whose batch was opened just now."""
+        """Combines `closed` and `sent` for an idle partition whose batch was opened just now."""
         assert queue.is_idle
         if queue.opened_at is not None:
             self.clear_open(queue)  # another thread has taken what was open before
@@ -219,23 +223,23 @@ class Accumulator:
             self._expiry = deadline
         return batch
 
-    # What became of a batch that was on the wire
+    # Batches whose request has ended
 
     def landed(self, queue: PartitionQueue, batch: Batch) -> None:
-        """It is no longer on the wire."""
+        """Notes that a batch is no longer in flight."""
         assert batch.is_in_flight
         batch.is_in_flight = False
         queue.in_flight.remove(batch)
 
     def requeue(self, queue: PartitionQueue, batch: Batch, not_before: float) -> None:
-        """It is to be sent again, before those that came after it."""
+        """Queues a batch again, before those that came after it."""
         batch.not_before = not_before
         insort(queue.queued, batch, key=_number)
         self.waiting[queue.tp] = queue
         self._expiry = min(self._expiry, batch.deadline)
 
     def split(self, queue: PartitionQueue, batch: Batch, outgoing: list[Outgoing]) -> list[Batch]:
-        """The parts wait in the place of the whole."""
+        """Queues the parts of a batch in its place."""
         span = batch.span / len(outgoing)
         parts = [
             Batch(each, batch.tp, batch.created, batch.deadline, batch.number + index * span)
@@ -250,7 +254,7 @@ class Accumulator:
         return parts
 
     def dropped(self, queue: PartitionQueue, batch: Batch) -> None:
-        """It waited, and is given up."""
+        """Removes a queued batch that is given up."""
         queue.queued.remove(batch)
         if not queue.queued:
             self.waiting.pop(queue.tp, None)
@@ -258,8 +262,8 @@ class Accumulator:
     # The next epoch
 
     def restart(self) -> list[Batch]:
-        """Partitions with a gap count anew under the next epoch, once nothing of theirs is on the
-        wire. The batches whose sequences have changed."""
+        """Restarts the sequences of partitions with a gap under the next epoch, once none of their
+        batches is in flight; returns the batches with new sequences."""
         identity = self.identity
         assert identity is not None
         ready = [queue for queue in self.restarting.values() if queue.sequence.may_restart]
@@ -272,7 +276,7 @@ class Accumulator:
         return changed
 
     def granted(self, producer_id: int, epoch: int) -> list[Batch]:
-        """The producer has an id. Partitions that needed an epoch count under this one."""
+        """Takes a new producer id; partitions that needed an epoch restart under it."""
         identity = self.identity
         assert identity is not None
         identity.granted(producer_id, epoch)
@@ -284,14 +288,14 @@ class Accumulator:
         return changed
 
     def note_gap(self, queue: PartitionQueue) -> None:
-        """To be called when something has become of a batch: its partition may need an epoch."""
+        """Notes whether the partition needs another epoch; called after each outcome."""
         if queue.sequence.gap is not None:
             self.restarting[queue.tp] = queue
 
     # Time
 
     def expired(self, now: float) -> list[tuple[PartitionQueue, Batch]]:
-        """Batches whose time is over, in order; some may be on the wire."""
+        """Returns the batches whose deadline has passed, in order; some may be in flight."""
         if now < self._expiry:
             return []
         over = []
@@ -307,7 +311,7 @@ class Accumulator:
         return over
 
     def next_deadline(self, now: float) -> float:
-        """When to look again, if nothing happens before; infinity if nothing is to come."""
+        """Returns when to look again if nothing else happens; infinity if there is no reason to."""
         deadline = self._expiry
         for queue in self._open.values():
             assert queue.opened_at is not None
@@ -319,7 +323,7 @@ class Accumulator:
         return deadline
 
     def activity(self) -> dict[str, int | None]:
-        """How many batches each topic has had; None while one is open or not settled."""
+        """Returns how many batches each topic has had; None while one is open or has no outcome."""
         counts: dict[str, int | None] = {}
         for queue in self._queues.values():
             topic = queue.tp.topic

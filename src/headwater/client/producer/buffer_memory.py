@@ -1,4 +1,4 @@
-"""BufferMemory for room in the producer's buffer: first come, first served."""
+"""The calls that wait for room in the producer's buffer: first come, first served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.client.errors import ClientClosed
 
 
 class _Place:
-    """Somebody's place in the line."""
+    """A call's place in the line."""
 
     __slots__ = ("look",)
 
@@ -19,8 +19,8 @@ class _Place:
 
 
 class BufferWaiters:
-    """The line of those who wait. Only the first one looks whether there is room for it, and it
-    stays the first until it has taken it; so nobody passes, however little the others need."""
+    """The line of waiting calls. Only the first looks for room, and it stays first until it has
+    taken it, so no call is overtaken, however little the others need."""
 
     def __init__(self) -> None:
         self._line: deque[_Place] = deque()
@@ -30,8 +30,8 @@ class BufferWaiters:
         return len(self._line)
 
     async def take(self, attempt: Callable[[], bool]) -> None:
-        """Until it is our turn and the attempt, made whenever room has come free, succeeds. Who
-        comes first of all has looked already, and there was none."""
+        """Waits until the caller is first and `attempt`, called whenever memory was released,
+        succeeds. A caller that joins an empty line has just found no room."""
         place = _Place()
         self._line.append(place)
         try:
@@ -47,13 +47,12 @@ class BufferWaiters:
             self.freed()  # there may be enough for the next one, too
 
     def freed(self) -> None:
-        """BufferWaiters has come free."""
+        """Wakes the first waiter after memory was released."""
         if self._line and not self._line[0].look.done():
             self._line[0].look.set_result(None)
 
     def close(self, reason: str) -> None:
-        """There will be none any more, not for one who was told to look a moment ago either: what
-        it took, nobody would send."""
+        """Fails all waiters, including one that was just woken: nobody would send what it added."""
         self._closed = reason
         for place in self._line:
             if not place.look.done():

@@ -1,4 +1,4 @@
-"""Telling those who wait what became of their records: futures, callbacks, `flush`."""
+"""Reports the outcome of records: to futures, to callbacks, and to `flush`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Waiter = asyncio.Future[RecordMetadata] | Delivered
 
 
 def tell(waiter: Waiter, metadata: RecordMetadata | None, error: ClientError | None) -> None:
-    """One record is settled. A callback of the user may fail; that is the user's, and logged."""
+    """Reports one record. An exception of the user's callback is logged."""
     if isinstance(waiter, asyncio.Future):
-        if waiter.done():  # whoever awaited it has gone
+        if waiter.done():  # the `send` was cancelled
             return
         if error is not None:
             waiter.set_exception(error)
@@ -36,7 +36,8 @@ def tell(waiter: Waiter, metadata: RecordMetadata | None, error: ClientError | N
 
 
 class DeliveryReports:
-    """Which batches are not settled yet, who waits for that, and what failed unheard."""
+    """The batches without an outcome, the flushes that wait for them, and failures that nobody
+    awaits."""
 
     def __init__(self) -> None:
         self._unsettled: dict[int, Batch] = {}  # by serial
@@ -54,7 +55,7 @@ class DeliveryReports:
         self._unsettled[batch.serial] = batch
 
     def replaced(self, batch: Batch, parts: list[Batch]) -> None:
-        """A batch was split. Whoever flushes waits for the parts."""
+        """Makes flushes that wait for a batch wait for its parts instead."""
         for part in parts:
             self.begin(part)
         if self._flushes:
@@ -97,23 +98,23 @@ class DeliveryReports:
     def failed(
         self, batch: Batch, error: ClientError, own: Mapping[int, ClientError] | None = None
     ) -> None:
-        """None of its records was delivered; some may have a reason of their own, by index."""
+        """Reports a failed batch; `own` has the errors of single records, by index."""
         outgoing = batch.outgoing
         for waiter, index, _, _, _ in outgoing.waiters:
             reason = own.get(index) if own else None
-            # Each raises its own: a shared exception would gather all their tracebacks.
+            # Each raises its own: a shared exception would collect all their tracebacks.
             tell(waiter, None, reason or type(error)(str(error), code=error.code))
         self.unheard(error, batch.count - outgoing.awaited)
         self._end(batch)
 
     def unheard(self, error: ClientError, records: int = 1) -> None:
-        """Records failed for which nobody waits: `flush` will say it."""
+        """Keeps the error of records that nobody awaits, for `flush` to raise."""
         if records:
             self._first_failure = self._first_failure or error
             self._failures += records
 
     def rejected(self, waiter: Waiter | None, error: BaseException) -> None:
-        """A record was not even taken in, and whoever gave it has gone on."""
+        """Reports a record that was refused after its `submit` had returned."""
         if not isinstance(error, ClientError):  # such as a buffer that was closed meanwhile
             error = InvalidRecord(f"the record was not taken in: {type(error).__name__}: {error}")
         if waiter is not None:
@@ -122,12 +123,12 @@ class DeliveryReports:
             self.unheard(error)
 
     def heard(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
-        """For a record that has a callback and yet nobody who waits for it."""
+        """Reports a record whose only callback is an interceptor's."""
         if error is not None:
             self.unheard(error)
 
     def raise_unheard(self) -> None:
-        """Raises what failed since the last time, once."""
+        """Raises the first error since the last call, once."""
         first, count = self._first_failure, self._failures
         self._first_failure, self._failures = None, 0
         if first is not None:
@@ -137,7 +138,7 @@ class DeliveryReports:
     # Flushing
 
     def settled(self) -> asyncio.Future[None]:
-        """Done when all that is unsettled now is settled."""
+        """Returns a future that is done when all current batches have their outcome."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._unsettled:
             future.set_result(None)

@@ -1,4 +1,4 @@
-"""What a producer counts and measures, under the names that Kafka's producer has for it."""
+"""The metrics of a producer, under the names that Kafka's producer uses."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headwater.observability.measures import Window, ratio
 @dataclass(slots=True)
 class Metrics:
     records_sent: int = 0  # acknowledged, or given to the network with acks=0
-    bytes_sent: int = 0  # as sent: compressed, with headers of batches
+    bytes_sent: int = 0  # as sent: compressed, with batch headers
     bytes_plain: int = 0  # the same before compression
-    requests: int = 0  # Produce alone
+    requests: int = 0  # Produce only
     records_failed: int = 0
     records_retried: int = 0
     batches_split: int = 0
     epochs_bumped: int = 0
     waits_for_room: int = 0
-    waited: float = 0.0  # seconds in all
+    waited: float = 0.0  # seconds in total
     refused_for_room: int = 0
     batch_size: Window = field(default_factory=Window)  # bytes, as sent
     queue_time: Window = field(default_factory=Window)  # from a batch's first record to its request
-    throttle_ms: Window = field(default_factory=Window)  # what brokers asked for, mostly 0
+    throttle_ms: Window = field(default_factory=Window)  # as told by brokers, mostly 0
 
     def shown(self, now: float) -> dict[str, float]:
         return {

@@ -1,7 +1,7 @@
-"""What becomes of batches: acknowledged, sent again, split, refused, given up.
+"""Acts on responses: acknowledges batches, retries, splits or fails them.
 
-A driver between the broker's answers and the machines: `verdicts` says what an answer means,
-`sequences` what it means for the partition's count, `reports` tells those who wait.
+`classify_error` says what an error code means for a batch, `sequences` what it means for the
+partition's sequence numbers, and `delivery` reports to those who wait.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from headwater.protocol.messages.produce import PartitionProduceResponse, Produc
 class ErrorAction(Enum):
     DONE = auto()
     RETRY = auto()  # the same may succeed later
-    RETRY_ELSEWHERE = auto()  # another broker leads, or none: look, then send again
-    GAP = auto()  # the broker misses what stands before it, or has forgotten the producer
+    RETRY_ELSEWHERE = auto()  # look for the leader, then send again
+    GAP = auto()  # the broker misses a batch before it, or has forgotten the producer
     SPLIT = auto()
     FAIL = auto()
 
@@ -63,8 +63,8 @@ _GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRO
 
 
 def classify_error(code: int, *, records: int, idempotent: bool) -> ErrorAction:
-    """What to do with a batch of so many records that was answered with this code."""
-    # A duplicate is there already, though the broker no longer knows where.
+    """Returns what to do with a batch of so many records after this error code."""
+    # A duplicate is stored already, though the broker no longer knows where.
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return ErrorAction.DONE
     if code == ErrorCode.MESSAGE_TOO_LARGE and records > 1:
@@ -95,10 +95,10 @@ class Outcomes:
         self._idempotent = accumulator.identity is not None
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
-    # Answers
+    # Responses
 
     def on_failure(self, payloads: list[Payload], error: ClientError, now: float) -> None:
-        """The request failed as a whole. What was asked may have been done."""
+        """Handles a request that failed as a whole. The broker may still have executed it."""
         self._cluster.need_update()
         for queue, batch in payloads:
             if isinstance(error, RetriableError):
@@ -109,7 +109,8 @@ class Outcomes:
 
     def on_response(self, payloads: list[Payload], answer: ProduceResponse, now: float) -> None:
         if len(payloads) == 1:
-            # The topic may be known by another id by now; it is still the one that was sent.
+            # The topic may have another id by now; the response is still about the one that was
+            # sent.
             self._on_result(*payloads[0], only_result(answer), answer, now)
             return
         results = results_of(answer, self._cluster.metadata.names)
@@ -125,7 +126,7 @@ class Outcomes:
         now: float,
     ) -> None:
         if result is None:
-            error = Disconnected(f"the broker's answer says nothing of {queue.tp}")
+            error = Disconnected(f"the broker's answer does not mention {queue.tp}")
             self._retry(queue, batch, error, now)
         elif result.error_code == 0:
             self.acknowledge(queue, batch, result.base_offset, result.log_append_time_ms)
@@ -166,7 +167,7 @@ class Outcomes:
     def _learn_leader(
         self, tp: TopicPartition, result: PartitionProduceResponse, answer: ProduceResponse
     ) -> bool:
-        """The broker may have said who leads now (KIP-951); whether that was news."""
+        """Applies a leader hint (KIP-951); returns whether it was new."""
         hint = result.current_leader
         if hint is None or hint.leader_id < 0:
             return False
@@ -182,7 +183,7 @@ class Outcomes:
 
     @contextmanager
     def measuring_wait(self) -> Iterator[None]:
-        """Measures how long a record had to wait for room in the buffer."""
+        """Measures how long a record waits for room in the buffer."""
         metrics, began = self.metrics, self._cluster.now()
         metrics.waits_for_room += 1
         try:
@@ -193,7 +194,7 @@ class Outcomes:
         finally:
             metrics.waited += self._cluster.now() - began
 
-    # What becomes of a batch
+    # Outcomes of a batch
 
     def acknowledge(
         self, queue: PartitionQueue, batch: Batch, offset: int, log_append_time: int
@@ -266,7 +267,7 @@ class Outcomes:
         self.reports.failed(batch, error, own)
 
     def give_up(self, queue: PartitionQueue, batch: Batch, error: ClientError) -> None:
-        """It is not sent any more; whether it was written is not known if it was sent before."""
+        """Fails a batch that is not sent again. If it was sent before, it may have been written."""
         queue.sequence.given_up(batch)
         self._fail(queue, batch, error)
 
@@ -287,7 +288,7 @@ def _counted(batch: Batch) -> str:
 def _own_reasons(
     result: PartitionProduceResponse, error: ClientError
 ) -> dict[int, ClientError] | None:
-    """Which records the broker blames. The others only shared their batch."""
+    """Returns the errors of the records that the broker blames; the others only shared a batch."""
     if not result.record_errors:
         return None
     return {

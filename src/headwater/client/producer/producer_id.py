@@ -1,4 +1,4 @@
-"""Gets the producer its id. A driver: asks any broker, again until one answers or refuses."""
+"""Obtains the producer's id: asks any broker, and retries until one grants or refuses it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class ProducerIdKeeper:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Asks once. What may go away by itself is left to `want`; a refusal is raised."""
+        """Asks once. A refusal is raised; a transient error is left to `want`."""
         with contextlib.suppress(RetriableError):
             await self._ask()
 
     def want(self) -> None:
-        """An id is needed: asks in the background, unless it does already."""
+        """Asks in the background, unless a request is already running."""
         if self._task is None and not self._cluster.is_closed:
             self._task = background_task(self._keep_asking())
 
@@ -54,7 +54,7 @@ class ProducerIdKeeper:
                     await self._ask()
                     return
                 except RetriableError:
-                    continue  # `ask` has waited between its tries
+                    continue  # `ask` has waited between its attempts
         except ClientError as error:
             self._refused(error)
         finally:

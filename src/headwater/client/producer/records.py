@@ -1,4 +1,4 @@
-"""What goes into a producer and what comes out: a record, and where it landed."""
+"""The records that go into a producer, and where they are stored."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from headwater.client.timestamps import Timestamp
 
-# What a user may give as headers: names with bytes, text or nothing behind them.
+# A mapping or pairs: names with bytes, text or None.
 Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record as the user gave it, before it is serialized: what interceptors see."""
+    """A record as the user wrote it, before serialization; interceptors see it."""
 
     topic: str
     value: Any = None
@@ -25,13 +25,13 @@ class ProducerRecord:
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. A tuple, since one is made for each awaited record."""
+    """The place of an acknowledged record. A tuple, since one is made for each awaited record."""
 
     topic: str
     partition: int
-    offset: int  # -1 with acks=0, and where the broker only knows that it has it already
-    timestamp: int  # ms since 1970: the record's own, or the broker's if the topic has its time
-    key_size: int  # bytes as they were sent; -1: there is none
+    offset: int  # -1 with acks=0, and where the broker knows only that it is a duplicate
+    timestamp: int  # ms since 1970: the record's, or the broker's if the topic uses log append time
+    key_size: int  # bytes as sent; -1 if there is none
     value_size: int
 
     def __str__(self) -> str:

@@ -1,4 +1,9 @@
-"""Produce requests from batches, and answers by partition. From version 13 on topics go by id."""
+"""Builds produce requests and reads their responses. From version 13 on topics go by id.
+
+Consecutive requests of single records for one partition differ in the records and a few numbers,
+and so do their responses while all is well. `SingleRequest` encodes both once and cuts them where
+they differ; any other response is left to the general decoder.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +35,13 @@ Payload = tuple[PartitionQueue, Batch]
 _BY_ID_SINCE = 13
 _ZSTD_SINCE = 7
 
-# Larger ones are better sent as a part of their own than copied.
+# Larger records are sent as a buffer of their own instead of being copied.
 SINGLE_BYTES_MAX = 4096
 
 _SIZE = Struct(">i")
 _START = Struct(">ihhi")  # size, api key, version, correlation id
 _PLACE = Struct(">qq")  # base offset, log append time
-# Stands for what changes; where it stands last, for names and ids come first.
+# Stands for what changes. The last occurrence counts, for names and ids come first.
 _MARK = bytes(range(1, 9))
 _MARK_NUMBER = int.from_bytes(_MARK)
 _LOG_START_SINCE = 5
@@ -52,7 +57,7 @@ def produce_request(
     acks: int,
     timeout_ms: int,
 ) -> tuple[ProduceRequest, int]:
-    """A request with one batch for each partition, and the version to send it in."""
+    """Returns a request with one batch for each partition, and its version."""
     data: dict[str, TopicProduceData] = {}
     at_most = None
     for queue, batch in payloads:
@@ -78,8 +83,8 @@ def produce_request(
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request for one partition, made once and sent again and again with other records, as long
-    as the topic is what it was: its leader, too."""
+    """A request for one partition, reused with other records as long as the topic's metadata and
+    the connection stay the same."""
 
     connection: Connection
     topic: Topic | None
@@ -87,7 +92,7 @@ class PreparedRequest:
 
 
 class Requests:
-    """Makes the requests of one producer."""
+    """Builds the requests of one producer."""
 
     def __init__(self, config: ProducerConfig, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -97,7 +102,7 @@ class Requests:
         self._singles: dict[PartitionQueue, PreparedRequest] = {}
 
     def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
-        """The request and its version."""
+        """Returns the request and its version."""
         if self._needs_zstd and (connection.version(ApiKey.PRODUCE) or 0) < _ZSTD_SINCE:
             raise UnsupportedVersion(f"{connection!r} is too old for compression_type='zstd'")
         return produce_request(
@@ -109,7 +114,7 @@ class Requests:
         )
 
     def prepared(self, queue: PartitionQueue) -> PreparedRequest | None:
-        """The request for one partition, if it is made and can still be sent."""
+        """Returns the prepared request of a partition, if there is one that can still be sent."""
         prepared = self._singles.get(queue)
         if prepared is None or not prepared.connection.is_open:
             return None
@@ -130,7 +135,7 @@ class Requests:
 
 
 def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:
-    """What the broker says to a request for a single partition."""
+    """Returns the result of a request for a single partition."""
     for topic in answer.responses:
         for result in topic.partition_responses:
             return result
@@ -140,7 +145,7 @@ def only_result(answer: ProduceResponse) -> PartitionProduceResponse | None:
 def results_of(
     answer: ProduceResponse, names: Mapping[bytes, str]
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """What the broker says, by partition."""
+    """Returns the results by partition."""
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
         for topic in answer.responses
@@ -149,7 +154,7 @@ def results_of(
 
 
 class SingleRequest:
-    """A request for one partition in one version: whatever the records, few bytes change."""
+    """A request for one partition in one version, in which only few bytes change."""
 
     api = APIS[ApiKey.PRODUCE]
 
@@ -186,7 +191,7 @@ class SingleRequest:
         self._answer_bytes = len(answer)
 
     def frame(self, correlation_id: int, records: memoryview) -> bytes:
-        """The whole request, its size first."""
+        """Returns the whole request, beginning with its size."""
         count = len(records)
         if self._flexible:
             size = bytearray()
@@ -199,7 +204,7 @@ class SingleRequest:
         return b"".join((start, self._head, size, records, self._tail))
 
     def read(self, frame: bytes) -> Appended | None:
-        """Where the records are, if the answer says that and nothing else."""
+        """Returns where the records are stored; None if the response says anything else."""
         if (
             len(frame) == self._answer_bytes
             and frame.startswith(self._before, _SIZE.size)

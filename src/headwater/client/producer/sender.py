@@ -1,8 +1,8 @@
-"""Carries batches to the brokers: the producer's driver.
+"""Sends batches to the brokers: the producer's driver.
 
-There is no task of its own. Whatever happens (a batch is full, an answer came, a timer fired, a
-connection opened) ends in `advance`, which sends what may be sent. So a tight loop of `submit`
-sends from within, and a single awaited record leaves before `send` waits.
+It has no task. Every event (a full batch, a response, a timer, a new connection) ends in `advance`,
+which sends what may be sent. So a tight loop of `submit` sends from within, and a single awaited
+record leaves before `send` waits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from headwater.model import NO_NODE, NO_SEQUENCE, TopicPartition
 from headwater.protocol.messages.produce import ProduceResponse
 
 _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-# With acks=0 nothing comes back: what the kernel has not taken is what is in flight.
+# With acks=0 nothing comes back: in flight is what the kernel has not accepted.
 _UNANSWERED_BYTES_MAX = 1024 * 1024
 _UNANSWERED_LOOK_SECONDS = 0.005
-# `submit` cannot wait for a connection, so the first ones are made before it is called.
+# `submit` cannot wait for a connection, so the first ones are opened before it is called.
 _EAGER_CONNECTIONS_MAX = 32
 _EAGER_SECONDS = 1.0
 
@@ -50,7 +50,7 @@ class Sender:
         accumulator: Accumulator,
         outcomes: Outcomes,
     ) -> None:
-        self.flying: dict[Connection, int] = {}  # requests that are not answered
+        self.flying: dict[Connection, int] = {}  # requests without a response
         self._config = config
         self._cluster = cluster
         self._intake = intake
@@ -64,21 +64,21 @@ class Sender:
         self._level = getattr(config, f"compression_{config.compression_type}_level", None)
         self._in_flight_max = config.max_in_flight_requests_per_connection
         self._identity = ProducerIdKeeper(config, cluster, self._granted, self._refused)
-        self._failure: ClientError | None = None  # no id, and there will be none
+        self._failure: ClientError | None = None  # no id was granted, and none will be
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._opening: dict[int, asyncio.Task[None]] = {}
-        self._stalled_since: dict[int, float] = {}  # nodes that take nothing
+        self._stalled_since: dict[int, float] = {}  # nodes that accept nothing
         self._requests = Requests(config, cluster)
         self._is_advancing = False
         self._again = False
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._unreachable: dict[int, tuple[int, float]] = {}  # how often in a row, until when
+        self._unreachable: dict[int, tuple[int, float]] = {}  # failures in a row, retried after
         # A leader or a broker that was missing may be there now.
         self._unwatch = cluster.on_change(lambda _: self.advance())
 
     async def start(self) -> None:
-        """Gets the producer's id and connections to the brokers."""
+        """Obtains the producer's id and connects to the brokers."""
         if self._accumulator.identity is not None:
             await self._identity.start()
         for node_id in list(self._cluster.metadata.brokers)[:_EAGER_CONNECTIONS_MAX]:
@@ -87,7 +87,7 @@ class Sender:
             await asyncio.wait(self._opening.values(), timeout=_EAGER_SECONDS)
 
     async def stop(self, error: ClientError) -> None:
-        """What is not settled yet fails."""
+        """Fails all batches that have no outcome."""
         if self._timer is not None:
             self._timer.cancel()
         self._unwatch()
@@ -107,11 +107,11 @@ class Sender:
         self._look_at(now + self._linger)
 
     def closed(self, outgoing: Outgoing) -> None:
-        """A batch is full."""
+        """Queues a full batch and sends what may be sent."""
         self._take(
             self._accumulator.queue(outgoing.topic, outgoing.partition), outgoing, self._now()
         )
-        # Answers that are there already make room for what is sent now.
+        # Responses that have already arrived make room for what is sent now.
         for connection in tuple(self.flying):
             if connection.in_flight >= self._in_flight_max:
                 connection.pump(0)
@@ -126,11 +126,11 @@ class Sender:
             return False
 
     def hand_over(self, outgoing: Outgoing) -> None:
-        """Another thread has taken a batch out, and may do no more with it."""
+        """Takes a batch from another thread, which may do no more with it."""
         self.call_there(self._took_late, outgoing)
 
     def call_there(self, call: Callable[..., object], *args: object) -> None:
-        """Has something done in the thread of the producer's loop."""
+        """Calls a function in the thread of the producer's loop."""
         self._loop.call_soon_threadsafe(call, *args)
 
     def _took_late(self, outgoing: Outgoing) -> None:
@@ -139,7 +139,7 @@ class Sender:
         self.advance()
 
     def added(self, topic: str, placed: int) -> None:
-        """Somebody awaits a record that was just taken in; `placed` is what the intake said."""
+        """Handles an awaited record that was just added; `placed` is what the intake returned."""
         queue = self._accumulator.queue(topic, placed >> 1)
         if placed & 1:
             now = self._now()
@@ -154,8 +154,8 @@ class Sender:
             self.advance()
 
     def _send_single(self, queue: PartitionQueue, now: float) -> bool:
-        """What `advance` would do for one record that is awaited and has nothing before it, and
-        no more: this is how long an acknowledged send takes. False if it is not as simple."""
+        """Does what `advance` would do for one awaited record with nothing before it, and no more:
+        an acknowledged send takes as long as this. Returns False if it is not that simple."""
         accumulator, outcomes = self._accumulator, self.outcomes
         identity = accumulator.identity
         if (
@@ -219,8 +219,8 @@ class Sender:
         return used == 0 or used + size <= self._config.buffer_memory
 
     def queued(self, topic: str, partitions: int) -> list[int | None]:
-        """How much waits for each partition, for the choice of the next one; None where nothing
-        can be sent to."""
+        """Returns how much waits for each partition, for the choice of the next one; None where
+        nothing can be sent to."""
         known = self._cluster.metadata.topics.get(topic)
         patience = self._config.partitioner_availability_timeout_ms / 1000
         now = self._now()
@@ -237,7 +237,7 @@ class Sender:
             sizes.append(0 if queue is None else queue.depth)
         return sizes
 
-    # Moving on
+    # Progress
 
     def close_open(self) -> None:
         """Closes every open batch, however young: for `flush`, and when the buffer is full."""
@@ -259,7 +259,7 @@ class Sender:
 
     def advance(self) -> None:
         """Sends all that may be sent now, and sets the timer for what may be sent later."""
-        if self._is_advancing:  # called from what is done here: look once more at the end
+        if self._is_advancing:  # called from within: look once more at the end
             self._again = True
             return
         self._is_advancing = True
@@ -316,7 +316,7 @@ class Sender:
         self.advance()
 
     def _look_at(self, deadline: float) -> None:
-        """Makes sure that `advance` is called then, or before."""
+        """Makes sure that `advance` is called at the deadline, or before."""
         if self._timer is not None:
             if self._timer_at <= deadline:
                 return
@@ -334,7 +334,7 @@ class Sender:
     # Sending
 
     def _send_waiting(self, now: float) -> None:
-        """One request after the other to every node that takes one."""
+        """Sends requests to every node that accepts one, until none does."""
         by_node: dict[int, list[PartitionQueue]] = {}
         topics = self._cluster.metadata.topics
         for queue in self._accumulator.waiting.values():
@@ -361,7 +361,7 @@ class Sender:
                 queues += [queue for queue in served if queue.queued]
 
     def _free(self, node_id: int, now: float) -> Connection | None:
-        """A connection to the node that takes another request now."""
+        """Returns a connection to the node that accepts another request now."""
         connection = self._cluster.ready(node_id)
         if connection is None:
             self._open(node_id)
@@ -374,14 +374,14 @@ class Sender:
         return None
 
     def _choose(self, queues: list[PartitionQueue], now: float) -> list[Payload]:
-        """What goes into the next request: one batch of each partition, up to its size."""
+        """Returns the batches of the next request: one of each partition, up to its size."""
         chosen: list[Payload] = []
         size = 0
         for queue in queues:
             batch = self._accumulator.sendable(queue, now)
             if batch is None:
                 continue
-            # Before it is sealed, so by its plain size: what has a sequence must be sent.
+            # By its size before sealing: what has a sequence must be sent.
             size += batch.outgoing.size
             if chosen and size > self._config.max_request_size:
                 break
@@ -452,7 +452,7 @@ class Sender:
                 self._cluster.need_update()
             for queue in self._accumulator.waiting.values():
                 if self._cluster.metadata.leader(queue.tp) == node_id:
-                    queue.queued[0].error = error  # what to say if it times out
+                    queue.queued[0].error = error  # for the message if it times out
         self.advance()
 
     def _single_answered(
@@ -499,7 +499,7 @@ class Sender:
             self._latency.note(now - asked, now)
             outcomes.metrics.throttle_ms.note(answer.throttle_time_ms, now)
             outcomes.on_response(chosen, answer, now)
-        else:  # acks=0: it is with the kernel, and that is all we will know
+        else:  # acks=0: the kernel has it, and no more will be known
             for queue, batch in chosen:
                 outcomes.acknowledge(queue, batch, -1, -1)
         self.advance()

@@ -1,13 +1,13 @@
-"""Idempotence: which sequence a batch has, and what to do when the broker finds a gap.
+"""Idempotence: the sequence numbers of batches, and recovery when the broker finds a gap.
 
 A machine. The producer has one id and epoch; each partition counts its own records. A batch that
 was sent keeps its sequence whatever happens to it, so that the broker can tell a retry from a new
-batch. Where a gap cannot be closed, for a batch before it was refused or given up, the producer
+batch. Where a gap cannot be closed, because a batch before it was refused or given up, the producer
 takes the next epoch and the partition counts from zero again (KIP-360).
 
-Sequences are written anew only when nothing of the partition is on the wire and what stands before
-the gap is settled: what may have been written under an old sequence must not be sent under a new
-one. What stands behind the gap cannot have been written.
+Sequences are rewritten only when no batch of the partition is in flight and those before the gap
+have their outcome: what may have been written under an old sequence must not be sent under a new
+one. Batches behind the gap cannot have been written.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence that follows `count` records from `sequence` on; it starts anew at zero."""
+    """Returns the sequence that follows `count` records from `sequence` on; it wraps to zero."""
     return (sequence + count) & SEQUENCE_MAX
 
 
 @dataclass(slots=True)
 class Identity:
-    """The producer's id and epoch; none until a broker has given one."""
+    """The producer's id and epoch; none until a broker has granted one."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -46,7 +46,7 @@ class Identity:
         self.epoch = epoch
 
     def bump(self) -> bool:
-        """The next epoch. When they are used up: False, and no id until a broker gives one."""
+        """Takes the next epoch. When they are used up: returns False and drops the id."""
         assert self.is_known
         if self.epoch == EPOCH_MAX:
             self.producer_id = NO_PRODUCER_ID
@@ -58,16 +58,16 @@ class Identity:
 
 @dataclass(slots=True)
 class PartitionSequence:
-    """One partition's count."""
+    """The sequence numbers of one partition."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
     next: int = 0
-    expected: int = 0  # what follows the last acknowledged record
+    expected: int = 0  # the one after the last acknowledged record
     has_begun: bool = False  # one was acknowledged in this epoch
-    # Sent at least once and not settled, by number: on the wire or waiting to be sent again.
+    # Sent at least once and without an outcome, by number: in flight or waiting for a retry.
     sent: list[Batch] = field(default_factory=list)
-    unresolved: bool = False  # a batch was given up, and nobody knows whether it was written
+    unresolved: bool = False  # a batch was given up and may have been written
     gap: float | None = None  # from the batch of this number on a new epoch is needed
 
     @property
@@ -96,7 +96,7 @@ class PartitionSequence:
         return not (self.sent or self.unresolved or self.gap is not None) and identity.is_known
 
     def assign(self, batch: Batch, identity: Identity) -> None:
-        """Gives the batch its sequence, when it is sent for the first time."""
+        """Gives the batch its sequence when it is sent for the first time."""
         assert batch.base_sequence == NO_SEQUENCE
         if self.epoch != identity.epoch or self.producer_id != identity.producer_id:
             assert not self.sent
@@ -119,26 +119,27 @@ class PartitionSequence:
         batch.base_sequence = self.next
         self.next = sequence_after(self.next, batch.count)
 
-    # What became of a batch
+    # Outcomes of a batch
 
     def acknowledged(self, batch: Batch) -> None:
         if batch.base_sequence == NO_SEQUENCE:
             return
-        # The answer may come after the batch was given up; it still says that there is no gap.
+        # The response may come after the batch was given up; it still says that there is no gap.
         if batch.epoch == self.epoch and batch.producer_id == self.producer_id:
             self.expected = batch.next_sequence
             self.has_begun = True
         self._remove(batch)
 
     def refused(self, batch: Batch) -> None:
-        """It was not written and never will be; those behind it stand behind a gap."""
-        # One that was given up before has had its consequences, maybe another epoch.
+        """Notes a batch that was not written and never will be: a gap begins there."""
+        # If it was given up before, that has had its effect, maybe another epoch.
         if batch in self.sent:
             self._found_gap(batch.number)
             self._remove(batch)
 
     def given_up(self, batch: Batch) -> None:
-        """Its time is over. Whether it was written, the batches behind it will tell."""
+        """Notes a batch whose deadline has passed. The batches behind it will tell whether it was
+        written."""
         if batch in self.sent:
             self.unresolved = True
             self._remove(batch)
@@ -157,14 +158,14 @@ class PartitionSequence:
         self.gap = number if self.gap is None else min(self.gap, number)
 
     def out_of_order(self, batch: Batch) -> None:
-        """The broker misses something before this batch."""
+        """Handles a broker that misses something before this batch."""
         # If it is not the next one, the batch before it failed and is sent again first. If it is,
         # the broker has forgotten us, or what was given up before was not written.
         if batch in self.sent and (self.unresolved or batch.base_sequence == self.expected):
             self._found_gap(batch.number)
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
-        """The parts take the place and the sequences of the whole."""
+        """Gives the parts the place and the sequences of the whole."""
         if batch.base_sequence == NO_SEQUENCE:
             return
         sequence = batch.base_sequence
@@ -185,7 +186,7 @@ class PartitionSequence:
         )
 
     def restart(self, identity: Identity) -> list[Batch]:
-        """Counts from zero under a new identity; the batches that have other sequences now."""
+        """Counts from zero under a new identity; returns the batches with new sequences."""
         assert identity.is_known
         self._restart(identity)
         for batch in self.sent:

@@ -1,4 +1,4 @@
-"""Values to bytes by the user's functions, and the interceptors around that."""
+"""Serializes keys and values with the user's functions, and calls interceptors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _log = logging.getLogger("headwater.client")
 
 
 class Interceptor(Protocol):
-    """What may be put around every record. What it raises is logged and goes no further."""
+    """An object that sees every record. Its exceptions are logged and go no further."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Sees each record before it is serialized, and may give another one."""
+        """Called with each record before it is serialized; returns it, or another one."""
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: ClientError | None
     ) -> None:
-        """Sees what became of each record."""
+        """Called with the outcome of each record."""
 
 
 class Serialization:
@@ -57,16 +57,16 @@ class Serialization:
 
     @property
     def is_plain(self) -> bool:
-        """Whether records need nothing of this."""
+        """Whether records need no serialization and no interceptors."""
         return not (self._key or self._value or self._on_send or self._acknowledged)
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody wants to see every record's end."""
+        """Whether an interceptor wants the outcome of every record."""
         return bool(self._acknowledged)
 
     def prepare(self, record: ProducerRecord) -> ProducerRecord:
-        """The record as it is to be sent. Raises SerializationFailed."""
+        """Returns the record as it is to be sent. Raises SerializationFailed."""
         for intercept in self._on_send:
             try:
                 changed = intercept(record)
@@ -86,13 +86,13 @@ class Serialization:
 
     @contextmanager
     def reporting_refusals(self) -> Iterator[None]:
-        """What keeps a record from being taken in is its end, too: the interceptors see it."""
+        """Reports a refused record to the interceptors, and raises the refusal."""
         try:
             yield
         except ClientError as error:
             self.acknowledged(None, error)
             raise
-        except (TypeError, ValueError, OverflowError) as error:  # no topic, time or partition
+        except (TypeError, ValueError, OverflowError) as error:  # of an invalid argument
             self.acknowledged(None, InvalidRecord(f"{type(error).__name__}: {error}"))
             raise
         except CancelledError:
@@ -102,7 +102,7 @@ class Serialization:
     def watched(
         self, then: Callable[[RecordMetadata | None, ClientError | None], None] | None
     ) -> Callable[[RecordMetadata | None, ClientError | None], None]:
-        """A callback for a record's end that tells the interceptors, then whoever asked."""
+        """Returns a callback that reports to the interceptors, then to `then`."""
 
         def settled(metadata: RecordMetadata | None, error: ClientError | None) -> None:
             self.acknowledged(metadata, error)

@@ -1,4 +1,8 @@
-"""Which topics the intake knows, and how it comes to know one: records wait for that, not calls."""
+"""The topics that the intake knows. While one is looked up its records wait, not the callers.
+
+A topic that is no longer sent to is dropped (KIP-526): followed topics are requested again and
+again, and a broker that creates topics on demand would bring back one that was deleted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from headwater.protocol.messages.metadata import (
     MetadataResponse,
 )
 
-_BUSY = -1  # differs from whatever is counted next
+_BUSY = -1  # differs from any count
 
 
 class Topics:
@@ -57,7 +61,7 @@ class Topics:
         self._look_later()
 
     def let_go(self) -> None:
-        """Forgets the topics to which nothing was sent since the last time; called by a timer."""
+        """Forgets the topics without a record since the last call; called by a timer."""
         for name in self._idle.look(self._accumulator.activity()):
             if name in self._asking:
                 self._idle.follow(name)
@@ -67,7 +71,7 @@ class Topics:
             self._intake.forget(name)
 
     async def get(self, name: str) -> Topic:
-        """What is known of a topic, asked for if need be, within max_block_ms."""
+        """Returns the topic, asking for it if need be, within max_block_ms."""
         deadline = self._cluster.deadline(self._config.max_block_ms)
         try:
             topics = await self._cluster.topics([name], deadline=deadline, create=True)
@@ -82,13 +86,13 @@ class Topics:
         return topics[name]
 
     async def learn(self, name: str) -> None:
-        """Has the intake know a topic, or raises."""
+        """Tells the intake about a topic, or raises."""
         self._know(await self.get(name))
 
-    # Records of topics that are not known yet
+    # Records of unknown topics
 
     def unknown(self, name: str) -> None:
-        """A first record waits for this topic."""
+        """Looks a topic up; its first record waits for it."""
         if name not in self._asking:
             self._asking[name] = background_task(self._learn(name))
 
@@ -114,7 +118,7 @@ class Topics:
 
     def _changed(self, change: Change) -> None:
         for name in change.gone:
-            # What comes now waits for it; what came before may still be sent if it comes back.
+            # New records wait for it; earlier ones may still be sent if it comes back.
             self._intake.forget(name)
         for name in change.topics:
             topic = self._cluster.metadata.topics.get(name)
@@ -125,15 +129,15 @@ class Topics:
                 self._know(topic)
 
     async def settled(self) -> None:
-        """Until no record waits for a topic to become known."""
+        """Waits until no record waits for its topic."""
         while self._asking:
             await asyncio.wait(self._asking.values())
 
-    # For who cannot await
+    # For callers that cannot await
 
     def ask_now(self) -> Connection | None:
         """Asks for the topics that records wait for, by callback, on a connection that can be
-        pumped; None if there is none."""
+        pumped; returns None if there is none."""
         if self._posted is not None and self._posted.is_open:
             return self._posted
         names = [name for name, _ in self._intake.held]
@@ -178,8 +182,9 @@ class Topics:
 
 
 class IdleTopics:
-    """Looked at every metadata.max.idle.ms. Between two looks only batches are counted, which is
-    done anyway; so a topic is let go after once to twice that time, and a record costs nothing."""
+    """A machine that finds topics without records. It is called every metadata.max.idle.ms and
+    compares batch counts, so a topic is dropped after once to twice that time, and a record costs
+    nothing."""
 
     def __init__(self) -> None:
         self._batches: dict[str, int] = {}  # of each topic at the last look
@@ -188,8 +193,8 @@ class IdleTopics:
         self._batches[topic] = _BUSY
 
     def look(self, activity: Mapping[str, int | None]) -> list[str]:
-        """The topics that have had no batch since the last look; they are followed no more.
-        `activity` has how many they have had by now, or None while one is open or under way."""
+        """Returns, and forgets, the topics without a batch since the last call. `activity` is the
+        batch count of each topic, or None while one is open or has no outcome."""
         idle = []
         for topic, before in self._batches.items():
             count = activity.get(topic, 0)

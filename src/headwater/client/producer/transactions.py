@@ -1,4 +1,4 @@
-"""The shape of transactions. No broker of ours serves them yet, so each call says so."""
+"""The interface of transactions. They are not supported yet, and each call says so."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headwater.model import TopicPartition
 
 def not_there_yet() -> NoReturn:
     raise UnsupportedVersion(
-        "transactions are not there yet in this client: records are written once and in order "
-        "by enable_idempotence, but not atomically across partitions"
+        "this client does not support transactions yet: enable_idempotence writes each record once "
+        "and in order, but not atomically across partitions"
     )
 
 
