@@ -482,7 +482,7 @@ async def test_a_fork_adds_nothing_to_a_batch_of_its_parent(
 @story
 async def test_transactions_have_their_shape(bootstrap: str) -> None:
     async with Producer(bootstrap) as producer:
-        with pytest.raises(UnsupportedVersion, match="not there yet"):
+        with pytest.raises(UnsupportedVersion, match="does not support transactions yet"):
             async with producer.transaction():
                 pass
         with pytest.raises(UnsupportedVersion):

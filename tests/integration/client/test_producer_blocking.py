@@ -162,7 +162,7 @@ def test_what_goes_wrong_later_is_said_by_flush(bootstrap: str) -> None:
         with pytest.raises(InvalidTopic, match="1 record was not delivered"):
             producer.flush()
         assert isinstance(told[0][1], InvalidTopic)
-        with pytest.raises(UnsupportedVersion, match="not there yet"):
+        with pytest.raises(UnsupportedVersion, match="does not support transactions yet"):
             producer.transaction()
 
 
