@@ -6,23 +6,23 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.context import Context
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.coordinators.groups import GroupCoordinator
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
-from headwater.broker.producer_ids import ProducerIds
 from headwater.config import NodeConfig
 from headwater.io import Clock, Workers
 from headwater.metadata import Image
+from headwater.model import NO_NODE
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
 
 class Endpoint(NamedTuple):
@@ -79,6 +79,14 @@ class Broker:
                 continue
             found.append(Endpoint(broker.id, host, port, broker.rack, broker.fenced))
         return found
+
+    def controller_id(self, endpoints: Sequence[Endpoint]) -> int:
+        """Returns the broker to name as controller: any that is alive passes requests on, and the
+        one that was asked is the best."""
+        node_id = self.config.node_id
+        if not endpoints:
+            return NO_NODE
+        return node_id if any(at.id == node_id for at in endpoints) else endpoints[0].id
 
     async def until(self, deadline: float, wait: Awaitable[None] | None) -> None:
         """Awaits, but not past the deadline: TimeoutError then."""

@@ -1,7 +1,8 @@
-"""What a handler is told about a request besides its body."""
+"""A request as its handler sees it, besides its body."""
 
 from __future__ import annotations
 
+from headwater.errors import ApiError, ErrorCode
 from headwater.net import Connection
 
 
@@ -14,3 +15,9 @@ class Context:
         self.connection = connection
         self.version = version
         self.client_id = client_id
+
+
+def check_timeout(timeout_ms: int) -> None:
+    """Refuses a request that leaves no time, before anything is done, as Kafka does."""
+    if timeout_ms <= 0:
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT)

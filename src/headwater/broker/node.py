@@ -12,22 +12,20 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from headwater.broker import node_log
-from headwater.broker.apis import served_versions
-from headwater.broker.auto_topics import AutoTopics
 from headwater.broker.broker import Broker
 from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_driver import ControllerDriver
-from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
-from headwater.broker.dispatch import Dispatcher
+from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.dispatch import Dispatcher, served_versions
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import directories_of, format_directories
 from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.lifecycle import Lifecycle
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
-from headwater.broker.producer_ids import ProducerIds
 from headwater.broker.start_check import check_start
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.errors import ApiError
@@ -36,11 +34,6 @@ from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, Resource
 from headwater.net import NetLimits, Server
 from headwater.net.limits import RECEIVING_BYTES_MAX
 from headwater.observability import Log as Lines
-from headwater.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from headwater.storage import LogDirs, Reserve
 from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, take_directories
 
@@ -223,6 +216,9 @@ class Node:
         self._groups = GroupCoordinator(
             config, host, self._partitions, self._lines.named(node_log.GROUPS)
         )
+        self._lifecycle = Lifecycle(
+            config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
+        )
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,
@@ -238,12 +234,9 @@ class Node:
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots, host.random
             ),
-            producer_ids=ProducerIds(self._allocate_producer_ids),
-            auto_topics=AutoTopics(self._create_topics),
+            producer_ids=ProducerIds(self._controller, self._lifecycle, config.node_id),
+            auto_topics=AutoTopics(self._controller, lambda: self.config, self._lines),
             groups=self._groups,
-        )
-        self._lifecycle = Lifecycle(
-            config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
         )
         checkpoints = Checkpoints(self._log_dirs, host.workers)
         self._housekeeping = Housekeeping(
@@ -312,40 +305,6 @@ class Node:
         self.config = self._broker.config = config
         self._server.limits = _limits(config)
         self._partitions.reconfigure(config)
-
-    async def _allocate_producer_ids(self) -> tuple[int, int]:
-        block = await self._controller.ask(
-            lambda machine: machine.decide_allocate_producer_ids(
-                broker_id=self.config.node_id, broker_epoch=self._lifecycle.broker_epoch
-            )
-        )
-        return block.first, block.size
-
-    async def _create_topics(self, names: list[str]) -> None:
-        request = CreateTopicsRequest(
-            topics=[self._topic_to_create(name) for name in names],
-            timeout_ms=self.config.request_timeout_ms,
-        )
-        try:
-            await self._controller.ask(lambda machine: machine.decide_create_topics(request))
-        except ApiError as refusal:
-            self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
-
-    def _topic_to_create(self, name: str) -> CreatableTopic:
-        if name != OFFSETS_TOPIC:
-            return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-        config = self.config
-        configs = {
-            "compression.type": "producer",
-            "cleanup.policy": "compact",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        }
-        return CreatableTopic(
-            name=name,
-            num_partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-            configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
-        )
 
     def drop_connections(self) -> int:
         """Cuts all that clients have open; how many there were. For tests of clients."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.metadata.delta import Delta
 from headwater.metadata.features import LEVEL_MINIMUM, METADATA_VERSION
 from headwater.metadata.model import (
+    DIRECTORY_LOST,
     BrokerRegistration,
     ControllerRegistration,
     PartitionState,
@@ -56,6 +57,15 @@ class Image:
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         found = self.topics.get(topic)
         return found.partitions.get(partition) if found else None
+
+    def offline_replicas(self, state: PartitionState) -> list[int]:
+        """Returns the replicas whose broker is away or whose directory has failed."""
+        offline: list[int] = []
+        for replica, directory in zip(state.replicas, state.directories, strict=True):
+            broker = self.brokers.get(replica)
+            if broker is None or broker.fenced or directory == DIRECTORY_LOST:
+                offline.append(replica)
+        return offline
 
     def config(self, resource: Resource) -> dict[str, str]:
         """What was set on this resource itself; never what it inherits."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.broker.context import Context
-from headwater.broker.deadlines import check_timeout
+from headwater.broker.context import Context, check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.create_topics import (
     CreatableTopicResult,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.topic_view import any_of
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -38,7 +37,7 @@ def handle(
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
-        controller_id=any_of(broker, broker.endpoints(context)),
+        controller_id=broker.controller_id(broker.endpoints(context)),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.topic_view import offline_replicas
 from headwater.errors import ErrorCode
 from headwater.metadata import Image, Topic
 from headwater.metadata.topic_names import is_internal, why_invalid
@@ -104,7 +103,7 @@ def _describe(
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=list(state.elr),
                 last_known_elr=list(state.last_known_elr),
-                offline_replicas=offline_replicas(image, state),
+                offline_replicas=image.offline_replicas(state),
             )
         )
     return answer, upto

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.topic_view import any_of, offline_replicas
 from headwater.errors import ErrorCode
 from headwater.metadata import Image, Topic
 from headwater.metadata.topic_names import is_internal, why_invalid
@@ -49,7 +48,7 @@ def handle(broker: Broker, context: Context, request: MetadataRequest) -> Metada
         ],
         cluster_id=broker.cluster_id,
         # Clients send admin requests to any broker; each hands them on to the controller.
-        controller_id=any_of(broker, endpoints),
+        controller_id=broker.controller_id(endpoints),
         topics=_topics(broker, context, request, wanted, reachable),
     )
     if request.include_cluster_authorized_operations:
@@ -132,7 +131,7 @@ def _describe(
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
             isr_nodes=list(state.isr),
-            offline_replicas=offline_replicas(image, state),
+            offline_replicas=image.offline_replicas(state),
         )
         if state.leader not in reachable:
             partition.leader_id = -1

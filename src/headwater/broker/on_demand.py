@@ -1,0 +1,103 @@
+"""What a broker gets from the controller when a request needs it: producer ids and new topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.coordinators.groups import OFFSETS_TOPIC
+from headwater.broker.lifecycle import Lifecycle
+from headwater.config import NodeConfig
+from headwater.errors import ApiError
+from headwater.observability import Log as Lines
+from headwater.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+_IN_FLIGHT_MAX = 1000
+
+
+class ProducerIds:
+    """Hands out producer ids from blocks. No id is given twice: what is left of a block at a stop
+    is lost."""
+
+    def __init__(self, controller: ControllerDriver, lifecycle: Lifecycle, node_id: int) -> None:
+        self._controller = controller
+        self._lifecycle = lifecycle
+        self._node_id = node_id
+        self._next = 0
+        self._end = 0
+
+    async def next(self) -> int:
+        while self._next >= self._end:
+            block = await self._controller.ask(
+                lambda machine: machine.decide_allocate_producer_ids(
+                    broker_id=self._node_id, broker_epoch=self._lifecycle.broker_epoch
+                )
+            )
+            # Several callers may have waited: the block that came last wins, the rest is skipped.
+            self._next, self._end = block.first, block.first + block.size
+        self._next += 1
+        return self._next - 1
+
+
+class AutoTopics:
+    """Creates topics in the background, each once at a time; clients ask again anyway."""
+
+    def __init__(
+        self, controller: ControllerDriver, config: Callable[[], NodeConfig], lines: Lines
+    ) -> None:
+        self._controller = controller
+        self._config = config
+        self._lines = lines
+        self._under_way: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def create(self, names: Iterable[str]) -> None:
+        wanted = [name for name in names if name not in self._under_way]
+        room = _IN_FLIGHT_MAX - len(self._under_way)
+        if not wanted or room <= 0:
+            return
+        wanted = wanted[:room]
+        self._under_way.update(wanted)
+        task = asyncio.ensure_future(self._create(wanted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _create(self, names: list[str]) -> None:
+        config = self._config()
+        request = CreateTopicsRequest(
+            topics=[_topic_to_create(name, config) for name in names],
+            timeout_ms=config.request_timeout_ms,
+        )
+        try:
+            await self._controller.ask(lambda machine: machine.decide_create_topics(request))
+        except ApiError as refusal:
+            self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
+        finally:
+            self._under_way.difference_update(names)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Cancels what is under way; returns the tasks to wait for."""
+        for task in self._tasks:
+            task.cancel()
+        return list(self._tasks)
+
+
+def _topic_to_create(name: str, config: NodeConfig) -> CreatableTopic:
+    if name != OFFSETS_TOPIC:
+        return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+    configs = {
+        "compression.type": "producer",
+        "cleanup.policy": "compact",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    return CreatableTopic(
+        name=name,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
+    )
