@@ -76,7 +76,8 @@ class Harness:
 
     def topics_changed(self) -> None:
         self.now += 0.001
-        self.take(self.group.on_metadata(self.world, self.now))
+        self.group.topics.update(self.world)
+        self.group.on_metadata()
 
     def take(self, decision: Decision) -> list[Message]:
         for record in decision.records:
@@ -104,7 +105,7 @@ class Harness:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=member_id, member_epoch=epoch, **fields
         )
-        decision = self.group.heartbeat(
+        decision = self.group.decide_heartbeat(
             7, request, client=CLIENT, version=version, now=self.now, now_ms=self.now_ms
         )
         (answer,) = self.take(decision)

@@ -50,7 +50,7 @@ class Coordinator:
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
         self.world = World(t=4)
         self.topics = Topics()
-        self.topics.update(self.world, 1.0)
+        self.topics.update(self.world)
         self.shard = GroupShard(self.settings, Random(1))
         self.log: list[Record] = []
         self.answers: dict[int, Message] = {}

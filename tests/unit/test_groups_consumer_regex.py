@@ -116,7 +116,7 @@ def test_a_pattern_is_looked_up_after_the_heartbeat_and_then_assigned() -> None:
     settle(harness, [member])
     assert set(member.owned) == {topic_id("ra"), topic_id("rb")}
     assert harness.group.state.resolved["r.*"].topics == {"ra", "rb"}
-    assert harness.group.state_name == "Stable"
+    assert harness.group.state.name == "Stable"
 
 
 def test_an_invalid_pattern_is_refused_and_changes_nothing() -> None:

@@ -10,13 +10,31 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import ErrorCode
-from headwater.groups.decision import NO_PRODUCER, Record
+from headwater.groups.decision import NO_PRODUCER, DecisionBuilder, Record
 from headwater.model import ZERO_ID
+from headwater.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headwater.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from headwater.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from headwater.protocol.records.group_offsets import (
     LegacyOffsetCommitKey,
@@ -27,6 +45,7 @@ from headwater.protocol.records.group_offsets import (
 from headwater.protocol.schema import Message
 
 NO_OFFSET = -1
+_RETENTION_OF_BROKER = -1
 NEVER = -1
 
 
@@ -323,3 +342,146 @@ def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePa
     return OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=NO_OFFSET, error_code=code
     )
+
+
+# Requests
+
+
+def commit(
+    request: OffsetCommitRequest, builder: DecisionBuilder, *, metadata_max: int
+) -> OffsetCommitResponse:
+    expire_ms = NEVER
+    if request.retention_time_ms != _RETENTION_OF_BROKER:
+        expire_ms = builder.now_ms + request.retention_time_ms
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response.topics.append(answered)
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = _check_metadata(metadata, metadata_max)
+            if code is ErrorCode.NONE:
+                builder.write(
+                    OffsetCommitKey(
+                        group=request.group_id,
+                        topic=topic.name,
+                        partition=partition.partition_index,
+                    ),
+                    OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=builder.now_ms,
+                        expire_timestamp=expire_ms,
+                        topic_id=topic.topic_id,
+                    ),
+                )
+            answered.partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+    return response
+
+
+def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def commit_in_transaction(
+    request: TxnOffsetCommitRequest, builder: DecisionBuilder, *, metadata_max: int
+) -> TxnOffsetCommitResponse:
+    response = TxnOffsetCommitResponse()
+    for topic in request.topics:
+        answered = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response.topics.append(answered)
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = _check_metadata(metadata, metadata_max)
+            if code is ErrorCode.NONE:
+                builder.write(
+                    OffsetCommitKey(
+                        group=request.group_id,
+                        topic=topic.name,
+                        partition=partition.partition_index,
+                    ),
+                    OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=builder.now_ms,
+                    ),
+                )
+            answered.partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+    return response
+
+
+def commit_in_transaction_refused(
+    request: TxnOffsetCommitRequest, code: ErrorCode
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def delete_offsets(
+    request: OffsetDeleteRequest,
+    offsets: Offsets,
+    builder: DecisionBuilder,
+    *,
+    is_subscribed: Callable[[str], bool],
+) -> OffsetDeleteResponse:
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        answered = OffsetDeleteResponseTopic(name=topic.name)
+        response.topics.append(answered)
+        subscribed = is_subscribed(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        for index in dict.fromkeys(partition.partition_index for partition in topic.partitions):
+            answered.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            )
+            if subscribed:
+                continue
+            tombstone = offsets.tombstone(request.group_id, topic.name, index)
+            if tombstone is not None:
+                builder.records.append(tombstone)
+    return response
+
+
+def _check_metadata(metadata: str, length_max: int) -> ErrorCode:
+    """Kafka counts UTF-16 units, which are more than characters only outside of the BMP."""
+    length = len(metadata)
+    if length <= length_max < 2 * length:
+        length = len(metadata.encode("utf-16-le", "surrogatepass")) // 2
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if length > length_max else ErrorCode.NONE

@@ -1,28 +1,25 @@
 """The group coordinator's machine for one partition of `__consumer_offsets`.
 
-It holds every group whose id hashes there, and their offsets. A call answers with a `Decision`;
-the driver writes its records, gives each back by `apply`, and answers when they are committed.
-`apply` is the only mutator of what must survive, so that a shard loaded from its log is the shard
+It holds every group whose id hashes to the partition, and their offsets. A request becomes a
+`Decision`; the driver writes its records, hands each back to `apply`, and replies when they are
+committed. Only `apply` changes what must survive, so that a shard loaded from its log is the shard
 that wrote it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf, nextafter
 from random import Random
 from typing import TypeAlias, cast
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups import administration, committing, conversion
-from headwater.groups.classic import membership
-from headwater.groups.classic.answers import join_refused, sync_refused
-from headwater.groups.classic.group import ClassicGroup
-from headwater.groups.classic.joining import Join, join
-from headwater.groups.consumer.answers import check_heartbeat, heartbeat_refused
-from headwater.groups.consumer.downgrade import Downgraded
-from headwater.groups.consumer.group import ConsumerGroup
+from headwater.groups import describe, migration, offsets
+from headwater.groups.classic import requests
+from headwater.groups.classic.group import ClassicGroup, join_refused, sync_refused
+from headwater.groups.consumer.group import ConsumerGroup, check_heartbeat, heartbeat_refused
+from headwater.groups.consumer.regexes import Describable
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import (
     NO_PRODUCER,
@@ -35,16 +32,13 @@ from headwater.groups.decision import (
     TopicsView,
     reply,
 )
-from headwater.groups.modern import Describable, ModernGroup
-from headwater.groups.offsets import Offsets, modernized
+from headwater.groups.offsets import Offsets
 from headwater.groups.settings import GroupSettings
-from headwater.groups.signs import signs
 from headwater.groups.timers import Timer, Timers
 from headwater.model import ZERO_ID
-from headwater.protocol.messages.consumer_group_describe import (
-    DescribedGroup as DescribedConsumerGroup,
-)
+from headwater.protocol.messages import consumer_group_describe
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headwater.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from headwater.protocol.messages.describe_groups import DescribedGroup
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headwater.protocol.messages.join_group import JoinGroupRequest
@@ -72,19 +66,24 @@ from headwater.protocol.records.group_offsets import (
 )
 from headwater.protocol.signs import Signs
 
-Group: TypeAlias = ClassicGroup | ModernGroup
+Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 # From this version on SyncGroup must name the protocol (KIP-559).
 _SYNC_NAMES_PROTOCOL_SINCE = 5
-# From this version on LeaveGroup names many members and is answered for each.
+# From this version on LeaveGroup names many members, and each has a result.
 _LEAVE_MANY_SINCE = 3
+# From this version on a commit for a group that does not exist is GROUP_ID_NOT_FOUND.
+_GROUP_NOT_FOUND_SINCE = 9
 
-# The numbers of a consumer group's keys; all of them say the group's id.
+# The types of a consumer group's records; the key of each has the group's id.
 _CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
+
+# How many offsets expire in one decision, which is one batch.
+_EXPIRED_MAX = 1000
 
 
 class GroupShard:
-    """All groups of one partition."""
+    """The groups of one partition."""
 
     def __init__(self, settings: GroupSettings, random: Random) -> None:
         self._settings = settings
@@ -96,8 +95,8 @@ class GroupShard:
         self._group_timers: dict[str, Timer] = {}
         self._topics = Topics()
         self._overrides: dict[str, Mapping[str, str]] = {}
-        # Consumer groups that have ended in this turn and go on as classic ones.
-        self._downgraded: dict[str, Downgraded] = {}
+        # Consumer groups whose end has been applied, and whose classic successor has not.
+        self._downgraded: dict[str, migration.Downgraded] = {}
         self._is_loaded = False
 
     # Classic groups
@@ -122,12 +121,12 @@ class GroupShard:
             return reply(token, refused(ErrorCode.INVALID_SESSION_TIMEOUT))
         builder = DecisionBuilder(now, now_ms)
         group = self._groups.get(group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
+        if isinstance(group, ConsumerGroup):
             if not group.is_empty:
-                decision = group.classic_join(
-                    token, request, client=client, version=version, now=now, now_ms=now_ms
+                decision = migration.decide_join(
+                    group, token, request, client=client, version=version, now=now, now_ms=now_ms
                 )
-                return self._after(group_id, group, decision)
+                return self._with_timer(group, decision)
             builder.records.extend(group.tombstones())
             group = None
         if group is None:
@@ -135,9 +134,10 @@ class GroupShard:
                 return reply(token, refused(ErrorCode.UNKNOWN_MEMBER_ID))
             group = self._add_classic(group_id)
             group.state_since_ms = now_ms
-            # Also if the member is refused: Kafka's groups come to be by being asked for.
+            # Even if the member is refused: in Kafka, too, asking for a group creates it.
             group.record(builder)
-        join(group, Join.of(token, request, version, client), builder, self._random)
+        join = requests.Join.of(token, request, version, client)
+        requests.join(group, join, builder, self._random)
         return builder.decision()
 
     def sync(
@@ -152,11 +152,10 @@ class GroupShard:
         group = self._groups.get(request.group_id)
         if group is None or group.is_empty:
             return reply(token, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
-        if not isinstance(group, ClassicGroup):
-            decision = group.classic_sync(token, request, now=now)
-            return self._after(request.group_id, group, decision)
+        if isinstance(group, ConsumerGroup):
+            return self._with_timer(group, migration.decide_sync(group, token, request, now=now))
         builder = DecisionBuilder(now, now_ms)
-        membership.sync(group, token, request, builder)
+        requests.sync(group, token, request, builder)
         return builder.decision()
 
     def heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
@@ -164,10 +163,11 @@ class GroupShard:
         if group is None:
             code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         elif isinstance(group, ClassicGroup):
-            code = membership.heartbeat(group, request, now)
+            code = requests.heartbeat(group, request, now)
         else:
-            decision = group.classic_heartbeat(token, request, now=now)
-            return self._after(request.group_id, group, decision)
+            return self._with_timer(
+                group, migration.decide_heartbeat(group, token, request, now=now)
+            )
         return Decision((), ((token, HeartbeatResponse(error_code=code)),))
 
     def leave(
@@ -178,14 +178,14 @@ class GroupShard:
         if version < _LEAVE_MANY_SINCE:
             request.members = [MemberIdentity(member_id=request.member_id)]
         group = self._groups.get(request.group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
-            decision = group.classic_leave(token, request, version=version, now=now, now_ms=now_ms)
-            return self._after(request.group_id, group, decision)
         builder = DecisionBuilder(now, now_ms)
         if group is None:
-            members = membership.unknown(request.members)
+            members = requests.unknown(request.members)
+        elif isinstance(group, ClassicGroup):
+            members = requests.leave(group, request.members, builder)
         else:
-            members = membership.leave(group, request.members, builder)
+            members, decision = migration.decide_leave(group, request.members, now_ms=now_ms)
+            builder.add(self._with_timer(group, decision))
         response = LeaveGroupResponse(members=members)
         if version < _LEAVE_MANY_SINCE:
             response = LeaveGroupResponse(error_code=members[0].error_code)
@@ -205,16 +205,26 @@ class GroupShard:
         now_ms: int,
         describable: Describable | None = None,
     ) -> Decision:
-        """The group exists from the first heartbeat on that joins it."""
+        """A group exists from the first heartbeat on that joins it."""
         group_id = request.group_id
-        group = self._groups.get(group_id)
+        before = self._groups.get(group_id)
+        if isinstance(before, ConsumerGroup):
+            decision = before.decide_heartbeat(
+                token,
+                request,
+                client=client,
+                version=version,
+                now=now,
+                now_ms=now_ms,
+                describable=describable,
+            )
+            return self._with_timer(before, decision)
         builder = DecisionBuilder(now, now_ms)
-        if group is None or isinstance(group, ClassicGroup):
-            try:
-                group = self._consumer_in_place_of(group, request, builder, version=version)
-            except ApiError as refusal:
-                return reply(token, heartbeat_refused(refusal))
-        decision = group.heartbeat(
+        try:
+            group = self._consumer_in_place_of(before, request, builder, version=version)
+        except ApiError as refusal:
+            return reply(token, heartbeat_refused(refusal))
+        decision = group.decide_heartbeat(
             token,
             request,
             client=client,
@@ -223,15 +233,14 @@ class GroupShard:
             now_ms=now_ms,
             describable=describable,
         )
-        if group is not self._groups.get(group_id):
-            if not decision.records:
-                return decision  # it was refused, and no group came of it
-            before = self._groups.get(group_id)
-            if isinstance(before, ClassicGroup):
-                conversion.replaced(before, builder)
-            self._put_consumer(group_id, group)
+        if not decision.records:
+            return decision  # refused: the group is not created
+        if before is not None:
+            # Members that wait in the classic group have to join the new one.
+            before.refuse_waiting(ErrorCode.REBALANCE_IN_PROGRESS, builder)
+        self._put_consumer(group_id, group)
         builder.add(decision)
-        return self._after(group_id, group, builder.decision())
+        return self._with_timer(group, builder.decision())
 
     def _consumer_in_place_of(
         self,
@@ -240,8 +249,8 @@ class GroupShard:
         builder: DecisionBuilder,
         *,
         version: int,
-    ) -> ModernGroup:
-        """A new group for somebody who joins, not yet among the others."""
+    ) -> ConsumerGroup:
+        """Returns a new group for a member that joins; it is not among the others yet."""
         check_heartbeat(request, self._settings.consumer_assignors, version=version)
         group_id, epoch = request.group_id, request.member_epoch
         if before is None and epoch != 0:
@@ -255,7 +264,7 @@ class GroupShard:
         if before is not None and before.is_empty:
             builder.write(GroupMetadataKey(group=group_id), None)
         elif before is not None:
-            conversion.upgrade(before, group, builder)
+            migration.upgrade(before, group, builder)
         return group
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
@@ -263,30 +272,49 @@ class GroupShard:
         group.on_config(self._overrides.get(group_id, {}))
         return group
 
-    def _put_consumer(self, group_id: str, group: ModernGroup) -> None:
+    def _put_consumer(self, group_id: str, group: ConsumerGroup) -> None:
         before = self._groups.get(group_id)
         if isinstance(before, ClassicGroup):
             before.close(None)
         self._groups[group_id] = group
-
-    def consumer_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
-        return administration.consumer_describe(self._groups, group_ids)
 
     # Offsets
 
     def commit(
         self, token: Token, request: OffsetCommitRequest, *, version: int, now: float, now_ms: int
     ) -> Decision:
-        """Topics are known by name here: whoever hands in a request with ids puts names to them,
-        and answers for topics that do not exist."""
-        group = self._groups.get(request.group_id)
-        code = committing.check(group, request, version=version, now=now)
+        """The caller has put names to topic ids, and answers for topics that do not exist."""
+        code = self._check_commit(request, version=version, now=now)
         if code is not ErrorCode.NONE:
-            return reply(token, committing.commit_refused(request, code))
+            return reply(token, offsets.commit_refused(request, code))
         builder = DecisionBuilder(now, now_ms)
         length_max = self._settings.offset_metadata_bytes_max
-        builder.reply(token, committing.commit(request, builder, metadata_max=length_max))
+        builder.reply(token, offsets.commit(request, builder, metadata_max=length_max))
         return builder.decision()
+
+    def _check_commit(self, request: OffsetCommitRequest, *, version: int, now: float) -> ErrorCode:
+        """Checks that the sender may commit. In a classic group this also extends its session."""
+        group = self._groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if group is None:
+            if generation < 0:
+                return ErrorCode.NONE  # the commit creates a group that has only offsets
+            is_old = version < _GROUP_NOT_FOUND_SINCE
+            return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
+        if isinstance(group, ConsumerGroup):
+            return group.check_commit(
+                member_id,
+                instance_id,
+                generation,
+                version=version,
+                transactional=False,
+                partitions=_partitions_of(request),
+            )
+        code = group.check_commit(member_id, instance_id, generation, transactional=False)
+        if code is ErrorCode.NONE:
+            group.on_commit(member_id, now)
+        return code
 
     def commit_in_transaction(
         self,
@@ -301,24 +329,45 @@ class GroupShard:
         for topic in request.topics:
             if topic.topic_id == ZERO_ID:
                 topic.topic_id = self._topics.id(topic.name) or ZERO_ID
-        group = self._groups.get(request.group_id)
-        code = committing.check_in_transaction(group, request, version=version)
+        code = self._check_commit_in_transaction(request, version=version)
         if code is not ErrorCode.NONE:
-            return reply(token, committing.commit_in_transaction_refused(request, code))
+            return reply(token, offsets.commit_in_transaction_refused(request, code))
         builder = DecisionBuilder(now, now_ms)
-        length_max = self._settings.offset_metadata_bytes_max
         builder.producer_id, builder.producer_epoch = request.producer_id, request.producer_epoch
-        builder.reply(
-            token, committing.commit_in_transaction(request, builder, metadata_max=length_max)
-        )
+        length_max = self._settings.offset_metadata_bytes_max
+        response = offsets.commit_in_transaction(request, builder, metadata_max=length_max)
+        builder.reply(token, response)
         return builder.decision()
+
+    def _check_commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, *, version: int
+    ) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if group is None:
+            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if isinstance(group, ClassicGroup):
+            return group.check_commit(member_id, instance_id, generation, transactional=True)
+        code = group.check_commit(
+            member_id,
+            instance_id,
+            generation,
+            version=version,
+            transactional=True,
+            partitions=_partitions_of(request),
+        )
+        is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if is_stale else code
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """The part of an answer for one group; no topics means all."""
+        """Returns one group's part of a response; no topics means all."""
         group = self._groups.get(request.group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
+        if isinstance(group, ConsumerGroup):
             code = group.check_fetch(request.member_id, request.member_epoch)
             if code is not ErrorCode.NONE:
                 return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
@@ -338,29 +387,78 @@ class GroupShard:
         if group is None or code is not ErrorCode.NONE:
             return reply(token, OffsetDeleteResponse(error_code=code))
         builder = DecisionBuilder(now, 0)
-        response = committing.delete_offsets(
+        response = offsets.delete_offsets(
             request, self._offsets, builder, is_subscribed=group.is_subscribed
         )
         builder.reply(token, response)
         return builder.decision()
 
+    def _set_expiry(self, now: float) -> None:
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        self._timers.set(self._expiry, now + interval_ms / 1000)
+
+    def _expire_offsets(self, builder: DecisionBuilder) -> None:
+        """Deletes offsets that have outlived their retention, and groups that have nothing left:
+        at most one batch of them, and the rest in the next tick."""
+        expired = DecisionBuilder(builder.now, builder.now_ms)
+        is_complete = self._expire(expired)
+        builder.add(expired.decision())
+        if is_complete:
+            self._set_expiry(builder.now)
+        else:
+            self._timers.set(self._expiry, nextafter(builder.now, inf))
+
+    def _expire(self, builder: DecisionBuilder) -> bool:
+        for group_id, group in self._groups.items():
+            records, nothing_left = self._offsets.expired(
+                group_id,
+                now_ms=builder.now_ms,
+                retention_ms=self._settings.offsets_retention_ms,
+                base_ms=group.expires_from_ms,
+                is_subscribed=group.is_subscribed,
+                count_max=_EXPIRED_MAX - len(builder.records),
+            )
+            builder.records.extend(records)
+            if len(builder.records) >= _EXPIRED_MAX:
+                return False
+            if nothing_left and group.is_empty:
+                _delete_group(group, builder)
+        return True
+
     # Administration
 
     def describe(self, group_ids: Iterable[str], *, version: int) -> list[DescribedGroup]:
-        return administration.describe(self._groups, group_ids, version=version)
+        return describe.describe(self._groups, group_ids, version=version)
+
+    def consumer_describe(
+        self, group_ids: Iterable[str]
+    ) -> list[consumer_group_describe.DescribedGroup]:
+        return describe.consumer_describe(self._groups, group_ids)
 
     def signs(self, group_id: str, now: float) -> dict[str, Signs]:
-        """Which members the group waits for, and how long each has been silent."""
+        """Returns, by member id, whether the group waits for it and how long it has been silent."""
         group = self._groups.get(group_id)
-        return {} if group is None else signs(group, now)
+        return {} if group is None else describe.signs(group, now)
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        return administration.list_groups(self._groups, states, types)
+        return describe.list_groups(self._groups, states, types)
 
     def delete_groups(self, token: Token, group_ids: Iterable[str], *, now: float) -> Decision:
         builder = DecisionBuilder(now, 0)
-        response = administration.delete_groups(self._groups, self._offsets, group_ids, builder)
-        builder.reply(token, response)
+        builder.is_atomic = False
+        results = []
+        for group_id in dict.fromkeys(group_ids):
+            group = self._groups.get(group_id)
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif not group.is_empty:
+                code = ErrorCode.NON_EMPTY_GROUP
+            else:
+                code = ErrorCode.NONE
+                builder.records.extend(self._offsets.tombstones(group_id))
+                _delete_group(group, builder)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        builder.reply(token, DeleteGroupsResponse(results=results))
         return builder.decision()
 
     # The log
@@ -368,7 +466,7 @@ class GroupShard:
     def apply(self, record: Record, *, offset: int, producer_id: int = NO_PRODUCER) -> None:
         key, value = record.key, record.value
         if isinstance(key, LegacyOffsetCommitKey):
-            key, value = modernized(key, value)
+            key, value = offsets.modernized(key, value)
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self._offsets.apply(key, value, offset=offset, producer_id=producer_id)
@@ -381,7 +479,7 @@ class GroupShard:
             self._apply_consumer(cast(ConsumerGroupMetadataKey, key).group_id, record)
 
     def apply_marker(self, producer_id: int, *, commits: bool) -> None:
-        """A transaction's end in this partition."""
+        """Ends a producer's transaction in this partition."""
         self._offsets.end_transaction(producer_id, commits=commits)
 
     def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
@@ -399,22 +497,22 @@ class GroupShard:
             group.restore()
             downgraded = self._downgraded.pop(group_id, None)
             if downgraded is not None:
-                conversion.start(group, self._timers, rebalances=downgraded.rebalances)
+                migration.start_downgraded(group, self._timers, rebalances=downgraded.rebalances)
 
     def _apply_consumer(self, group_id: str, record: Record) -> None:
         group = self._groups.get(group_id)
-        if group is None or isinstance(group, ClassicGroup):
+        if not isinstance(group, ConsumerGroup):
             if record.value is None:
-                return  # the group it buries has gone already
+                return  # the group that the tombstone deletes has gone already
             group = self._new_consumer(group_id)
             self._put_consumer(group_id, group)
         group.apply(record)
         if group.is_gone:
             del self._groups[group_id]
-            if isinstance(group, ConsumerGroup) and group.downgraded is not None:
+            if group.downgraded is not None:
                 self._downgraded[group_id] = group.downgraded
         elif self._is_loaded:
-            self._after(group_id, group, NOTHING)
+            self._with_timer(group, NOTHING)
 
     def _add_classic(self, group_id: str) -> ClassicGroup:
         group = ClassicGroup(group_id, self._settings, self._timers)
@@ -422,7 +520,7 @@ class GroupShard:
         return group
 
     def durable_state(self) -> object:
-        """What must be the same in a shard that replays the log."""
+        """Returns what must be the same in a shard that replays the log."""
         groups = {
             group_id: group.durable if isinstance(group, ClassicGroup) else group.durable_state()
             for group_id, group in self._groups.items()
@@ -432,14 +530,15 @@ class GroupShard:
     # Life
 
     def on_loaded(self, now: float) -> Decision:
-        """All that is soft starts afresh: every member has a whole session to show itself."""
+        """Starts all that is soft afresh: every member has a whole session to show itself."""
         self._is_loaded = True
         builder = DecisionBuilder(now, 0)
-        for group_id, group in list(self._groups.items()):
+        for group in list(self._groups.values()):
             if isinstance(group, ClassicGroup):
                 group.on_loaded(builder)
             else:
-                builder.add(self._after(group_id, group, group.on_loaded(now)))
+                group.on_loaded(now)
+                self._with_timer(group, NOTHING)
         self._set_expiry(now)
         return builder.decision()
 
@@ -449,8 +548,6 @@ class GroupShard:
             if isinstance(group, ClassicGroup):
                 group.refuse_waiting(ErrorCode.NOT_COORDINATOR, builder)
                 group.close(None)
-            else:
-                builder.add(group.on_unloaded())
         return builder.decision()
 
     def next_deadline(self) -> float:
@@ -463,38 +560,39 @@ class GroupShard:
         return builder.decision()
 
     def on_metadata(self, topics: TopicsView, deleted: Collection[str], now: float) -> Decision:
-        """Topics came, grew or went. Offsets of those that went are forgotten."""
-        self._topics.update(topics, now)
+        """Topics were created, deleted or grown. Offsets of deleted ones are forgotten."""
+        self._topics.update(topics)
         if not self._is_loaded:
             return NOTHING
         builder = DecisionBuilder(now, 0)
         builder.is_atomic = False
         if deleted:
             builder.records.extend(self._offsets.topic_tombstones(deleted, living=topics.id))
-        for group_id, group in list(self._groups.items()):
-            if not isinstance(group, ClassicGroup):
-                builder.add(self._after(group_id, group, group.on_metadata(topics, now)))
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.on_metadata()
         return builder.decision()
 
     def on_group_config(self, group_id: str, overrides: Mapping[str, str]) -> None:
-        """The settings of one group, which need not exist yet."""
+        """Takes the settings of one group, which need not exist yet."""
         self._overrides[group_id] = overrides
         group = self._groups.get(group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
+        if isinstance(group, ConsumerGroup):
             group.on_config(overrides)
 
-    def _after(self, group_id: str, group: ModernGroup, decision: Decision) -> Decision:
-        """A consumer group keeps its own deadlines; the shard keeps when to look at it next."""
-        timer = self._group_timers.get(group_id)
+    def _with_timer(self, group: ConsumerGroup, decision: Decision) -> Decision:
+        """Passes a decision on. A consumer group keeps its own deadlines; the shard has one timer
+        for the first of them."""
+        timer = self._group_timers.get(group.id)
         if timer is None:
-            timer = Timer(partial(self._tick_group, group_id))
-            self._group_timers[group_id] = timer
+            timer = Timer(partial(self._tick_group, group.id))
+            self._group_timers[group.id] = timer
         self._timers.set(timer, group.next_deadline())
         return decision
 
     def _tick_group(self, group_id: str, builder: DecisionBuilder) -> None:
         group = self._groups.get(group_id)
-        if group is None or isinstance(group, ClassicGroup):
+        if not isinstance(group, ConsumerGroup):
             self._group_timers.pop(group_id, None)
             return
         builder.add(group.on_tick(builder.now, builder.now_ms))
@@ -502,19 +600,18 @@ class GroupShard:
         next_deadline = max(group.next_deadline(), nextafter(builder.now, inf))
         self._timers.set(self._group_timers[group_id], next_deadline)
 
-    def _set_expiry(self, now: float) -> None:
-        self._timers.set(
-            self._expiry, now + self._settings.offsets_retention_check_interval_ms / 1000
-        )
 
-    def _expire_offsets(self, builder: DecisionBuilder) -> None:
-        mine = DecisionBuilder(builder.now, builder.now_ms)
-        retention_ms = self._settings.offsets_retention_ms
-        is_more = administration.expire(
-            self._groups, self._offsets, mine, retention_ms=retention_ms
-        )
-        builder.add(mine.decision())
-        if is_more:
-            self._timers.set(self._expiry, nextafter(builder.now, inf))
-        else:
-            self._set_expiry(builder.now)
+def _partitions_of(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+) -> Iterator[tuple[bytes, int]]:
+    """Yields topic id and partition of each offset in the request."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield topic.topic_id, partition.partition_index
+
+
+def _delete_group(group: Group, builder: DecisionBuilder) -> None:
+    if isinstance(group, ClassicGroup):
+        builder.write(GroupMetadataKey(group=group.id), None)
+    else:
+        builder.records.extend(group.tombstones())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.context import Context
 from headwater.broker.coordinators.groups import client_of
 from headwater.errors import ApiError
-from headwater.groups.classic.answers import join_refused
+from headwater.groups.classic.group import join_refused
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.committing import commit_refused
+from headwater.groups.offsets import commit_refused
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

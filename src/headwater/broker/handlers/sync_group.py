@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ApiError
-from headwater.groups.classic.answers import sync_refused
+from headwater.groups.classic.group import sync_refused
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:

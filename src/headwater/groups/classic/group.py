@@ -11,9 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 from headwater.errors import ErrorCode
-from headwater.groups.classic.answers import join_refused, joined, sync_refused, synced
-from headwater.groups.classic.roster import Member, Roster
-from headwater.groups.classic.written import read_member, write_member
+from headwater.groups.classic.member import Member, Members, read_member, write_member
 from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, removed
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
@@ -24,6 +22,9 @@ from headwater.protocol.messages.sync_group import SyncGroupResponse
 from headwater.protocol.records.group_offsets import GroupMetadataKey, GroupMetadataValue
 
 UNKNOWN_TIME = -1
+
+# From this version on the protocol's name is null in a refusal; before, it is empty.
+_NULL_PROTOCOL_SINCE = 7
 
 # How long to wait before looking again whether anybody has rejoined. Members may give 0.
 _RETRY_MS_MIN = 100
@@ -53,7 +54,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.subscribed: frozenset[str] | None = None
-        self.roster = Roster()
+        self.members = Members()
         # Members that were told their id and have not come back with it, each with its session.
         self.pending: dict[str, Timer] = {}
         # Requests that wait, by member: a JoinGroup with its version, a SyncGroup.
@@ -78,9 +79,9 @@ class ClassicGroup:
                 protocol_type=self.protocol_type or "",
                 generation=self.generation,
                 protocol=self.protocol,
-                leader=self.roster.leader,
+                leader=self.members.leader,
                 current_state_timestamp=self.state_since_ms,
-                members=[write_member(member, self.protocol) for member in self.roster],
+                members=[write_member(member, self.protocol) for member in self.members],
             ),
         )
 
@@ -90,7 +91,7 @@ class ClassicGroup:
     def restore(self) -> None:
         """Becomes what the log says, with nobody waiting and no sessions running."""
         value = self.durable
-        self.roster = Roster()
+        self.members = Members()
         if value is None:
             return
         self.state = State.STABLE if value.members else State.EMPTY
@@ -105,17 +106,17 @@ class ClassicGroup:
                 ClientInfo(written.client_id, written.client_host),
             )
             read_member(member, written, value.protocol)
-            self.roster.add(member)
-        if value.leader is not None and value.leader in self.roster:
-            self.roster.leader = value.leader
+            self.members.add(member)
+        if value.leader is not None and value.leader in self.members:
+            self.members.leader = value.leader
         self.subscribed = self._subscribed_topics()
 
     def on_loaded(self, builder: DecisionBuilder) -> None:
         """Comes back from the log: every member has a whole session to show itself."""
         self.restore()
-        for member in self.roster:
+        for member in self.members:
             self.renew(member, builder.now)
-        if len(self.roster) > self.settings.group_size_max:
+        if len(self.members) > self.settings.group_size_max:
             # The bound was lowered. A rebalance lets members commit before some must go.
             too_many = f"more than {self.settings.group_size_max} members"
             builder.note(
@@ -137,7 +138,7 @@ class ClassicGroup:
         """Whether a member that speaks these can be in one group with all others."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
-        return self.protocol_type == protocol_type and self.roster.shares_protocol(protocols)
+        return self.protocol_type == protocol_type and self.members.shares_protocol(protocols)
 
     def is_subscribed(self, topic: str) -> bool:
         if self.subscribed is None:
@@ -151,7 +152,7 @@ class ClassicGroup:
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
         if generation >= 0 or member_id or instance_id is not None:
-            code = self.roster.check(member_id, instance_id)
+            code = self.members.check(member_id, instance_id)
             if code is not ErrorCode.NONE:
                 return code
             if generation != self.generation:
@@ -165,7 +166,7 @@ class ClassicGroup:
     def on_commit(self, member_id: str, now: float) -> None:
         """A commit shows that the member lives."""
         if self.state in (State.STABLE, State.PREPARING_REBALANCE):
-            member = self.roster.get(member_id)
+            member = self.members.get(member_id)
             if member is not None:
                 self.renew(member, now)
 
@@ -237,7 +238,7 @@ class ClassicGroup:
             version = self.joins[member_id][1]
             self.answer_join(member_id, join_refused(unknown, version=version), builder)
         self.answer_sync(member_id, sync_refused(unknown), builder)
-        member = self.roster.remove(member_id)
+        member = self.members.remove(member_id)
         if member is not None:
             member.session.cancel()
         pending = self.pending.pop(member_id, None)
@@ -256,7 +257,7 @@ class ClassicGroup:
 
     @property
     def everybody_joined(self) -> bool:
-        return len(self.joins) == len(self.roster) and not self.pending
+        return len(self.joins) == len(self.members) and not self.pending
 
     def members_for_leader(self) -> list[JoinGroupResponseMember]:
         assert self.protocol is not None
@@ -266,17 +267,17 @@ class ClassicGroup:
                 group_instance_id=member.instance_id,
                 metadata=member.metadata(self.protocol),
             )
-            for member in self.roster
+            for member in self.members
         ]
 
     def joined_answer(self, member_id: str, *, with_members: bool) -> JoinGroupResponse:
         assert self.protocol is not None
-        return joined(
-            member_id=member_id,
-            generation=self.generation,
+        return JoinGroupResponse(
+            generation_id=self.generation,
             protocol_type=self.protocol_type,
-            protocol=self.protocol,
-            leader=self.roster.leader or "",
+            protocol_name=self.protocol,
+            leader=self.members.leader or "",
+            member_id=member_id,
             members=self.members_for_leader() if with_members else [],
         )
 
@@ -304,12 +305,12 @@ class ClassicGroup:
             self.member_came = False
             delay_ms = self.settings.initial_rebalance_delay_ms
             self._initial_delay_ms = delay_ms
-            self._initial_left_ms = max(self.roster.rebalance_timeout_ms() - delay_ms, 0)
+            self._initial_left_ms = max(self.members.rebalance_timeout_ms() - delay_ms, 0)
             self.timers.set(self._join_timer, builder.now + delay_ms / 1000)
         elif self.everybody_joined:
             self.complete_join(builder)
         else:
-            timeout_ms = self.roster.rebalance_timeout_ms()
+            timeout_ms = self.members.rebalance_timeout_ms()
             self.timers.set(self._join_timer, builder.now + timeout_ms / 1000)
 
     def complete_if_joined(self, builder: DecisionBuilder) -> None:
@@ -326,53 +327,53 @@ class ClassicGroup:
         self._join_timer.cancel()
         late = [
             member.id
-            for member in self.roster
+            for member in self.members
             if member.id not in self.joins and member.instance_id is None
         ]
         for member_id in late:
             self.remove(member_id, builder)
         self._note_removed(late, "did not rejoin within the rebalance timeout", builder)
-        if len(self.roster) and not self._elect_leader():
-            timeout_ms = max(self.roster.rebalance_timeout_ms(), _RETRY_MS_MIN)
+        if len(self.members) and not self._elect_leader():
+            timeout_ms = max(self.members.rebalance_timeout_ms(), _RETRY_MS_MIN)
             self.timers.set(self._join_timer, builder.now + timeout_ms / 1000)
             return
         self.generation += 1
         self.unsynced.clear()
-        if not len(self.roster):
+        if not len(self.members):
             self.protocol = None
             self.subscribed = self._subscribed_topics()
             self._move_to(State.EMPTY, builder)
             self.record(builder)
             return
-        self.protocol = self.roster.vote()
+        self.protocol = self.members.vote()
         self.subscribed = self._subscribed_topics()
         self._move_to(State.COMPLETING_REBALANCE, builder)
-        for member in self.roster:
-            is_leader = member.id == self.roster.leader
+        for member in self.members:
+            is_leader = member.id == self.members.leader
             if member.id in self.joins:
                 answer = self.joined_answer(member.id, with_members=is_leader)
                 self.answer_join(member.id, answer, builder)
             self.renew(member, builder.now)
             member.is_new = False
             self.unsynced.add(member.id)
-        self.timers.set(self._sync_timer, builder.now + self.roster.rebalance_timeout_ms() / 1000)
+        self.timers.set(self._sync_timer, builder.now + self.members.rebalance_timeout_ms() / 1000)
 
     def take_assignments(self, assignments: dict[str, bytes], builder: DecisionBuilder) -> None:
         """What the leader hands out; the group is stable with it. Who it forgot gets nothing."""
         assert self.state is State.COMPLETING_REBALANCE
-        for member in self.roster:
+        for member in self.members:
             member.assignment = assignments.get(member.id, b"")
         self.record(builder)
         self._move_to(State.STABLE, builder)
-        for member in self.roster:
+        for member in self.members:
             answer = self.synced_answer(member)
             if self.answer_sync(member.id, answer, builder):
                 self.renew(member, builder.now)
 
     def synced_answer(self, member: Member) -> SyncGroupResponse:
-        return synced(
+        return SyncGroupResponse(
             protocol_type=self.protocol_type,
-            protocol=self.protocol,
+            protocol_name=self.protocol,
             assignment=member.assignment,
         )
 
@@ -386,7 +387,7 @@ class ClassicGroup:
         self._move_to(State.DEAD, builder)
         self._join_timer.cancel()
         self._sync_timer.cancel()
-        for member in self.roster:
+        for member in self.members:
             member.session.cancel()
         for timer in self.pending.values():
             timer.cancel()
@@ -405,19 +406,19 @@ class ClassicGroup:
             self.state_since_ms = builder.now_ms
 
     def _send_back_syncs(self, builder: DecisionBuilder) -> None:
-        for member in self.roster:
+        for member in self.members:
             member.assignment = b""
             if self.answer_sync(member.id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), builder):
                 self.renew(member, builder.now)
 
     def _elect_leader(self) -> bool:
         """A leader that has rejoined; the old one stays if it did."""
-        if self.roster.leader in self.joins:
+        if self.members.leader in self.joins:
             return True
-        rejoined = next((member.id for member in self.roster if member.id in self.joins), None)
+        rejoined = next((member.id for member in self.members if member.id in self.joins), None)
         if rejoined is None:
             return False
-        self.roster.leader = rejoined
+        self.members.leader = rejoined
         return True
 
     def refresh_subscription(self) -> None:
@@ -427,13 +428,13 @@ class ClassicGroup:
         """The topics that its members want; None where that cannot be known."""
         if not self.uses_consumer_protocol:
             return None
-        if not len(self.roster):
+        if not len(self.members):
             return frozenset()
         if self.protocol is None:
             return None
         topics: set[str] = set()
         try:
-            for member in self.roster:
+            for member in self.members:
                 topics.update(read_topics(bytes(member.metadata(self.protocol))))
         except DecodeError:
             return None
@@ -468,7 +469,7 @@ class ClassicGroup:
             self.complete_join(builder)
 
     def _on_session_end(self, member_id: str, builder: DecisionBuilder) -> None:
-        member = self.roster.get(member_id)
+        member = self.members.get(member_id)
         if member is None:
             return
         waits = member_id in self.joins or member_id in self.syncs
@@ -485,3 +486,12 @@ class ClassicGroup:
     def _note_removed(self, member_ids: list[str], why: str, builder: DecisionBuilder) -> None:
         if member_ids:
             builder.note(removed(self.id, member_ids, why))
+
+
+def join_refused(code: ErrorCode, member_id: str = "", *, version: int) -> JoinGroupResponse:
+    no_protocol = None if version >= _NULL_PROTOCOL_SINCE else ""
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=no_protocol)
+
+
+def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)

@@ -233,3 +233,6 @@ def _by_member(names: list[str], owners: dict[bytes, list[int]]) -> Mapping[str,
         name: {topic: frozenset(partitions) for topic, partitions in mine.items()}
         for name, mine in zip(names, found, strict=True)
     }
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}

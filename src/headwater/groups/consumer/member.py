@@ -31,8 +31,8 @@ from headwater.protocol.records.group_consumer import (
 Held: TypeAlias = Mapping[bytes, Mapping[int, int]]
 
 # Member epochs that are words: not a member any more, and a static member that will be back.
-LEFT = -1
-LEFT_FOR_A_WHILE = -2
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
@@ -103,7 +103,9 @@ class Member:
 
     def without_progress(self) -> Member:
         """Its progress was deleted: it holds nothing, and is about to go."""
-        return replace(self, epoch=LEFT, previous_epoch=LEFT, assigned={}, revoking={})
+        return replace(
+            self, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={}
+        )
 
 
 def _classic(metadata: ClassicMemberMetadata | None) -> ClassicProtocols | None:

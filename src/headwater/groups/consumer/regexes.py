@@ -6,9 +6,10 @@ it may take long. Whoever asks meanwhile waits for the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import TypeAlias
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.consumer.member import Member
@@ -17,8 +18,10 @@ from headwater.groups.consumer.records import group_epoch_record, regex_record, 
 from headwater.groups.consumer.state import GroupState, count_regex
 from headwater.groups.consumer.topics import Topics
 from headwater.groups.decision import Record
-from headwater.groups.modern import Describable
 from headwater.groups.settings import GroupSettings
+
+# Reduces the topics that a pattern matches to those that a client may know of.
+Describable: TypeAlias = Callable[[frozenset[str]], Iterable[str]]
 
 # However much happens, patterns are not looked up more often than this; Kafka's number.
 _REFRESH_INTERVAL_MS_MIN = 10_000

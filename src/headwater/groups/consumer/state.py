@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headwater.groups.consumer.assignors import Partitions
-from headwater.groups.consumer.member import LEFT, Held, Member
+from headwater.groups.consumer.member import LEAVE_EPOCH, Held, Member
 from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -138,7 +138,7 @@ class GroupState:
         old = self.members.get(key.member_id)
         if value is None:
             if old is not None:
-                assert old.epoch == LEFT, f"{old.id} is deleted while it is at {old.epoch}"
+                assert old.epoch == LEAVE_EPOCH, f"{old.id} is deleted while it is at {old.epoch}"
                 assert old.id not in self.target, f"{old.id} is deleted before its target"
                 self._replace(old, None)
         else:

@@ -30,18 +30,15 @@ class Topics:
 
     def __init__(self) -> None:
         self._view: TopicsView | None = None
-        self._looked_at = 0.0
         self._looks = 0
         self._hashes: dict[str, _Hashed] = {}
         self.names: frozenset[str] = frozenset()
         # Goes up when topics were created: what patterns have matched may be too little now.
         self.version = 0
 
-    def update(self, view: TopicsView, now: float) -> None:
-        """Something has changed. Every group passes this on, and the first one's word is enough."""
-        if view is self._view and now == self._looked_at:
-            return
-        self._view, self._looked_at = view, now
+    def update(self, view: TopicsView) -> None:
+        """Takes the topics as they are after a change."""
+        self._view = view
         self._looks += 1
         names = frozenset(view.names())
         if not names <= self.names:

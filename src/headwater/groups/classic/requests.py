@@ -1,4 +1,8 @@
-"""JoinGroup to a classic group: entering it, staying for its next generation, coming back."""
+"""What members ask of a classic group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+A function here checks a request and moves its group on (`ClassicGroup`); the reply comes with the
+same decision, or with the one that ends the rebalance.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from dataclasses import dataclass
 from random import Random
 
 from headwater.errors import ErrorCode
-from headwater.groups.classic.answers import join_refused
-from headwater.groups.classic.group import ClassicGroup, State
-from headwater.groups.classic.roster import Member, Protocols, protocols_of
+from headwater.groups.classic.group import ClassicGroup, State, join_refused, sync_refused
+from headwater.groups.classic.member import Member, Protocols, protocols_of
 from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, reason_given
 from headwater.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headwater.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from headwater.protocol.messages.sync_group import SyncGroupRequest
 
 # From this version on a dynamic member is first told its id, and joins with it (KIP-394).
 _ID_REQUIRED_SINCE = 4
@@ -77,7 +83,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
         # setting was lowered shrinks by those who rejoin last.
         return member_id in group.joins or len(group.joins) < size_max
     if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
-        return member_id in group.roster or len(group.roster) < size_max
+        return member_id in group.members or len(group.members) < size_max
     return True
 
 
@@ -92,11 +98,11 @@ def _join_new(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random
     name = asked.client.client_id if instance_id is None else instance_id
     new_id = f"{name}-{_unique(random)}"
     if instance_id is not None:
-        holder = group.roster.instances.get(instance_id)
+        holder = group.members.instances.get(instance_id)
         if holder is None:
             _add(group, asked, new_id, builder)
         else:
-            _replace(group, asked, group.roster[holder], new_id, builder)
+            _replace(group, asked, group.members[holder], new_id, builder)
     elif asked.version >= _ID_REQUIRED_SINCE:
         group.add_pending(new_id, asked.request.session_timeout_ms, builder.now)
         builder.reply(asked.token, asked.refused(ErrorCode.MEMBER_ID_REQUIRED, new_id))
@@ -115,9 +121,9 @@ def _add(group: ClassicGroup, asked: Join, member_id: str, builder: DecisionBuil
     member.protocols = asked.protocols
     if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
         group.member_came = True  # perhaps more are on their way
-    if not len(group.roster):
+    if not len(group.members):
         group.protocol_type = asked.request.protocol_type
-    group.roster.add(member)
+    group.members.add(member)
     group.wait_join(member_id, asked.token, asked.version, builder)
     # A connection that dies while its JoinGroup is parked is not noticed, and clients that retry
     # come as new members: without an end of their own the dead ones would pile up.
@@ -127,12 +133,12 @@ def _add(group: ClassicGroup, asked: Join, member_id: str, builder: DecisionBuil
 
 def _join_again(group: ClassicGroup, asked: Join, builder: DecisionBuilder) -> None:
     member_id = asked.request.member_id
-    code = group.roster.check(member_id, asked.request.group_instance_id)
+    code = group.members.check(member_id, asked.request.group_instance_id)
     if code is not ErrorCode.NONE:
         builder.reply(asked.token, asked.refused(code, member_id))
         return
-    member = group.roster[member_id]
-    is_leader = group.roster.leader == member_id
+    member = group.members[member_id]
+    is_leader = group.members.leader == member_id
     unchanged = member.protocols == asked.protocols
     match group.state:
         case State.COMPLETING_REBALANCE if unchanged:
@@ -151,7 +157,7 @@ def _join_again(group: ClassicGroup, asked: Join, builder: DecisionBuilder) -> N
 
 
 def _update(group: ClassicGroup, asked: Join, member: Member, builder: DecisionBuilder) -> None:
-    group.roster.change_protocols(member, asked.protocols)
+    group.members.change_protocols(member, asked.protocols)
     member.rebalance_timeout_ms = asked.rebalance_timeout_ms
     member.session_timeout_ms = asked.request.session_timeout_ms
     group.wait_join(member.id, asked.token, asked.version, builder)
@@ -161,13 +167,13 @@ def _replace(
     group: ClassicGroup, asked: Join, old: Member, new_id: str, builder: DecisionBuilder
 ) -> None:
     """A static member has restarted. Whoever still uses its old member id is fenced."""
-    leader_before = group.roster.leader
+    leader_before = group.members.leader
     new = _take_place(group, old, new_id, builder)
     _update(group, asked, new, builder)
     if group.state is not State.STABLE:
         # If assignments are being made just now, they are for the old id.
         group.rebalance(builder, f"{new_id} takes the place of {old.id}{asked.reason}")
-    elif group.protocol != group.roster.vote():
+    elif group.protocol != group.members.vote():
         group.prepare_rebalance(builder, f"{new_id} speaks other protocols than {old.id}")
     else:
         group.refresh_subscription()
@@ -184,7 +190,7 @@ def _take_place(group: ClassicGroup, old: Member, new_id: str, builder: Decision
     new.session_timeout_ms = old.session_timeout_ms
     new.protocols = old.protocols
     new.assignment = old.assignment
-    group.roster.rename(old, new)
+    group.members.rename(old, new)
     if old.id in group.unsynced:
         group.unsynced.remove(old.id)
         group.unsynced.add(new_id)
@@ -195,7 +201,7 @@ def _take_place(group: ClassicGroup, old: Member, new_id: str, builder: Decision
 def _replaced_answer(
     group: ClassicGroup, asked: Join, new_id: str, leader_before: str | None
 ) -> JoinGroupResponse:
-    is_leader = group.roster.leader == new_id
+    is_leader = group.members.leader == new_id
     if asked.version >= _SKIP_ASSIGNMENT_SINCE:
         answer = group.joined_answer(new_id, with_members=is_leader)
         answer.skip_assignment = is_leader
@@ -204,3 +210,111 @@ def _replaced_answer(
     answer = group.joined_answer(new_id, with_members=False)
     answer.leader = leader_before or ""
     return answer
+
+
+def sync(
+    group: ClassicGroup, token: Token, request: SyncGroupRequest, builder: DecisionBuilder
+) -> None:
+    """The leader brings what it has assigned; everybody is answered when it is written."""
+    code = _check_sync(group, request)
+    if code is not ErrorCode.NONE:
+        builder.reply(token, sync_refused(code))
+        return
+    member_id = request.member_id
+    group.has_synced(member_id)
+    if group.state is State.STABLE:
+        builder.reply(token, group.synced_answer(group.members[member_id]))
+        return
+    group.answer_sync(member_id, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), builder)
+    group.syncs[member_id] = token
+    if group.members.leader == member_id:
+        assignments = {given.member_id: given.assignment for given in request.assignments}
+        group.take_assignments(assignments, builder)
+
+
+def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
+    code = group.members.check(request.member_id, request.group_instance_id)
+    if code is not ErrorCode.NONE:
+        return code
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differ(request.protocol_type, group.protocol_type) or _differ(
+        request.protocol_name, group.protocol
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is State.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _differ(asked: str | None, ours: str | None) -> bool:
+    return asked is not None and ours is not None and asked != ours
+
+
+def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: float) -> ErrorCode:
+    member = group.members.get(request.member_id)
+    if member is None or request.group_instance_id is not None:
+        code = group.members.check(request.member_id, request.group_instance_id)
+        if code is not ErrorCode.NONE:
+            return code
+        assert member is not None
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    group.renew(member, now)
+    if group.state is State.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def leave(
+    group: ClassicGroup, leaving: list[MemberIdentity], builder: DecisionBuilder
+) -> list[MemberResponse]:
+    answers = []
+    left = []
+    for member in leaving:
+        code = _leave(group, member, builder)
+        if code is ErrorCode.NONE:
+            name = member.member_id or member.group_instance_id
+            left.append(f"{name} leaves{reason_given(member.reason)}")
+        answers.append(
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=code,
+            )
+        )
+    if left:
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            group.prepare_rebalance(builder, left[0] + others)
+        else:
+            group.complete_if_joined(builder)
+    return answers
+
+
+def unknown(leaving: list[MemberIdentity]) -> list[MemberResponse]:
+    """The answer of a group that is not there."""
+    return [
+        MemberResponse(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+        for member in leaving
+    ]
+
+
+def _leave(group: ClassicGroup, member: MemberIdentity, builder: DecisionBuilder) -> ErrorCode:
+    member_id = member.member_id
+    if not member_id:
+        # An administrator removes a static member by its instance id alone.
+        holder = group.members.instances.get(member.group_instance_id or "")
+        if member.group_instance_id is None or holder is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = holder
+    elif member_id not in group.pending:
+        code = group.members.check(member_id, member.group_instance_id)
+        if code is not ErrorCode.NONE:
+            return code
+    group.remove(member_id, builder)
+    return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Who is in a classic group: its members, their leader, and the protocols they can agree on."""
+"""The members of a classic group: their leader, the protocols they share, and their records."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headwater.errors import ErrorCode
 from headwater.groups.decision import ClientInfo
 from headwater.groups.timers import Timer
 from headwater.protocol.messages.join_group import JoinGroupRequestProtocol
+from headwater.protocol.records.group_offsets import MemberMetadata
 
 # A protocol's name, and what the member says to the leader under it; the best one comes first.
 Protocols = tuple[tuple[str, bytes], ...]
@@ -44,7 +45,7 @@ class Member:
         raise AssertionError(f"{self.id} does not know the protocol {protocol} of its group")
 
 
-class Roster:
+class Members:
     """The members by id, in the order they came."""
 
     __slots__ = ("_members", "_speakers", "instances", "leader")
@@ -147,3 +148,33 @@ class Roster:
 
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self), default=0)
+
+
+# Records of before Kafka 0.10.1 have one timeout for both.
+_NO_TIMEOUT = -1
+
+
+def write_member(member: Member, protocol: str | None) -> MemberMetadata:
+    """Only what it says under the protocol of its generation is kept."""
+    assert protocol is not None, "members are written with the protocol they agreed on"
+    return MemberMetadata(
+        member_id=member.id,
+        group_instance_id=member.instance_id,
+        client_id=member.client.client_id,
+        client_host=member.client.host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(protocol),
+        assignment=member.assignment,
+    )
+
+
+def read_member(member: Member, written: MemberMetadata, protocol: str | None) -> None:
+    """Gives a new member what was written of it."""
+    timeout_ms = written.rebalance_timeout
+    member.session_timeout_ms = written.session_timeout
+    member.rebalance_timeout_ms = (
+        written.session_timeout if timeout_ms == _NO_TIMEOUT else timeout_ms
+    )
+    member.protocols = ((protocol or "", written.subscription),)
+    member.assignment = written.assignment
