@@ -252,7 +252,7 @@ def test_an_address_of_the_web_is_refused() -> None:
 
 
 def test_an_unknown_assignor_is_refused_where_it_is_given() -> None:
-    with pytest.raises(ConfigError, match="'nope' is not known; use range"):
+    with pytest.raises(ConfigError, match="'nope' is unknown; use range"):
         Consumer("h:1", group="g", partition_assignment_strategy=["nope"])
 
 

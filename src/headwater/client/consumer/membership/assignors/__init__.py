@@ -1,4 +1,4 @@
-"""The leader's part of a classic group: who gets which partitions."""
+"""Assignors by name: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or the user's own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
 )
-from headwater.client.consumer.membership.assignors.range_assignor import RangeAssignor
-from headwater.client.consumer.membership.assignors.roundrobin import RoundRobinAssignor
+from headwater.client.consumer.membership.assignors.ordered import RangeAssignor, RoundRobinAssignor
 from headwater.client.consumer.membership.assignors.sticky import (
     CooperativeStickyAssignor,
     StickyAssignor,
@@ -43,10 +42,8 @@ _JAVA_PREFIX = "org.apache.kafka.clients.consumer."
 
 
 def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """The assignors in their order of preference; ConfigError that says which name is unknown.
-
-    The class names of the Java client are known too, so that a configuration can move.
-    """
+    """Returns the assignors in order of preference; ConfigError for an unknown name. The class
+    names of the Java client are accepted, so that configurations can be reused."""
     by_class = {f"{_JAVA_PREFIX}{known.__name__}": known for known in _KNOWN.values()}
     found: dict[str, Assignor] = {}
     for strategy in strategies:
@@ -54,8 +51,8 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
             known = _KNOWN.get(strategy) or by_class.get(strategy)
             if known is None:
                 raise ConfigError(
-                    f"partition.assignment.strategy {strategy!r} is not known; use "
-                    f"{', '.join(_KNOWN)}, or give an object that is an Assignor"
+                    f"partition.assignment.strategy {strategy!r} is unknown; use "
+                    f"{', '.join(_KNOWN)}, or an Assignor of your own"
                 )
             strategy = known()
         if strategy.name in found:

@@ -1,36 +1,38 @@
-"""`sticky` and `cooperative-sticky`: loads that are even, and partitions that stay where they are.
+"""`sticky` and `cooperative-sticky`: even loads, and partitions that stay with their owners.
 
-Both divide as the broker's `uniform` assignor does, and then look at racks (`racks.py`); what is
-theirs is who is believed to own what. Members of `sticky` give everything back before they join, so
-they tell in their user data what they had. Members of `cooperative-sticky` keep what they own while
-they join; so a partition that moves is first left out, until its owner has given it back, and goes
-to its new owner in the round after.
+Both divide as the broker's `uniform` assignor does, and then consider racks. They differ in how the
+leader learns the current owners. Members of `sticky` give up everything before they join, and
+report what they had in their user data. Members of `cooperative-sticky` keep their partitions while
+they join: a partition that moves is first left out, until its owner has given it up, and assigned
+to its new owner in the next rebalance.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, TypeAlias
 
 from headwater.client.consumer.membership.assignors.model import (
     GroupMember,
     LastAssignment,
     Topics,
+    racks_matter,
 )
-from headwater.client.consumer.membership.assignors.racks import brought_near
 from headwater.groups.consumer.assignors import Assignment, Subscriber, assign_uniformly
 from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol import DecodeError, decode, encode
 from headwater.protocol.schema import Int32, Message, message, since
 
+Parts: TypeAlias = Mapping[str, Iterable[TopicPartition]]
+
 _GENERATION = struct.Struct(">i")
-_DIVISIONS_MAX = 8  # the second is mostly the last
+_DIVISIONS_MAX = 8  # mostly the second equals the first
 
 
 @message(versions=(0, 1), flexible=None)
 class StickyUserData(Message):
-    """What the Java client's sticky assignor writes; version 0 had no generation."""
+    """The user data of the Java client's sticky assignor; version 0 had no generation."""
 
     previous_assignment: list[StickyTopic] = []
     generation: Annotated[Int32, since(1)] = NO_EPOCH
@@ -44,6 +46,8 @@ class StickyTopic(Message):
 
 
 class StickyAssignor:
+    """Kafka's StickyAssignor, which is eager."""
+
     name = "sticky"
     cooperative = False
 
@@ -53,16 +57,18 @@ class StickyAssignor:
         topics: dict[str, StickyTopic] = {}
         for topic, number in sorted(last.partitions):
             topics.setdefault(topic, StickyTopic(topic=topic)).partitions.append(number)
-        said = StickyUserData(previous_assignment=list(topics.values()), generation=last.generation)
-        return encode(said, 1)
+        data = StickyUserData(previous_assignment=list(topics.values()), generation=last.generation)
+        return encode(data, 1)
 
     def assign(
         self, topics: Topics, members: Mapping[str, GroupMember]
     ) -> dict[str, list[TopicPartition]]:
-        return _divide(topics, members, {each: _said(members[each]) for each in members})
+        return _divide(topics, members, {each: _previous(members[each]) for each in members})
 
 
 class CooperativeStickyAssignor:
+    """Kafka's CooperativeStickyAssignor."""
+
     name = "cooperative-sticky"
     cooperative = True
 
@@ -88,8 +94,8 @@ def _generation(member: GroupMember) -> int:
     return member.generation
 
 
-def _said(member: GroupMember) -> LastAssignment:
-    """What the user data of a sticky member tells; nothing if it cannot be read."""
+def _previous(member: GroupMember) -> LastAssignment:
+    """Reads the user data of a sticky member; invalid data counts as no assignment."""
     for version in (1, 0):
         try:
             read = decode(StickyUserData, member.user_data or b"", version)
@@ -113,8 +119,8 @@ def _divide(
         before, answer = answer, _divided(topics, members, owners)
         if answer == before:
             break
-        # What was exchanged for the racks' sake may let loads be more even than before; and who
-        # asks the next time shall hear the same.
+        # After partitions were exchanged because of racks, loads may become even more equal; and
+        # the next rebalance must come to the same result.
         owners = {tp: each for each, mine in answer.items() for tp in mine}
     return answer
 
@@ -148,13 +154,13 @@ def _divided(
         ]
         for each in members
     }
-    near = brought_near(topics, members, even, owners)
+    near = _brought_near(topics, members, even, owners)
     return {each: sorted(near[each]) for each in members}
 
 
 def _owners(claims: Mapping[str, LastAssignment], topics: Topics) -> dict[TopicPartition, str]:
-    """Who is believed. Of two who claim a partition the one that was given it later; if both name
-    the same generation, one of them is wrong, and neither is believed."""
+    """Returns the owner of each partition. Of two members that claim it, the one with the later
+    generation owns it; if both have the same generation, neither does."""
     owners: dict[TopicPartition, str] = {}
     disputed: dict[TopicPartition, int] = {}
     for member_id in sorted(claims):
@@ -176,9 +182,109 @@ def _owners(claims: Mapping[str, LastAssignment], topics: Topics) -> dict[TopicP
 def _without_moves(
     answer: Mapping[str, list[TopicPartition]], members: Mapping[str, GroupMember]
 ) -> dict[str, list[TopicPartition]]:
-    """Leaves out what somebody else holds on to until they hear of this assignment."""
+    """Leaves out partitions that another member still owns."""
     held = {partition for member in members.values() for partition in member.owned}
     return {
         member_id: [each for each in mine if each not in held or each in members[member_id].owned]
         for member_id, mine in answer.items()
     }
+
+
+def _brought_near(
+    topics: Topics,
+    members: Mapping[str, GroupMember],
+    answer: Parts,
+    owners: Mapping[TopicPartition, str],
+) -> Parts:
+    """Exchanges partitions between members for as long as that brings more of them near and keeps
+    the loads even (KIP-881). Partitions that move anyway go first, so that few others do; `owners`
+    are the current owners."""
+    racks = {
+        TopicPartition(topic, number): each
+        for topic, partitions in topics.items()
+        for number, each in enumerate(partitions)
+    }
+    if not racks_matter(racks.values(), (each.rack for each in members.values() if each.rack)):
+        return answer
+    exchange = _Exchange(racks, members, answer)
+    exchange.run({tp for each, mine in answer.items() for tp in mine if owners.get(tp) != each})
+    exchange.run(racks.keys())
+    return exchange.mine
+
+
+class _Exchange:
+    """Assignments between which partitions are exchanged."""
+
+    def __init__(
+        self,
+        racks: Mapping[TopicPartition, frozenset[str]],
+        members: Mapping[str, GroupMember],
+        answer: Parts,
+    ) -> None:
+        self.mine: dict[str, dict[TopicPartition, None]] = {}
+        self._racks = racks
+        self._members = members
+        self._in_rack: dict[str, list[str]] = {}
+        # For each member, its partitions by rack, and those without a replica in its own rack.
+        self._held: dict[str, dict[str, dict[TopicPartition, None]]] = {}
+        self._far: dict[str, dict[TopicPartition, None]] = {}
+        for member_id in sorted(members):
+            self.mine[member_id], self._held[member_id], self._far[member_id] = {}, {}, {}
+            if (rack := members[member_id].rack) is not None:
+                self._in_rack.setdefault(rack, []).append(member_id)
+            for tp in sorted(answer[member_id]):
+                self._give(member_id, tp)
+
+    def run(self, movable: Iterable[TopicPartition]) -> None:
+        """Exchanges these partitions until no exchange helps. Each brings one more near, so this
+        ends."""
+        may_move = frozenset(movable)
+        improved = True
+        while improved:
+            improved = False
+            for member_id, far in self._far.items():
+                for tp in [each for each in far if each in may_move]:
+                    improved |= tp in far and self._bring_near(tp, member_id, may_move)
+
+    def _bring_near(
+        self, tp: TopicPartition, owner: str, may_move: frozenset[TopicPartition]
+    ) -> bool:
+        for rack in sorted(self._racks[tp]):
+            for taker in self._in_rack.get(rack, ()):
+                if tp.topic not in self._members[taker].topics:
+                    continue
+                has_fewer = len(self.mine[taker]) < len(self.mine[owner])
+                back = None if has_fewer else self._returned(taker, owner, may_move)
+                if back is None and not has_fewer:
+                    continue
+                self._move(tp, owner, taker)
+                if back is not None:
+                    self._move(back, taker, owner)
+                return True
+        return False
+
+    def _returned(
+        self, taker: str, owner: str, may_move: frozenset[TopicPartition]
+    ) -> TopicPartition | None:
+        """Returns what the taker can give back: far from itself, or near the owner."""
+        wanted = self._members[owner].topics
+        near_owner = self._held[taker].get(self._members[owner].rack or "", {})
+        for some in (self._far[taker], near_owner):
+            for tp in some:
+                if tp in may_move and tp.topic in wanted:
+                    return tp
+        return None
+
+    def _move(self, tp: TopicPartition, giver: str, taker: str) -> None:
+        del self.mine[giver][tp]
+        for rack in self._racks[tp]:
+            del self._held[giver][rack][tp]
+        self._far[giver].pop(tp, None)
+        self._give(taker, tp)
+
+    def _give(self, member_id: str, tp: TopicPartition) -> None:
+        self.mine[member_id][tp] = None
+        for rack in self._racks[tp]:
+            self._held[member_id].setdefault(rack, {})[tp] = None
+        if self._members[member_id].rack not in self._racks[tp]:
+            self._far[member_id][tp] = None

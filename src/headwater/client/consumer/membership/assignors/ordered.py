@@ -1,9 +1,9 @@
-"""`range`: each topic is cut into runs of neighbouring partitions, one run a member.
+"""`range` and `roundrobin`: partitions are assigned to the members in order.
 
-So topics with as many partitions and the same readers are cut alike, and equal keys of them meet in
-one member. Where racks are known and tell partitions apart, members are first given partitions
-with a replica in their rack, as far as this leaves the runs as long and co-partitioned topics alike
-(KIP-881); then the rest is dealt out in order.
+`range` cuts each topic into runs of neighbouring partitions, one for each member. Topics with the
+same number of partitions and the same readers are cut alike, so that equal keys meet in one member.
+Where racks distinguish partitions, members first get partitions with a replica in their rack, as
+far as this keeps the runs equally long and co-partitioned topics alike (KIP-881).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from headwater.client.consumer.membership.assignors.model import (
     LastAssignment,
     Topics,
     in_order,
+    racks_matter,
 )
-from headwater.client.consumer.membership.assignors.racks import racks_matter
 from headwater.model import TopicPartition
 
 
 class RangeAssignor:
+    """Kafka's RangeAssignor."""
+
     name = "range"
     cooperative = False
 
@@ -53,8 +55,33 @@ class RangeAssignor:
         return answer
 
 
+class RoundRobinAssignor:
+    """Deals out all partitions of all topics, one by one, to the members that read them."""
+
+    name = "roundrobin"
+    cooperative = False
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return None
+
+    def assign(
+        self, topics: Topics, members: Mapping[str, GroupMember]
+    ) -> dict[str, list[TopicPartition]]:
+        order = in_order(members)
+        answer: dict[str, list[TopicPartition]] = {member_id: [] for member_id in order}
+        wanted = frozenset[str]().union(*(member.topics for member in members.values()))
+        turn = 0
+        for topic in sorted(wanted & topics.keys()):
+            for number in range(len(topics[topic])):
+                while topic not in members[order[turn % len(order)]].topics:
+                    turn += 1
+                answer[order[turn % len(order)]].append(TopicPartition(topic, number))
+                turn += 1
+        return answer
+
+
 class _Cut:
-    """One topic while it is being cut."""
+    """One topic while it is being divided."""
 
     def __init__(
         self,
@@ -73,7 +100,7 @@ class _Cut:
         self.racks_matter = racks_matter(racks, filter(None, self._rack_of.values()))
 
     def room(self, reader: str) -> int:
-        """How many more this reader may get: the ceiling only as often as there are extras."""
+        """Returns how many more partitions this reader may get."""
         return max(0, self._share + (self._extra > 0) - len(self.given[reader]))
 
     def in_rack(self, reader: str, number: int) -> bool:
@@ -95,7 +122,7 @@ class _Cut:
 
 
 def _co_partitioned(cuts: list[_Cut]) -> list[list[_Cut]]:
-    """Topics with the same readers and as many partitions, together, if racks matter anywhere."""
+    """Groups topics with the same readers and number of partitions, if racks matter at all."""
     if not any(cut.racks_matter for cut in cuts):
         return []
     groups: dict[tuple[tuple[str, ...], int], list[_Cut]] = {}
@@ -105,7 +132,7 @@ def _co_partitioned(cuts: list[_Cut]) -> list[list[_Cut]]:
 
 
 def _match_together(cuts: list[_Cut]) -> None:
-    """A partition goes to the first reader in whose rack it is for all of these topics."""
+    """Gives a partition to the first reader in whose rack it is for all of these topics."""
     for number in range(len(cuts[0].racks)):
         for reader in cuts[0].readers:
             if all(cut.room(reader) and cut.in_rack(reader, number) for cut in cuts):
