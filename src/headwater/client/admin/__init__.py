@@ -1,12 +1,12 @@
-"""`Admin`: everything that a cluster's administrative APIs offer.
+"""The admin client: topics, configs, groups, ACLs, quotas and the cluster itself.
 
     async with Admin("localhost:9092") as admin:
         await admin.create_topic("orders", partitions=3)
         for topic in await admin.list_topics():
             print(topic.name, topic.partitions)
 
-A call for one thing gives its result or raises. A call for many gives a dict with the result or the
-error of each; `or_raise` turns that into the results, or raises the first error.
+A call about one thing returns its result or raises. A call about many returns a dict with the
+result or the error of each; `or_raise` returns the results, or raises the first error.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ __all__ = [
 
 
 class Admin:
-    """A client for those who run a cluster. `config` takes Kafka's names of the same settings.
+    """Manages a cluster. For asyncio; `headwater.blocking.Admin` is for threads.
 
-    Every call takes `timeout_ms`, by default `default_api_timeout_ms`; within it controllers,
-    leaders and coordinators may move without the caller noticing.
+    Every call takes `timeout_ms`, by default `default_api_timeout_ms`. Within it the call retries,
+    so controllers, leaders and coordinators may move without the caller noticing.
     """
 
     def __init__(
@@ -164,16 +164,17 @@ class Admin:
     ) -> None:
         self.config = AdminConfig.build(bootstrap, config=config, **settings)
         self._cluster = Cluster(self.config, host or Host.system())
-        # For the families of calls below; each is one module, and reads like the API it asks.
+        # The calls below are modules, one for each family of APIs; they use this.
         self.router = Router(self._cluster, default_timeout_ms=self.config.default_api_timeout_ms)
 
     async def start(self) -> Self:
-        """Finds a first broker; `async with` does it."""
+        """Connects to the cluster; `async with` calls it. Raises BrokersUnavailable if no broker
+        answers within start_timeout_ms."""
         await self._cluster.start()
         return self
 
     async def close(self) -> None:
-        """Ends the connections; calls that are still under way raise ClientClosed."""
+        """Disconnects. Calls that are still running raise ClientClosed."""
         await self._cluster.close()
 
     def _warn_unclosed(self, block: str) -> None:
@@ -184,7 +185,7 @@ class Admin:
         self._warn_unclosed("async with")
 
     def metrics(self) -> dict[str, float]:
-        """Connections, requests and how long answers took, under Kafka's names."""
+        """Returns metrics of connections, requests and latencies, under Kafka's names."""
         self._cluster.check()
         return self._cluster.measured()
 

@@ -1,4 +1,4 @@
-"""ACLs: who may do what to which resource."""
+"""ACLs: the operations that principals may perform on resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AclResource(IntEnum):
-    """`ANY` is for filters."""
+    """The type of a resource. `ANY` is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,8 @@ class AclResource(IntEnum):
 
 
 class AclPattern(IntEnum):
-    """How a name is meant. `ANY` and `MATCH`, all that would match a name, are for filters."""
+    """How a rule matches names. `ANY` and `MATCH` (every rule that applies to a name) are for
+    filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -42,7 +43,7 @@ class AclPattern(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """`ANY` is for filters."""
+    """Whether a rule allows or denies. `ANY` is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -52,7 +53,7 @@ class AclPermission(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One rule. A principal is `User:alice`, and `User:*` is everybody; host `*` is every host; a
+    """One rule. The principal is `User:alice`, or `User:*` for everybody; host `*` is every host; a
     literal name `*` is every resource of the type."""
 
     resource: AclResource
@@ -66,7 +67,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """What a rule must be like; what is left out may be anything."""
+    """A filter for rules; what is left out matches anything."""
 
     resource: AclResource = AclResource.ANY
     name: str | None = None
@@ -80,7 +81,7 @@ class AclFilter:
 async def create_acls(
     admin: Admin, acls: Iterable[Acl], *, timeout_ms: int | None = None
 ) -> dict[Acl, ClientError | None]:
-    """Adds rules; one that is there already stays."""
+    """Adds rules. Succeeds if a rule already exists."""
     wanted = list(dict.fromkeys(acls))
     answer = await admin.router.controller(
         CreateAclsRequest(
@@ -110,7 +111,7 @@ async def create_acls(
 async def describe_acls(
     admin: Admin, wanted: AclFilter | None = None, *, timeout_ms: int | None = None
 ) -> list[Acl]:
-    """The rules that match a filter, or all."""
+    """Returns the rules that match a filter, or all."""
     wanted = wanted or AclFilter()
     answer = await admin.router.anyone(
         DescribeAclsRequest(
@@ -143,7 +144,7 @@ async def describe_acls(
 async def delete_acls(
     admin: Admin, filters: Iterable[AclFilter], *, timeout_ms: int | None = None
 ) -> dict[AclFilter, list[Acl] | ClientError]:
-    """Deletes the rules that match, and tells for each filter which they were."""
+    """Deletes the rules that match, and returns those of each filter."""
     wanted = list(dict.fromkeys(filters))
     answer = await admin.router.controller(
         DeleteAclsRequest(
@@ -164,7 +165,7 @@ async def delete_acls(
     )
     results: dict[AclFilter, list[Acl] | ClientError] = {}
     for each, result in zip(wanted, answer.filter_results, strict=True):
-        # Of those that match, one that could not be deleted is what the caller must know of.
+        # An error of one rule that matched is the result of its filter.
         failed = next((acl for acl in result.matching_acls if acl.error_code), result)
         results[each] = (
             error_for(failed.error_code, "deletion of ACLs", failed.error_message)

@@ -1,4 +1,4 @@
-"""The cluster: its nodes, its id, who is its controller, and forgetting a broker."""
+"""The cluster: its id, its brokers, its controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FENCED_SINCE = 2
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker as clients reach it. A fenced one is registered, and serves nobody."""
+    """A broker as clients reach it. A fenced broker is registered but serves no clients."""
 
     id: int
     host: str
@@ -36,8 +36,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster. In a KRaft cluster `controller_id` is that of a broker which hands on what is
-    meant for the controller; `describe_quorum` tells who leads it."""
+    """A cluster. With KRaft, `controller_id` is a broker that forwards requests to the controller;
+    `describe_quorum` tells which node leads it."""
 
     id: str | None
     controller_id: int | None
@@ -52,7 +52,8 @@ async def describe_cluster(
     operations: bool = False,
     timeout_ms: int | None = None,
 ) -> ClusterDescription:
-    """The brokers that clients can reach, and those that are fenced too if `fenced`."""
+    """Returns the cluster's id, its controller and its brokers, with `fenced` also those that are
+    fenced."""
     deadline = admin.router.deadline(timeout_ms)
     if not await admin.router.serves(ApiKey.DESCRIBE_CLUSTER, deadline):
         return await _from_metadata(admin, deadline)
@@ -75,7 +76,7 @@ async def describe_cluster(
 
 
 async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:
-    """From brokers before 2.8."""
+    """Reads the response of brokers before 2.8."""
     answer = await admin.router.anyone(
         MetadataRequest(topics=[], allow_auto_topic_creation=False), deadline=deadline
     )
@@ -90,7 +91,7 @@ async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:
 
 
 async def unregister_broker(admin: Admin, node_id: int, *, timeout_ms: int | None = None) -> None:
-    """Forgets a broker that is gone for good."""
+    """Removes a broker that is gone for good from the cluster's metadata."""
     answer = await admin.router.controller(
         UnregisterBrokerRequest(broker_id=node_id), timeout_ms=timeout_ms
     )

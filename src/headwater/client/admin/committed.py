@@ -1,4 +1,4 @@
-"""How far groups have read: their committed offsets, and moving or forgetting them."""
+"""The committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Up to where a group has read a partition: the next record is at `offset`."""
+    """A committed offset: the next record that the group reads is at `offset`."""
 
     offset: int
     leader_epoch: int | None = None
@@ -40,8 +40,8 @@ async def group_offsets(
     require_stable: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed, in these partitions or in all. What has no offset is left out,
-    and a group that is not there has none."""
+    """Returns the committed offsets of a group, in these partitions or in all. Partitions without
+    an offset are left out; a group that does not exist has none."""
     return only(
         await list_group_offsets(
             admin, {group_id: partitions}, require_stable=require_stable, timeout_ms=timeout_ms
@@ -56,8 +56,9 @@ async def list_group_offsets(
     require_stable: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
-    """The same for many groups: `["billing"]`, or `{"billing": [TopicPartition("orders", 0)]}`.
-    `require_stable` waits for offsets of transactions that are still to end."""
+    """Returns the committed offsets of many groups: `["billing"]`, or `{"billing":
+    [TopicPartition("orders", 0)]}`. `require_stable` waits for transactions with pending offset
+    commits."""
     wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
     found = await fetch_offsets(
         admin.router, wanted, require_stable=require_stable, timeout_ms=timeout_ms
@@ -87,7 +88,8 @@ async def alter_group_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
-    """Moves the committed offsets of a group that has no members; it need not exist yet."""
+    """Sets the committed offsets of a group that has no members; it need not exist yet. Returns the
+    error of each partition, or None."""
     wanted = {TopicPartition(*where): _offset(to) for where, to in offsets.items()}
     return await commit_offsets(admin.router, group_id, wanted, timeout_ms=timeout_ms)
 
@@ -106,7 +108,8 @@ async def delete_group_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
-    """Forgets how far a group has read some partitions, if none of its members reads the topic."""
+    """Deletes committed offsets of a group, for topics to which none of its members is subscribed.
+    Returns the error of each partition, or None."""
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[

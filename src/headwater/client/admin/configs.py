@@ -1,9 +1,9 @@
-"""Configs of topics, brokers, groups and client metrics: what holds, from where, and how to change
-it. Changes are incremental: what is not named stays as it is.
+"""Configs of topics, brokers, groups and client metrics: values, their sources, and changes. A
+change is incremental: configs that are not named stay as they are.
 
     await admin.alter_config(topic_config("orders"), {"retention.ms": 3_600_000,
                                                       "cleanup.policy": Append("compact"),
-                                                      "segment.bytes": None})    # the default again
+                                                      "segment.bytes": None})  # the default
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headwater.client.connection import Connection
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_TYPES_SINCE = 1  # before this version only client metrics are listed, as that is all there was
+_TYPES_SINCE = 1  # before this version only client metrics are listed: nothing else existed
 
 
 class ResourceType(IntEnum):
-    """What has settings of its own, by Kafka's numbers."""
+    """The type of a resource that has configs, with Kafka's numbers."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -47,7 +47,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """What has configs. A broker's name is its id; `""` stands for all brokers at once."""
+    """A resource that has configs. A broker's name is its id; `""` stands for all brokers."""
 
     type: ResourceType
     name: str
@@ -57,27 +57,27 @@ class ConfigResource(NamedTuple):
 
 
 def topic_config(name: str) -> ConfigResource:
-    """Of a topic, for `describe_config` and `alter_config`."""
+    """Returns the resource of a topic, for `describe_config` and `alter_config`."""
     return ConfigResource(ResourceType.TOPIC, name)
 
 
 def broker_config(node_id: int | None = None) -> ConfigResource:
-    """Of one broker, or what is set for all of them together."""
+    """Returns the resource of one broker, or of the defaults of all brokers."""
     return ConfigResource(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
 
 def group_config(group_id: str) -> ConfigResource:
-    """Of a consumer group."""
+    """Returns the resource of a consumer group."""
     return ConfigResource(ResourceType.GROUP, group_id)
 
 
 def client_metrics_config(name: str) -> ConfigResource:
-    """Of a subscription to the metrics of clients (KIP-714)."""
+    """Returns the resource of a client metrics subscription (KIP-714)."""
     return ConfigResource(ResourceType.CLIENT_METRICS, name)
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the first of these that has one wins."""
+    """The source of a value; the first of these that has one wins."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -105,7 +105,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A place that could give a value, in the order in which they are looked at."""
+    """A source that could supply the value, in order of precedence."""
 
     name: str
     value: str | None
@@ -114,7 +114,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A config: what holds and where it comes from. The value of a sensitive one is never told."""
+    """A config: its value and where it comes from. A sensitive value is never told."""
 
     name: str
     value: str | None
@@ -131,12 +131,12 @@ class ConfigEntry:
 
     @property
     def is_own(self) -> bool:
-        """It was set on this resource itself."""
+        """Whether it was set on this resource itself."""
         return self.source in _OWN
 
     @property
     def default(self) -> str | None:
-        """What would hold if nobody had set anything, where the cluster tells."""
+        """The default, if the cluster tells it."""
         if self.is_default:
             return self.value
         for each in self.synonyms:
@@ -158,24 +158,24 @@ _OWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """More elements for a config that is a list."""
+    """Elements to add to a config that is a list."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subtract:
-    """Elements that a config which is a list shall have no more."""
+    """Elements to remove from a config that is a list."""
 
     value: str
 
 
-# To what: a value, None for the default, or what a list gains or loses.
+# A value, None for the default, or what to add to or remove from a list.
 ConfigChange = str | int | float | bool | Append | Subtract | None
 
 
 def config_text(value: object) -> str | None:
-    """A value as Kafka writes it: True is `true`."""
+    """Returns a value as Kafka writes it: True is `true`."""
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -195,7 +195,7 @@ async def describe_config(
     documentation: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, ConfigEntry]:
-    """The configs of one topic, broker or group by their names."""
+    """Returns the configs of one topic, broker or group, by name."""
     return only(
         await describe_configs(
             admin, [resource], names=names, documentation=documentation, timeout_ms=timeout_ms
@@ -211,7 +211,7 @@ async def describe_configs(
     documentation: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | ClientError]:
-    """The configs of each resource; `names` leaves out all others."""
+    """Returns the configs of each resource; with `names`, only these."""
     keys = None if names is None else list(names)
 
     async def ask(
@@ -267,7 +267,7 @@ def _described(result: DescribeConfigsResult) -> dict[str, ConfigEntry] | Client
 
 
 def _node_of(resource: ConfigResource) -> int | None:
-    """A broker answers for itself; all else is known to everybody."""
+    """Returns the broker that must be asked: the broker itself, or any for the rest."""
     if resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name:
         if not resource.name.isdigit():
             raise ValueError(f"{resource}: expected the number of a broker")
@@ -283,7 +283,7 @@ async def alter_config(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> None:
-    """Changes some configs of one topic, broker or group: all of them, or none."""
+    """Changes configs of one topic, broker or group: all of them, or none."""
     only(
         await alter_configs(
             admin, {resource: changes}, validate_only=validate_only, timeout_ms=timeout_ms
@@ -298,7 +298,7 @@ async def alter_configs(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[ConfigResource, ClientError | None]:
-    """Changes some configs of each resource; None stands for one that was done."""
+    """Changes configs of each resource; returns the error of each, or None."""
 
     async def ask(
         node: Connection, wanted: Sequence[ConfigResource], deadline: float
@@ -339,7 +339,7 @@ def _alterable(name: str, change: ConfigChange) -> AlterableConfig:
 async def list_config_resources(
     admin: Admin, types: Iterable[ResourceType] = (), *, timeout_ms: int | None = None
 ) -> list[ConfigResource]:
-    """What has configs of its own: all of it, or what is of these types."""
+    """Returns the resources that have configs of their own, of all types or of these."""
     wanted = list(types)
     answer = await admin.router.anyone(
         ListConfigResourcesRequest(resource_types=[int(each) for each in wanted]),

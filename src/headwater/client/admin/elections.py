@@ -1,4 +1,4 @@
-"""Elections of leaders, on request."""
+"""Leader elections on request."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def elect_leaders(
     kind: Election = "preferred",
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
-    """Makes the first replica of each partition its leader (`preferred`), or, where none that is in
-    sync is left, any that is up (`unclean`: what only the others have is lost). None for the
-    partitions means all. One that has the right leader already is no error."""
+    """Elects the first replica of each partition (`preferred`), or any live one where no in-sync
+    replica is left (`unclean`: records that only other replicas have are lost). None for the
+    partitions means all. Succeeds if the leader is already the right one."""
     topics = None if partitions is None else by_topic(partitions)
     deadline = admin.router.deadline(timeout_ms)
     request = ElectLeadersRequest(

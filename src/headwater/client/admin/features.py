@@ -1,4 +1,4 @@
-"""Features: at which level the cluster works, at which it could, and changing that."""
+"""Features: the levels that the cluster uses and supports, and changing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS_SINCE = 1  # before this version an update is either safe or not
 
 
 class Levels(NamedTuple):
-    """From the lowest to the highest."""
+    """A range of levels, both ends included."""
 
     least: int
     most: int
@@ -27,7 +27,8 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`finalized` is what the cluster works at, `supported` what the node that was asked could."""
+    """The features of a cluster: `finalized` levels are in use, `supported` are those of the node
+    that was asked."""
 
     finalized: Mapping[str, Levels] = field(default_factory=dict)
     supported: Mapping[str, Levels] = field(default_factory=dict)
@@ -35,16 +36,16 @@ class Features:
 
 
 class UpgradeType(IntEnum):
-    """Which way the level of a feature may go."""
+    """The direction in which a level may change."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3  # what the lower level does not know is lost
+    UNSAFE_DOWNGRADE = 3  # data that the lower level does not know is lost
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """The level that a feature shall have; 0 switches it off."""
+    """The new level of a feature; 0 disables it."""
 
     level: int
     type: UpgradeType = UpgradeType.UPGRADE
@@ -53,7 +54,7 @@ class FeatureUpdate:
 async def describe_features(
     admin: Admin, *, node_id: int | None = None, timeout_ms: int | None = None
 ) -> Features:
-    """The features as one node, or any, tells them."""
+    """Returns the features as one node, or any, reports them."""
     request = ApiVersionsRequest(client_software_name="headwater", client_software_version="1")
     answer = await admin.router.anyone(request, node_id=node_id, timeout_ms=timeout_ms)
     check(answer.error_code, "the features")
@@ -77,7 +78,7 @@ async def update_features(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, ClientError | None]:
-    """Brings features to other levels: all of them, or none."""
+    """Changes the levels of features: all of them, or none. Returns the error of each, or None."""
     wanted = {
         name: FeatureUpdate(to) if isinstance(to, int) else to for name, to in updates.items()
     }

@@ -1,4 +1,4 @@
-"""Groups of every kind: list, describe, delete, and putting members out of them."""
+"""Groups of every kind: list, describe, delete, and removing members."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 
 _STATES_SINCE = 4  # from these versions on ListGroups tells states and types, and filters by them
 _TYPES_SINCE = 5
-_SIGNS_SINCE = 5  # from this one on DescribeGroups has tags, and so a place for our own question
+_SIGNS_SINCE = 5  # from this version on DescribeGroups has tags, for a request of our own
 _MANY_MEMBERS_SINCE = 3  # of LeaveGroup
 
-# There is none of this name and kind; another kind may have one.
+# No group of this name and kind; another kind may have one.
 _NOT_OF_THIS_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 
 
 Partitions = frozenset[TopicPartition]
 
-_CLASSIC_MEMBER = 0  # in ConsumerGroupDescribe: a member that still speaks the classic protocol
+_CLASSIC_MEMBER = 0  # in ConsumerGroupDescribe: a member that still uses the classic protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member. `epoch`, `rack` and `target`, which it is on its way to, are of the newer kinds
-    only; `signs` are Headwater's alone."""
+    """A member of a group. Only the newer kinds have `epoch`, `rack` and `target` (the assignment
+    that it is moving to); only Headwater has `signs`."""
 
     id: str
     client_id: str
@@ -74,13 +74,13 @@ class Member:
 
     @property
     def name(self) -> str:
-        """How a person finds it: by instance id if it has one, and the host it is on."""
+        """A name for people: the instance id if there is one, and the host."""
         return f"{self.instance_id or self.client_id or self.id} ({self.host.lstrip('/')})"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group that exists. `coordinator` is the address of the node that leads it."""
+    """A group. `coordinator` is the address of the broker that coordinates it."""
 
     id: str
     kind: str  # classic, consumer, share or streams
@@ -103,7 +103,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupListed:
-    """A group in a list. An older broker tells no state and no type."""
+    """An entry of a list of groups. Older brokers tell no state and no type."""
 
     id: str
     type: str | None
@@ -118,9 +118,9 @@ async def list_groups(
     types: Iterable[str] = (),
     timeout_ms: int | None = None,
 ) -> list[GroupListed]:
-    """Every group, or those in these states (`Stable`, `Empty`) and of these types (`classic`,
-    `consumer`, `share`, `streams`). In a list of older brokers, which tell neither, no filter finds
-    any."""
+    """Returns all groups, or those in these states (`Stable`, `Empty`) and of these types
+    (`classic`, `consumer`, `share`, `streams`). Older brokers tell neither, so a filter matches
+    none of their groups."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     answers = await admin.router.every_node(ListGroupsRequest(), timeout_ms=timeout_ms)
@@ -146,7 +146,7 @@ async def list_groups(
 async def describe_group(
     admin: Admin, group_id: str, *, operations: bool = False, timeout_ms: int | None = None
 ) -> Group:
-    """A group with its members and what each of them reads; `GroupNotFound` if there is none."""
+    """Returns a group with its members and their partitions. Raises GroupNotFound."""
     return only(
         await describe_groups(admin, [group_id], operations=operations, timeout_ms=timeout_ms)
     )
@@ -159,9 +159,8 @@ async def describe_groups(
     operations: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, Group | ClientError]:
-    """Groups of any kind. A name says nothing of the kind, so it is asked for as each in turn, as
-    Kafka's own tools do: with the consumer protocol, the classic one, as a share group, as one of
-    Kafka Streams."""
+    """Describes groups of any kind. A name does not tell the kind, so each is tried in turn, as
+    Kafka's tools do: consumer, classic, share, streams."""
     deadline = admin.router.deadline(timeout_ms)
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Group | ClientError] = {}
@@ -218,7 +217,7 @@ async def _described(
     read: Callable[[Any, str], Group],
     deadline: float,
 ) -> Mapping[str, Group | ClientError]:
-    """Groups of one of the newer kinds; none where brokers do not know that kind."""
+    """Describes groups of one of the newer kinds; returns none if the brokers do not know it."""
     api = type(request([])).API
     assert api is not None
     if not await admin.router.serves(ApiKey(api), deadline):
@@ -252,7 +251,7 @@ async def _describe_classic(
         answer = await admin.router.ask(node, request, deadline)
         results: dict[str, Group | ClientError] = {}
         for each in answer.groups:
-            # Before version 6 a group that is not there is said to be dead.
+            # Before version 6 a group that does not exist is reported as dead.
             code = each.error_code
             if not code and each.group_state == "Dead":
                 code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -275,7 +274,7 @@ async def delete_group(admin: Admin, group_id: str, *, timeout_ms: int | None = 
 async def delete_groups(
     admin: Admin, group_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, ClientError | None]:
-    """Deletes groups that have no members, with their offsets; None stands for one that is gone."""
+    """Deletes groups that have no members, with offsets; returns the error of each, or None."""
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
@@ -303,9 +302,9 @@ async def remove_members(
     reason: str | None = None,
     timeout_ms: int | None = None,
 ) -> dict[str, ClientError | None]:
-    """Puts members out of a group, so that others need not wait for their sessions to end: static
-    ones by `instance_ids`, others by `member_ids`, or `all_members`. A member that lives comes
-    back by itself."""
+    """Removes members from a group, so that it need not wait for their sessions to end: static
+    members by `instance_ids`, others by `member_ids`, or `all_members`. A member that is alive
+    rejoins. Returns the error of each, or None."""
     deadline = admin.router.deadline(timeout_ms)
     wanted = {each: MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids}
     wanted |= {each: MemberIdentity(member_id=each) for each in member_ids}
@@ -341,7 +340,7 @@ async def remove_members(
 
 
 def _why_it_stays(code: int) -> str | None:
-    """The code means something else to the member itself."""
+    """Explains a code that means something else to the member itself."""
     return "it is not in the group" if code == ErrorCode.UNKNOWN_MEMBER_ID else None
 
 
@@ -431,8 +430,8 @@ def _share_group(about: share_group_describe.DescribedGroup, coordinator: str) -
 
 
 def _streams_group(about: streams_group_describe.DescribedGroup, coordinator: str) -> Group:
-    """Of Kafka Streams. A task reads its partition of every topic that its subtopology begins
-    with."""
+    """Reads a group of Kafka Streams. A task reads its partition of every source topic of its
+    subtopology."""
     sources: dict[str, list[str]] = {}
     if about.topology is not None:
         for each in about.topology.subtopologies or ():
@@ -476,7 +475,7 @@ def _streams_group(about: streams_group_describe.DescribedGroup, coordinator: st
 
 
 class _TopicPartitions(Protocol):
-    """The same in the answers for both kinds of groups."""
+    """The part that is alike in the responses for all kinds of groups."""
 
     topic_name: str
     partitions: list[int]

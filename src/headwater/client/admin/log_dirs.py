@@ -1,5 +1,4 @@
-"""The directories of brokers: how full they are, what lies in them, and moving replicas between
-directories of the same broker."""
+"""Log directories of brokers: their space, their replicas, and moving replicas between them."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """A replica in a directory. A future one is on its way there from another directory."""
+    """A replica in a directory. A future replica is being moved there from another directory."""
 
     size_bytes: int
     lag: int
@@ -38,7 +37,7 @@ class ReplicaLog:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A directory of a broker; `error` says why it is offline. What older brokers do not tell is
+    """A directory of a broker; `error` tells why it is offline. What older brokers do not report is
     None."""
 
     path: str
@@ -50,7 +49,7 @@ class LogDir:
 
     @property
     def size_bytes(self) -> int:
-        """Of all the replicas in it."""
+        """The size of all replicas in it."""
         return sum(replica.size_bytes for replica in self.replicas.values())
 
 
@@ -69,8 +68,8 @@ async def describe_log_dirs(
     partitions: Iterable[TopicPartition] | None = None,
     timeout_ms: int | None = None,
 ) -> dict[int, dict[str, LogDir] | ClientError]:
-    """The directories of these brokers, or of all, by their paths; with all that lies in them, or
-    only these partitions."""
+    """Returns the directories of these brokers, or of all, by path, with their replicas of all
+    partitions or of these."""
     topics = None if partitions is None else by_topic(partitions)
     request = DescribeLogDirsRequest(
         topics=None
@@ -112,8 +111,8 @@ def _log_dir(result: DescribeLogDirsResult) -> LogDir:
 async def alter_replica_log_dirs(
     admin: Admin, moves: Mapping[Replica, str], *, timeout_ms: int | None = None
 ) -> dict[Replica, ClientError | None]:
-    """Moves replicas to other directories of their brokers, in the background. Where a replica is
-    still to be made, it will be made there."""
+    """Moves replicas to other directories of their brokers, in the background. A replica that does
+    not exist yet will be created there."""
     wanted = {Replica(*replica): path for replica, path in moves.items()}
 
     async def ask(

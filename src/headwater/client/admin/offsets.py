@@ -1,4 +1,4 @@
-"""Offsets of partitions: where they start and end, what was written when."""
+"""Offsets of partitions: the first, the last, and those of a time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OffsetQuestion = OffsetSpec | Timestamp
 
 @dataclass(frozen=True, slots=True)
 class OffsetFound:
-    """An offset. It is None if there is no such record: all are older than the time, or none is
-    there. `timestamp` (milliseconds) is that of the record, where the answer is about one."""
+    """An offset; None if there is no such record. `timestamp` (milliseconds) is the record's, where
+    the response is about a record."""
 
     offset: int | None
     timestamp: int | None = None
@@ -37,7 +37,9 @@ async def list_offsets(
     isolation: Isolation = "read_uncommitted",
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetFound | ClientError]:
-    """The offset in each partition that belongs to a spec or a time."""
+    """Returns the offset in each partition for an `OffsetSpec` or a time: that of the first record
+    at or after it. A time is a datetime (local time if it has no time zone) or milliseconds since
+    1970."""
     if isolation not in ("read_uncommitted", "read_committed"):
         raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
     timestamps = {
@@ -70,7 +72,7 @@ async def topic_offsets(
     isolation: Isolation = "read_uncommitted",
     timeout_ms: int | None = None,
 ) -> dict[int, OffsetFound]:
-    """The same for every partition of a topic."""
+    """Returns the same for every partition of a topic."""
     from headwater.client.admin.topics import describe_topic
 
     deadline = admin.router.deadline(timeout_ms)

@@ -1,4 +1,4 @@
-"""Producers: which of them are active in a partition, and fencing those of a transactional id."""
+"""Producers: those active in a partition, and fencing those of a transactional id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FENCING_TIMEOUT_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """A producer that a partition remembers. `transaction_start` is the first offset of its open
-    transaction, None if it has none here."""
+    transaction there, or None."""
 
     producer_id: int
     producer_epoch: int
@@ -39,7 +39,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFence:
-    """The epoch from which on producers of the transactional id are heard."""
+    """The new epoch of a transactional id; producers with an older one are fenced."""
 
     producer_id: int
     producer_epoch: int
@@ -52,7 +52,8 @@ async def describe_producers(
     node_id: int | None = None,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ClientError]:
-    """The producers of each partition as its leader knows them, or another replica, `node_id`."""
+    """Returns the active producers of each partition, as reported by its leader or by the replica
+    `node_id`."""
 
     async def ask(
         node: Connection, asked: Sequence[TopicPartition], deadline: float
@@ -99,7 +100,7 @@ def _producer(state: ProducerState) -> ActiveProducer:
 async def fence_producers(
     admin: Admin, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, ProducerFence | ClientError]:
-    """Shuts out the producers that have these transactional ids; an open transaction is aborted."""
+    """Fences the producers with these transactional ids; an open transaction is aborted."""
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float

@@ -1,5 +1,4 @@
-"""The quorum of the metadata log: who leads, who votes, how far each has come; more and fewer
-voters."""
+"""The quorum of the metadata log: its leader, its voters and observers, and changing the voters."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A node that has the metadata log. Times are milliseconds since 1970, None if never."""
+    """A node that replicates the metadata log. Times are milliseconds since 1970, None if never."""
 
     node_id: int
     log_end: int
@@ -35,8 +34,8 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Voters elect the leader, observers only follow. `listeners` are the addresses of the voters'
-    controller listeners, where the cluster tells them."""
+    """A quorum. Voters elect the leader, observers only replicate. `listeners` are the addresses of
+    the voters' controller listeners, if the cluster reports them."""
 
     leader_id: int
     leader_epoch: int
@@ -47,7 +46,7 @@ class Quorum:
 
 
 async def describe_quorum(admin: Admin, *, timeout_ms: int | None = None) -> Quorum:
-    """The quorum, as its leader sees it."""
+    """Returns the quorum as its leader sees it."""
     request = DescribeQuorumRequest(
         topics=[
             DescribeQuorumRequestTopicData(
@@ -95,8 +94,8 @@ async def add_voter(
     cluster_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> None:
-    """Lets a controller vote: `listeners` has the host and port of each of its controller
-    listeners by name. With `cluster_id` another cluster than the one that is meant refuses."""
+    """Makes a controller a voter. `listeners` are the host and port of its controller listeners, by
+    name. With `cluster_id`, a cluster that has another id refuses."""
     deadline = admin.router.deadline(timeout_ms)
     answer = await admin.router.controller(
         AddRaftVoterRequest(
@@ -122,7 +121,7 @@ async def remove_voter(
     cluster_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> None:
-    """Lets a controller vote no more."""
+    """Removes a controller from the voters."""
     answer = await admin.router.controller(
         RemoveRaftVoterRequest(
             cluster_id=cluster_id, voter_id=node_id, voter_directory_id=id_from_text(directory_id)

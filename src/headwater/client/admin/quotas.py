@@ -1,4 +1,4 @@
-"""Quotas of users, client ids and addresses."""
+"""Quotas of users, client ids and IP addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {"user": "user", "client_id": "client-id", "ip": "ip"}
 
 
 class _Default:
-    """Whoever has no quota of their own."""
+    """The entity of everyone without a quota of their own."""
 
     __slots__ = ()
 
@@ -44,15 +44,15 @@ Name = str | _Default | None
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whom a quota is for: a user, a client id, both together, or an address. `QUOTA_DEFAULT` is
-    whoever has none of their own; None says nothing."""
+    """The subject of a quota: a user, a client id, both together, or an IP address. `QUOTA_DEFAULT`
+    stands for all without their own; None means not specified."""
 
     user: Name = None
     client_id: Name = None
     ip: Name = None
 
     def parts(self) -> list[tuple[str, str | _Default]]:
-        """What it says, by Kafka's names of the types."""
+        """Returns the entity by Kafka's names of the types."""
         named = ((kind, getattr(self, field)) for field, kind in _TYPES.items())
         return [(kind, name) for kind, name in named if name is not None]
 
@@ -62,9 +62,8 @@ class QuotaEntity:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
-    """Which quotas are meant: those whose entity has this name, `QUOTA_DEFAULT`, or, with
-    `QUOTA_ANY`, has any name of that type. `strict` leaves out those that say more than the filter
-    does."""
+    """A filter for quotas: an exact name, `QUOTA_DEFAULT`, or `QUOTA_ANY` for every name of that
+    type. `strict` excludes entities with more types than the filter names."""
 
     user: Name = None
     client_id: Name = None
@@ -78,7 +77,7 @@ QUOTA_ANY = "*"
 async def describe_quotas(
     admin: Admin, wanted: QuotaFilter | None = None, *, timeout_ms: int | None = None
 ) -> dict[QuotaEntity, dict[str, float]]:
-    """The quotas that match a filter, or all: `{QuotaEntity(user="alice"):
+    """Returns the quotas that match a filter, or all: `{QuotaEntity(user="alice"):
     {"producer_byte_rate": 1e6}}`."""
     wanted = wanted or QuotaFilter()
     answer = await admin.router.anyone(
@@ -128,7 +127,7 @@ async def alter_quotas(
     timeout_ms: int | None = None,
 ) -> dict[QuotaEntity, ClientError | None]:
     """Sets quotas (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage`,
-    `controller_mutation_rate`, `connection_creation_rate`); None takes one away."""
+    `controller_mutation_rate`, `connection_creation_rate`); None removes one."""
     answer = await admin.router.controller(
         AlterClientQuotasRequest(
             entries=[

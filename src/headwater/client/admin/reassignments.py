@@ -1,4 +1,4 @@
-"""Moving partitions to other brokers: starting, watching and ending moves."""
+"""Partition reassignments: moving partitions to other brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIXED_FACTOR_SINCE = 1
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move that is under way: all replicas now, those that come, and those that will go."""
+    """A running reassignment: the current replicas, those being added, and those to be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -42,8 +42,8 @@ async def reassign_partitions(
     allow_replication_change: bool = True,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
-    """Starts moving each partition to these brokers, the first of which will be preferred as its
-    leader; None ends a move that is under way and goes back."""
+    """Starts moving each partition to these brokers, of which the first is the preferred leader;
+    None cancels a running reassignment. Returns the error of each, or None."""
     wanted = {TopicPartition(*where): to for where, to in partitions.items()}
 
     async def round_of(
@@ -88,7 +88,7 @@ async def list_reassignments(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, Reassignment]:
-    """The moves that are under way, of these partitions or of all."""
+    """Returns the running reassignments, of these partitions or of all."""
     topics = None if partitions is None else by_topic(partitions)
     deadline = admin.router.deadline(timeout_ms)
     answer = await admin.router.controller(

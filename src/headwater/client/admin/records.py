@@ -1,4 +1,4 @@
-"""Deleting records from the front of partitions."""
+"""Deleting records from the beginning of partitions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from headwater.client.admin import Admin
     from headwater.client.connection import Connection
 
-HIGH_WATERMARK = -1  # in `delete_records`: all that is committed
+HIGH_WATERMARK = -1  # in `delete_records`: all committed records
 
 
 async def delete_records(
     admin: Admin, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int | ClientError]:
-    """Deletes the records before an offset in each partition, `HIGH_WATERMARK` for all of them.
-    Answers with the offset at which the partition starts now."""
+    """Deletes the records before an offset in each partition, with `HIGH_WATERMARK` all of them.
+    Returns the new first offset of each."""
     offsets = {TopicPartition(*where): offset for where, offset in before.items()}
 
     async def ask(
@@ -63,7 +63,7 @@ async def delete_records(
 
 
 def _why(code: int) -> str | None:
-    """Brokers give the code alone."""
+    """Explains a code that brokers send without a message."""
     if code == ErrorCode.POLICY_VIOLATION:
         return "its cleanup.policy is compact, which keeps the newest record of each key"
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:

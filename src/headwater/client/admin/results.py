@@ -1,11 +1,11 @@
-"""How a call that asks for many things answers: for each, what came of it or what went wrong.
+"""Results of calls about many things: for each key, its result or its error.
 
-    made = await admin.create_topics([NewTopic("orders", 3), NewTopic("clicks")])
-    made["orders"]               # TopicCreated, or the error that this topic met
-    or_raise(made)["orders"]     # TopicCreated; the first error, if there is one, is raised
+    created = await admin.create_topics([NewTopic("orders", 3), NewTopic("clicks")])
+    created["orders"]               # TopicCreated, or the error of this topic
+    or_raise(created)["orders"]     # TopicCreated; raises the first error if there is one
 
-What keeps the whole call from being answered (nobody can be reached, the cluster does not know the
-API) is raised, whatever was asked for.
+What keeps the whole call from being answered (no broker can be reached, the cluster does not serve
+the API) is raised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def or_raise(results: Mapping[K, R | ClientError]) -> dict[K, R]:
-    """The results, if all of them are; otherwise the first error is raised."""
+    """Returns the results, or raises the first error among them."""
     good: dict[K, R] = {}
     for key, result in results.items():
         if isinstance(result, ClientError):
@@ -32,7 +32,7 @@ def or_raise(results: Mapping[K, R | ClientError]) -> dict[K, R]:
 
 
 def only(results: Mapping[K, R | ClientError]) -> R:
-    """What came of the one thing that was asked for; its error is raised."""
+    """Returns the result of a call about one thing, or raises its error."""
     (result,) = results.values()
     if isinstance(result, ClientError):
         raise result
@@ -45,12 +45,12 @@ def check(code: int, what: str, message: str | None = None) -> None:
 
 
 def outcome(code: int, what: str, message: str | None = None) -> ClientError | None:
-    """For what has no result but that it was done."""
+    """Returns the error of a code, or None."""
     return error_for(code, what, message) if code else None
 
 
 def known(kind: type[E], number: int) -> E:
-    """A number by its name; one that is newer than we are is `UNKNOWN`."""
+    """Returns the enum member of a number; `UNKNOWN` for one that is newer than this client."""
     try:
         return kind(number)
     except ValueError:

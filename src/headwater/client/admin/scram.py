@@ -1,5 +1,4 @@
-"""Credentials of users for SCRAM. A password never leaves this process: what goes out is salted and
-hashed here."""
+"""SCRAM credentials of users. A password never leaves this process: it is hashed here."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ITERATIONS_DEFAULT = 4096
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """That a user has a credential, and how hard it was made to guess."""
+    """The mechanism and the iterations of a credential."""
 
     mechanism: str
     iterations: int
@@ -41,7 +40,7 @@ class ScramCredential:
 async def describe_scram(
     admin: Admin, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
 ) -> dict[str, tuple[ScramCredential, ...] | ClientError]:
-    """The credentials of these users, or of all who have some; never their secrets."""
+    """Returns the credentials of these users, or of all that have some; never their secrets."""
     wanted = None if users is None else list(dict.fromkeys(users))
     answer = await admin.router.anyone(
         DescribeUserScramCredentialsRequest(
@@ -74,8 +73,8 @@ async def set_scram(
     iterations: int = ITERATIONS_DEFAULT,
     timeout_ms: int | None = None,
 ) -> None:
-    """Gives a user a password, or another one."""
-    from headwater.security.sasl.scram import salted_password  # few need what it loads
+    """Sets or replaces the password of a user."""
+    from headwater.security.sasl.scram import salted_password  # loaded only where it is used
 
     salt = admin.router.random_bytes(_SALT_BYTES)
     upsertion = ScramCredentialUpsertion(
@@ -94,7 +93,8 @@ async def delete_scram(
     *,
     timeout_ms: int | None = None,
 ) -> dict[str, ClientError | None]:
-    """Takes credentials away from users: `{"alice": "SCRAM-SHA-512"}`."""
+    """Deletes credentials of users: `{"alice": "SCRAM-SHA-512"}`. Returns the error of each, or
+    None."""
     request = AlterUserScramCredentialsRequest(
         deletions=[
             ScramCredentialDeletion(name=user, mechanism=_NUMBERS[mechanism])

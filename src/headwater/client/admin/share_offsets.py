@@ -1,4 +1,4 @@
-"""Where share groups stand: the first offset of each partition that they have still to settle."""
+"""Offsets of share groups: the first record of each partition that they have not acknowledged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareOffset:
-    """Records before `start` are settled. `lag` is None if the cluster does not tell."""
+    """The start of a share group in a partition: records before it are acknowledged. `lag` is None
+    if the cluster does not report it."""
 
     start: int
     leader_epoch: int | None = None
@@ -47,8 +48,8 @@ async def list_share_group_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> dict[str, dict[TopicPartition, ShareOffset] | ClientError]:
-    """Where each share group stands, in some partitions or in all. What it has not begun to read is
-    left out."""
+    """Returns the offsets of each share group, in some partitions or in all. Partitions that it has
+    not begun to read are left out."""
     given = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
     wanted = {
         group_id: None if partitions is None else by_topic(partitions)
@@ -111,7 +112,7 @@ async def alter_share_group_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError | None]:
-    """Moves a share group that has no members to other offsets."""
+    """Sets the offsets of a share group that has no members. Returns the error of each, or None."""
     wanted = {TopicPartition(*where): start for where, start in starts.items()}
     request = AlterShareGroupOffsetsRequest(
         group_id=group_id,
@@ -141,7 +142,8 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     admin: Admin, group_id: str, topics: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, ClientError | None]:
-    """Forgets where a share group that has no members stands in some topics."""
+    """Deletes the offsets of a share group that has no members, for these topics. Returns the error
+    of each, or None."""
     request = DeleteShareGroupOffsetsRequest(
         group_id=group_id,
         topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],

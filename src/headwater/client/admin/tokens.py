@@ -1,4 +1,4 @@
-"""Delegation tokens: short-lived credentials that one principal has made for another."""
+"""Delegation tokens: short-lived credentials that one principal creates for another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHAT = "delegation token"
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token. Principals are such as `User:alice`; times are milliseconds since 1970. `hmac` is
+    """A token. Principals are written `User:alice`; times are milliseconds since 1970. `hmac` is
     the secret."""
 
     id: str
@@ -49,7 +49,7 @@ async def create_token(
     lifetime_ms: int | None = None,
     timeout_ms: int | None = None,
 ) -> DelegationToken:
-    """Makes a token for whoever asks, or for another `owner`; `renewers` may renew it, too."""
+    """Creates a token for the caller, or for another `owner`; `renewers` may renew it, too."""
     kind, name = ("", "") if owner is None else _parts(owner)
     known = list(renewers)
     answer = await admin.router.controller(
@@ -94,7 +94,7 @@ def _principal(kind: str, name: str) -> str | None:
 async def renew_token(
     admin: Admin, hmac: bytes, *, period_ms: int | None = None, timeout_ms: int | None = None
 ) -> int:
-    """Lets a token live on for so long from now; when it will expire."""
+    """Extends the life of a token from now on; returns when it will expire."""
     period_ms = _CLUSTERS_CHOICE if period_ms is None else period_ms
     answer = await admin.router.controller(
         RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), timeout_ms=timeout_ms
@@ -107,7 +107,7 @@ async def renew_token(
 async def expire_token(
     admin: Admin, hmac: bytes, *, period_ms: int | None = None, timeout_ms: int | None = None
 ) -> int:
-    """Lets a token expire at once, or so long from now; when it will expire."""
+    """Expires a token, at once or after a time; returns when it will expire."""
     period_ms = -1 if period_ms is None else period_ms
     answer = await admin.router.controller(
         ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms),
@@ -121,7 +121,7 @@ async def expire_token(
 async def describe_tokens(
     admin: Admin, owners: Iterable[str] | None = None, *, timeout_ms: int | None = None
 ) -> list[DelegationToken]:
-    """The tokens of these owners, or all that the asker may see."""
+    """Returns the tokens of these owners, or all that the caller may see."""
     answer = await admin.router.anyone(
         DescribeDelegationTokenRequest(
             owners=None

@@ -1,4 +1,4 @@
-"""Topics: create, delete, list, describe, and more partitions for those that are there."""
+"""Topics: create, delete, list and describe them, and add partitions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from headwater.security.operations import operation_names
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
 
-_BROKERS_CHOICE = -1  # num.partitions and default.replication.factor of the cluster
+_BROKERS_CHOICE = -1  # the cluster's num.partitions and default.replication.factor
 _IDS_SINCE = 6  # from this version on DeleteTopics takes ids
 _METADATA_IDS_SINCE = 12  # and Metadata answers for ids without names
-PAGE_PARTITIONS = 2000  # so many a page, as Kafka's own client has it
+PAGE_PARTITIONS = 2000  # topics a page, as in Kafka's own client
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be. What is None is the cluster's choice; `assignments` gives the brokers of each
-    partition, and stands instead of both numbers."""
+    """A topic to be created. None leaves the choice to the cluster; `assignments` lists the brokers
+    of each partition and replaces both numbers."""
 
     name: str
     partitions: int | None = None
@@ -53,8 +53,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """What a topic came to be. An older broker tells nothing but that it is there: all else is
-    None then."""
+    """A topic that was created. Older brokers report nothing else: their fields are None."""
 
     name: str
     id: str | None = None
@@ -65,7 +64,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicListed:
-    """A topic in a list. `replication` is that of its first partition."""
+    """An entry of a list of topics. `replication` is that of its first partition."""
 
     name: str
     id: str | None
@@ -76,8 +75,8 @@ class TopicListed:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `leader` is None while nobody leads it; `eligible` are those replicas which may
-    lead without loss though they are not in sync (KIP-966), None if the cluster does not tell."""
+    """A partition. `leader` is None while it has none; `eligible` are the replicas outside the ISR
+    that may lead without loss (KIP-966), None if the cluster does not report them."""
 
     index: int
     leader: int | None
@@ -91,7 +90,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. `operations` are those that the asker may do, None unless asked for."""
+    """A topic. `operations` are those that the caller may perform, None unless requested."""
 
     name: str
     id: str | None
@@ -106,7 +105,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have; `assignments` are the brokers of each new one."""
+    """The new number of partitions of a topic; `assignments` lists the brokers of each new one."""
 
     total: int
     assignments: Sequence[Sequence[int]] | None = None
@@ -123,7 +122,7 @@ async def create_topic(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> TopicCreated:
-    """Creates a topic; with `validate_only` only says whether it could be."""
+    """Creates a topic; with `validate_only`, only checks whether it could be created."""
     topic = NewTopic(name, partitions, replication, assignments, configs or {})
     return only(
         await create_topics(admin, [topic], validate_only=validate_only, timeout_ms=timeout_ms)
@@ -210,7 +209,7 @@ def _id(raw: bytes) -> str | None:
 
 
 async def delete_topic(admin: Admin, name: str, *, timeout_ms: int | None = None) -> None:
-    """Deletes a topic and all that is in it."""
+    """Deletes a topic and all its records."""
     only(await delete_topics(admin, [name], timeout_ms=timeout_ms))
 
 
@@ -221,7 +220,7 @@ async def delete_topics(
     ids: Iterable[str] = (),
     timeout_ms: int | None = None,
 ) -> dict[str, ClientError | None]:
-    """Deletes topics by name, by id, or some so and some so. None stands for one that is gone."""
+    """Deletes topics by name or by id. Returns the error of each, or None."""
     raw_ids = {text: id_from_text(text) for text in ids}
     wanted = [*dict.fromkeys(names), *raw_ids]
 
@@ -239,7 +238,7 @@ async def delete_topics(
                 timeout_ms=admin.router.left_ms(deadline),
             ),
             deadline,
-            # Where there is no place for an id it must not be left out without a word.
+            # Without a place for the id it must not be dropped silently.
             at_least=_IDS_SINCE if raw_ids else None,
         )
         results = {}
@@ -256,7 +255,7 @@ async def delete_topics(
 async def list_topics(
     admin: Admin, *, internal: bool = False, timeout_ms: int | None = None
 ) -> list[TopicListed]:
-    """Every topic that the asker may see, by name; those of the cluster itself if `internal`."""
+    """Returns all topics that the caller may see, by name; `internal` adds the cluster's own."""
     answer = await admin.router.anyone(
         MetadataRequest(topics=None, allow_auto_topic_creation=False), timeout_ms=timeout_ms
     )
@@ -277,7 +276,7 @@ async def list_topics(
 async def describe_topic(
     admin: Admin, name: str, *, operations: bool = False, timeout_ms: int | None = None
 ) -> Topic:
-    """A topic with its partitions: who leads, who follows, who is in sync."""
+    """Returns a topic with its partitions: leaders, replicas and in-sync replicas."""
     return only(await describe_topics(admin, [name], operations=operations, timeout_ms=timeout_ms))
 
 
@@ -289,11 +288,12 @@ async def describe_topics(
     operations: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, Topic | ClientError]:
-    """Topics by name or by id, with their partitions; `operations` asks what one may do to them."""
+    """Returns topics by name or by id, with their partitions; `operations` requests what the caller
+    may do to them."""
     deadline = admin.router.deadline(timeout_ms)
 
     async def by_name(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
-        # Only brokers since 3.9 page; they also know of eligible leaders.
+        # Only brokers since 3.9 page; they also report eligible leaders.
         if await admin.router.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS, deadline):
             return await _describe_by_pages(admin, pending, deadline, operations=operations)
         return await _describe_at_once(admin, pending, deadline, operations=operations)
@@ -311,8 +311,8 @@ async def describe_topics(
 async def _describe_by_pages(
     admin: Admin, names: Sequence[str], deadline: float, *, operations: bool
 ) -> dict[str, Topic | ClientError]:
-    """A page ends within a topic; what follows it comes again under the same name. The answer tells
-    what one may do whether or not that was asked for."""
+    """Reads all pages. A page may end within a topic; the rest follows under the same name. The
+    response has the permitted operations whether or not they were requested."""
     pieces: dict[str, list[DescribeTopicPartitionsResponseTopic]] = {}
     cursor = None
     while True:
@@ -424,7 +424,8 @@ async def create_partitions(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, ClientError | None]:
-    """Brings topics to so many partitions in all, never to fewer: `{"orders": 12}`."""
+    """Increases the number of partitions of topics, never decreases it: `{"orders": 12}`. Returns
+    the error of each, or None."""
     wanted = {
         name: NewPartitions(total) if isinstance(total, int) else total
         for name, total in topics.items()

@@ -1,4 +1,4 @@
-"""Transactions: which are open, what they have touched, and ending one that hangs."""
+"""Transactions: listing, describing, and aborting one that hangs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _ANY_DURATION = -1
 
 @dataclass(frozen=True, slots=True)
 class TransactionListed:
-    """A transactional id in a list; `state` is `Ongoing`, `Empty`, `CompleteCommit` ..."""
+    """An entry of a list of transactions; `state` is `Ongoing`, `Empty`, `CompleteCommit` and so
+    on."""
 
     transactional_id: str
     producer_id: int
@@ -62,8 +63,8 @@ async def list_transactions(
     pattern: str | None = None,
     timeout_ms: int | None = None,
 ) -> list[TransactionListed]:
-    """The transactional ids that every coordinator knows; filters leave out those in other states,
-    of other producers, that run for less than so long, or whose id has another `pattern` (RE2)."""
+    """Returns the transactional ids of all coordinators. Filters: states, producer ids, minimum
+    duration, and `pattern` (RE2) for the id."""
     least = None
     if longer_than_ms is not None:
         least = _DURATION_SINCE
@@ -91,14 +92,14 @@ async def list_transactions(
 async def describe_transaction(
     admin: Admin, transactional_id: str, *, timeout_ms: int | None = None
 ) -> Transaction:
-    """What the coordinator of a transactional id knows of it."""
+    """Returns what the coordinator of a transactional id knows about it."""
     return only(await describe_transactions(admin, [transactional_id], timeout_ms=timeout_ms))
 
 
 async def describe_transactions(
     admin: Admin, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, Transaction | ClientError]:
-    """The same for many transactional ids."""
+    """Returns the same for many transactional ids."""
     deadline = admin.router.deadline(timeout_ms)
     await admin.router.require(ApiKey.DESCRIBE_TRANSACTIONS, deadline)
 
@@ -147,8 +148,9 @@ async def abort_transaction(
     coordinator_epoch: int | None,
     timeout_ms: int | None = None,
 ) -> None:
-    """Ends a transaction that hangs in a partition, as its coordinator would: `describe_producers`
-    tells the three numbers. What it has written here is never seen by read_committed consumers."""
+    """Aborts a transaction that hangs in a partition, as its coordinator would:
+    `describe_producers` tells the three numbers. Consumers with read_committed never see what it
+    wrote there."""
 
     async def ask(
         node: Connection, asked: Sequence[TopicPartition], deadline: float
