@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater.blocking import Admin
-from headwater.cli.cluster_options import Cluster
+from headwater.cli.connection import Cluster
 from headwater.cli.errors import CommandError
 from headwater.cli.main import main
 from headwater.cli.pipeline_registry import Registry, lock_checkpoint, machine, read_statuses

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.completion_words import candidates
+from headwater.cli.completion import candidates
 from headwater.testing import EmbeddedBroker
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))

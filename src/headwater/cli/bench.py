@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import add_actions, plural, read_pairs
-from headwater.cli.cluster_options import (
+from headwater.cli.arguments import from_one, from_zero, read_pairs, seconds
+from headwater.cli.connection import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
@@ -25,8 +25,8 @@ from headwater.cli.cluster_options import (
     explained_errors,
 )
 from headwater.cli.errors import FAILED, CommandError
-from headwater.cli.numbers import from_one, from_zero, seconds
-from headwater.cli.output import add_output_option, print_fields, print_json, size_text
+from headwater.cli.output import add_output_option, plural, print_fields, print_json, size_text
+from headwater.cli.parser import add_actions
 from headwater.cli.produce import add_producer_options, producer_config
 from headwater.cli.progress import Progress
 from headwater.cli.stopping import Stopped, StopSignals

@@ -6,16 +6,18 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater.cli.actions import add_actions, plural, read_pairs
-from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.arguments import read_pairs
+from headwater.cli.connection import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.output import (
     add_output_option,
+    plural,
     print_fields,
     print_json,
     print_outcome,
     print_table,
 )
+from headwater.cli.parser import add_actions
 from headwater.cli.watch import add_watch_options, watch
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural, read_partitions
-from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.arguments import read_partitions
+from headwater.cli.connection import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.output import add_output_option, print_json, print_outcome, print_table
+from headwater.cli.output import add_output_option, plural, print_json, print_outcome, print_table
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.cli.actions import plural
-from headwater.cli.cluster_options import START_TIMEOUT_MS, one_line, open_admin
+from headwater.cli.arguments import seconds
+from headwater.cli.connection import START_TIMEOUT_MS, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.numbers import seconds
-from headwater.cli.output import print_fields, print_json, size_text
+from headwater.cli.output import plural, print_fields, print_json, size_text
 from headwater.cli.watch import add_watch_options, watch
 
 if TYPE_CHECKING:

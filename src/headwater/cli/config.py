@@ -6,11 +6,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import add_actions, read_pairs
-from headwater.cli.cluster_options import add_cluster_options, open_admin
+from headwater.cli.arguments import read_pairs
+from headwater.cli.connection import add_cluster_options, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json, print_table
-from headwater.cli.parser import meant
+from headwater.cli.parser import add_actions, meant
 from headwater.cli.topic_view import require_topics
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural, read_pairs, read_partitions
-from headwater.cli.cluster_options import (
+from headwater.cli.arguments import from_one, read_pairs, read_partitions, seconds
+from headwater.cli.connection import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     add_cluster_options,
@@ -32,8 +32,7 @@ from headwater.cli.consume_bounds import (
     seek_to,
 )
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.numbers import from_one, seconds
-from headwater.cli.output import RecordOutput
+from headwater.cli.output import RecordOutput, plural
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import JSON, printer, unescaped
 from headwater.cli.stopping import Stopped, StopSignals

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.cli.arguments import read_time_ms
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.times import read_time_ms
 
 if TYPE_CHECKING:
     from headwater.blocking import Consumer

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.cli.arguments import seconds
 from headwater.cli.errors import CommandError
-from headwater.cli.numbers import seconds
 
 if TYPE_CHECKING:
     from headwater.cli.demo_shop import Shop

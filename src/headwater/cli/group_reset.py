@@ -6,14 +6,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.cli.actions import read_partitions
-from headwater.cli.cluster_options import one_line, open_admin
+from headwater.cli.arguments import from_zero, read_partitions, whole
+from headwater.cli.arguments import read_duration as _duration
+from headwater.cli.arguments import read_time_ms as _time_ms
+from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.group_describe import find_group
-from headwater.cli.numbers import from_zero, whole
 from headwater.cli.output import print_json, print_table
-from headwater.cli.times import read_duration as _duration
-from headwater.cli.times import read_time_ms as _time_ms
 from headwater.client.admin import Group, OffsetFound, OffsetSpec, Topic
 from headwater.client.errors import ClientError, CommitFailed
 from headwater.model import TopicPartition

@@ -12,10 +12,10 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural, read_pairs
-from headwater.cli.cluster_options import add_cluster_options, cluster_of, open_admin
+from headwater.cli.arguments import read_pairs
+from headwater.cli.connection import add_cluster_options, cluster_of, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.output import add_output_option, print_json
+from headwater.cli.output import add_output_option, plural, print_json
 from headwater.cli.progress import Progress
 from headwater.cli.spark_start import (
     add_spark_options,

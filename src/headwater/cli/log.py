@@ -12,9 +12,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import add_actions
 from headwater.cli.errors import FAILED, CommandError
 from headwater.cli.output import add_output_option, print_json
+from headwater.cli.parser import add_actions
 
 if TYPE_CHECKING:
     from headwater.io import Disk

@@ -6,14 +6,15 @@ of them.
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentError, ArgumentParser
-from collections.abc import Iterable, Sequence
+import re
+from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Sequence
 
 from headwater.cli.errors import USAGE
 
 TYPE_CHECKING = False  # as in `typing`, which takes longer to load than all of this
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 _MISSING = "the following arguments are required: "
 HIDDEN = "words"  # an action that shells call and nobody types
@@ -57,3 +58,43 @@ def meant(given: object, known: Iterable[str]) -> str:
 def one_of(words: Sequence[str]) -> str:
     """`text or json`; `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+# Commands with actions: `headwater topic create`, `headwater topic list` ...
+
+# The name, what it does, and the function that defines its options.
+CommandAction = tuple[str, str, Callable[[ArgumentParser], None]]
+
+
+def add_actions(parser: ArgumentParser, actions: Iterable[CommandAction], *, examples: str) -> None:
+    parser.epilog = examples
+    subparsers = parser.add_subparsers(
+        dest="action", metavar="ACTION", title="actions", required=True
+    )
+    for name, summary, define in actions:
+        # An action without a summary is for programs: argparse lists what has a help text.
+        listed: dict[str, Any] = {"help": summary} if summary else {}
+        action = subparsers.add_parser(
+            name,
+            **listed,
+            description=summary and summary[0].upper() + summary[1:] + ".",
+            epilog=_examples_of(f"{parser.prog} {name}", examples),
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        action.set_defaults(parser=action)
+        define(action)
+
+
+def _examples_of(words: str, examples: str) -> str:
+    """Of a command's examples those that call one of its actions."""
+    heading, *lines = examples.partition("\n\n")[0].splitlines()
+    own = re.compile(rf"\b{re.escape(words)}\b")
+    kept = [heading]
+    is_own = False
+    for line in lines:
+        if not line.startswith("      "):  # else it goes on with the example before it
+            is_own = own.search(line) is not None
+        if is_own:
+            kept.append(line)
+    return "\n".join(kept) + "\n"

@@ -10,10 +10,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from headwater.cli.actions import add_actions
-from headwater.cli.cluster_options import add_cluster_options
+from headwater.cli.connection import add_cluster_options
 from headwater.cli.errors import CommandError
 from headwater.cli.output import add_output_option, print_fields, print_json, print_table
+from headwater.cli.parser import add_actions
 
 if TYPE_CHECKING:
     from headwater.spark.pipeline_status import Status

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli.cluster_options import CLIENT_ID, Cluster, cluster_of, explained
+from headwater.cli.connection import CLIENT_ID, Cluster, cluster_of, explained
 from headwater.cli.errors import CommandError
 from headwater.cli.output import print_json
 from headwater.spark.pipeline_status import (

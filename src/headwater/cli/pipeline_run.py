@@ -20,9 +20,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural
-from headwater.cli.cluster_options import cluster_of, explained_errors, open_admin
+from headwater.cli.connection import cluster_of, explained_errors, open_admin
 from headwater.cli.errors import FAILED, CommandError
+from headwater.cli.output import plural
 from headwater.cli.pipeline_file import PipelineFile
 from headwater.cli.spark_start import require_spark, start_spark, stop_after_batch
 from headwater.cli.stopping import StopSignals

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from headwater.cli.actions import plural, read_pairs
-from headwater.cli.cluster_options import (
+from headwater.cli.arguments import from_zero, read_pairs
+from headwater.cli.connection import (
     CLIENT_ID,
     START_TIMEOUT_MS,
     Cluster,
@@ -22,8 +22,7 @@ from headwater.cli.cluster_options import (
     explained_errors,
 )
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.numbers import from_zero
-from headwater.cli.output import add_output_option, print_json
+from headwater.cli.output import add_output_option, plural, print_json
 from headwater.cli.progress import Progress
 from headwater.cli.record_format import TypedRecord, headers_given, reader, unescaped
 from headwater.cli.stopping import Stopped, StopSignals

@@ -13,10 +13,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.cli.actions import add_actions
-from headwater.cli.client_config import read_client_config
+from headwater.cli.connection import read_client_config
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json, print_table
+from headwater.cli.parser import add_actions
 
 PROFILES_VARIABLE = "HEADWATER_PROFILES"
 PROFILE_VARIABLE = "HEADWATER_PROFILE"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from headwater.cli.actions import read_pairs
+from headwater.cli.arguments import read_pairs
 from headwater.cli.errors import CommandError
 
 if TYPE_CHECKING:

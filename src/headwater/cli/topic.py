@@ -9,18 +9,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import add_actions, plural, read_pairs
-from headwater.cli.cluster_options import add_cluster_options, one_line, open_admin
+from headwater.cli.arguments import from_one, read_pairs
+from headwater.cli.connection import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.numbers import from_one
 from headwater.cli.output import (
     add_output_option,
+    plural,
     print_fields,
     print_json,
     print_outcome,
     print_table,
     size_text,
 )
+from headwater.cli.parser import add_actions
 from headwater.cli.topic_view import no_topic, problem_of, require_topics
 
 if TYPE_CHECKING:

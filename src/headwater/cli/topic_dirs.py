@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from headwater.cli.actions import plural
-from headwater.cli.cluster_options import one_line, open_admin
+from headwater.cli.arguments import from_zero
+from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import FAILED, CommandError
-from headwater.cli.numbers import from_zero
-from headwater.cli.output import print_json, print_table, size_text
+from headwater.cli.output import plural, print_json, print_table, size_text
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
 

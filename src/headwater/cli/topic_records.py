@@ -6,12 +6,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.actions import plural
-from headwater.cli.cluster_options import one_line, open_admin
+from headwater.cli.arguments import from_zero, read_time_ms
+from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.numbers import from_zero
-from headwater.cli.output import print_json, print_outcome, print_table
-from headwater.cli.times import read_time_ms
+from headwater.cli.output import plural, print_json, print_outcome, print_table
 from headwater.cli.topic_view import require_topics
 from headwater.model import TopicPartition
 

@@ -10,8 +10,8 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 
+from headwater.cli.arguments import seconds
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.numbers import seconds
 from headwater.cli.stopping import Stopped, StopSignals
 
 _INTERVAL_SECONDS = 2.0

@@ -1,7 +1,8 @@
-"""Where the cluster is, and talking to it: what every command that asks a cluster shares.
+"""Which cluster a command asks, and the connection to it.
 
-`--bootstrap`, else the environment, else a profile, else the default. Whatever goes wrong on the
-way becomes a `CommandError` of one line that says what to do.
+The address is `--bootstrap`, else a profile, else the environment, else the default; the settings
+come from a file, as Kafka's tools take it with --command-config. Every error of a client becomes a
+`CommandError` of one line that says what to do.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli.client_config import VARIABLE as CONFIG_VARIABLE
-from headwater.cli.client_config import for_any_client, read_client_config
 from headwater.cli.errors import FAILED, USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+CONFIG_VARIABLE = "HEADWATER_CLIENT_CONFIG"
 CLIENT_ID = "headwater-cli"
+_NOT_FROM_FILE = ("client.id", "bootstrap.servers")  # a command sets these itself
 
 # A person waits for it: long enough for a node far away, short for one that is not up.
 START_TIMEOUT_MS = 3_000
@@ -106,6 +108,44 @@ def _profile(options: Namespace) -> Profile | None:
     profiles = Profiles.read()
     chosen = os.environ.get(PROFILE_VARIABLE) or profiles.used
     return profiles.get(chosen) if chosen else None
+
+
+# Settings from a file
+
+
+def read_client_config(path: str) -> dict[str, str]:
+    """All that is in the file, by Kafka's names."""
+    from headwater.client.config import UNUSED, AdminConfig, ConsumerConfig, ProducerConfig
+    from headwater.config import parse_properties
+
+    try:
+        given = parse_properties(Path(path).read_text())
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"--client-config {path}: {reason}", code=USAGE) from None
+    except UnicodeDecodeError:
+        raise CommandError(f"--client-config {path} is no file of text", code=USAGE) from None
+    kinds = (AdminConfig, ProducerConfig, ConsumerConfig)
+    known = set().union(*UNUSED.values(), *(kind.names() for kind in kinds))
+    strange = sorted(set(given) - known)
+    if strange:
+        raise CommandError(
+            f"--client-config {path}: no setting is called {strange[0]}",
+            then="it takes the names that Kafka's clients have, such as security.protocol",
+            code=USAGE,
+        )
+    return given
+
+
+def for_any_client(settings: dict[str, str]) -> dict[str, str]:
+    """What every client has, less what a command says itself."""
+    from headwater.client.config import ClientConfig
+
+    known = ClientConfig.names().difference(_NOT_FROM_FILE)
+    return {name: value for name, value in settings.items() if name in known}
+
+
+# Talking to it
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from headwater.cli.times import read_duration, read_time_ms
+from headwater.cli.arguments import read_duration, read_time_ms
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
-"""Times and durations as they are typed: ISO 8601, and what is quicker to type."""
+"""Values of arguments as they are typed: numbers, times, durations, pairs and partitions.
+
+A value that cannot be read is refused with what was expected.
+"""
 
 from __future__ import annotations
 
 import re
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+
+from headwater.cli.errors import USAGE, CommandError
 
 _DURATION = re.compile(
     r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
@@ -20,6 +26,43 @@ _SINCE_1970 = re.compile(r"@(\d+(?:\.\d+)?)")
 # be the year 5138.
 _MILLISECONDS_FROM = 100_000_000_000
 _DAYS_BACK = {"today": 0, "yesterday": 1}
+
+
+# Numbers
+
+
+def whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text}: expected a whole number") from None
+
+
+def from_zero(text: str) -> int:
+    return _at_least(0, text)
+
+
+def from_one(text: str) -> int:
+    return _at_least(1, text)
+
+
+def seconds(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        given = -1.0
+    if not 0 <= given < float("inf"):  # nan is neither
+        raise ArgumentTypeError(f"{text}: expected seconds, such as 5 or 0.5")
+    return given
+
+
+def _at_least(least: int, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise ArgumentTypeError(f"{text}: expected a whole number from {least} on")
+    return int(text)
+
+
+# Times and durations
 
 
 def read_time_ms(text: str) -> int:
@@ -71,3 +114,28 @@ def _duration(text: str) -> timedelta | None:
         if parts:
             return timedelta(**parts)
     return None
+
+
+# Pairs and partitions
+
+
+def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """What was given as KEY=VALUE."""
+    pairs = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"{option} {item}".strip() + ": expected KEY=VALUE", code=USAGE)
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def read_partitions(text: str, option: str = "TOPIC") -> tuple[str, tuple[int, ...] | None]:
+    """TOPIC or TOPIC:0,1,2; None stands for every partition."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        return topic, tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise CommandError(f"{option} {text}: expected TOPIC or TOPIC:0,1,2", code=USAGE) from None

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.client_config import VARIABLE as CONFIG_VARIABLE
-from headwater.cli.cluster_options import (
+from headwater.cli.connection import (
     BOOTSTRAP_DEFAULT,
     BOOTSTRAP_VARIABLE,
+    CONFIG_VARIABLE,
     cluster_of,
     open_admin,
 )
