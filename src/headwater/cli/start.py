@@ -54,6 +54,10 @@ _PATIENCE_SECONDS = 30.0  # what a service manager is asked for at a time, while
 # (every 700 objects) would find nothing, thousands of times.
 _GC_THRESHOLDS = (50_000, 20, 50)
 
+# How long a worker thread may keep the interpreter while the loop wants it. Python's 5 ms would be
+# the latency of a request that arrives while a worker prepares a checkpoint or a cleaning.
+_SWITCH_SECONDS = 0.0005
+
 
 def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
@@ -122,6 +126,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     address = _ready_address(config, node)
     _say_ready(config, node, address)
     manager.ready(f"serving on {address}")
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()

@@ -41,10 +41,12 @@ _NOBODY = -1
 
 _BLOCK = 32  # waits of one kind in a row, in a trial
 _TRIAL = 16 * _BLOCK
-_WAIT_SECONDS_MAX = 0.005  # longer waits are the peer's own
+_PAUSE_SECONDS = 0.02  # a longer wait is a pause of the peer
+_COUNTED_SECONDS_MAX = 0.001  # more of a wait is not counted, or chance would decide
 _WORTH = 0.85  # of the mean wait asleep: polling must make it at least this much shorter
-_TERM = 8192  # waits until the next trial
-_TERM_MAX = 16 * _TERM
+_TERM = 8192  # waits until the next trial, after one that was won
+_REST = 2048  # and after one that was lost; twice as many after each that follows
+_REST_MAX = 128 * 1024
 
 
 class _Trial:
@@ -69,13 +71,13 @@ class _Trial:
     def note(self, waited: float) -> None:
         kind = self._done // _BLOCK % 2
         self._done += 1
-        if waited < _WAIT_SECONDS_MAX:
+        if waited < _PAUSE_SECONDS:
             self._counts[kind] += 1
-            self._totals[kind] += waited
+            self._totals[kind] += min(waited, _COUNTED_SECONDS_MAX)
 
     def is_worth_while(self) -> bool:
         asleep, awake = (
-            total / count if count else _WAIT_SECONDS_MAX
+            total / count if count else _COUNTED_SECONDS_MAX
             for total, count in zip(self._totals, self._counts, strict=True)
         )
         return awake <= _WORTH * asleep
@@ -94,7 +96,7 @@ class WatchfulSelector(EpollSelector):
         self._term = 0  # waits until the next trial
         self._peer = _NOBODY  # for which polling was found not to be worth while
         self._rest = 0  # waits for it until that is tried again
-        self._next_rest = _TERM
+        self._next_rest = _REST
 
     @property
     def is_awake(self) -> bool:
@@ -159,10 +161,10 @@ class WatchfulSelector(EpollSelector):
     def _judge(self, peer: int, *, is_worth_while: bool) -> None:
         if is_worth_while:
             self._term = _TERM
-            self._next_rest = _TERM
+            self._peer = _NOBODY
             return
         self._credit = 0
-        self._next_rest = min(2 * self._next_rest, _TERM_MAX) if peer == self._peer else _TERM
+        self._next_rest = min(2 * self._next_rest, _REST_MAX) if peer == self._peer else _REST
         self._peer, self._rest = peer, self._next_rest
 
     def _poll(self, expected: int, started: float) -> Events:
