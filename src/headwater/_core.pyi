@@ -370,7 +370,9 @@ class Outgoing:
         """The records of a sealed batch in order, with their waiters, in batches that are not
         sealed and not above so many bytes; a larger record stands alone."""
 
-@final
+HELD: int  # `Intake.add`: the record waits for its topic to be known
+NO_ROOM: int  # `Intake.add`: the buffer is full
+
 class IntakeCalls(Protocol):
     """What an `Intake` calls: for a batch, for a topic, or to refuse; never for each record."""
 
@@ -402,6 +404,7 @@ class IntakeCalls(Protocol):
     def refused(self, field: str, topic: str, cause: Exception, /) -> NoReturn:
         """Raises: the key, value, headers or timestamp cannot be used."""
 
+@final
 class Intake:
     """Takes a producer's records in: chooses the partition, writes the record behind the others
     of its batch, keeps account of the memory. One thread at a time."""
@@ -446,10 +449,10 @@ class Intake:
         timestamp: Any,
         partition: int | None,
         waiter: _Waiter | None,
-    ) -> int:
-        """The same for who can wait. The partition doubled, and one more if the record is the
-        first of its batch (`opened` is not called then); -1 if the record is held; -2 if there is
-        no room (`full` is not called)."""
+    ) -> tuple[int, bool]:
+        """Takes a record in for a caller that can wait: returns its partition, and whether the
+        record opened a batch (`opened` is not called then). In place of the partition: `HELD` while
+        the topic is not known, `NO_ROOM` if the buffer is full (`full` is not called)."""
 
     def know(self, topic: str, partitions: int) -> list[tuple[_Waiter | None, BaseException]]:
         """A topic has so many partitions. What was held of it is taken in; those that could not

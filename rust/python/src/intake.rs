@@ -21,9 +21,17 @@ const FIRST_CAPACITY: usize = 1024;
 
 pub const NO_PARTITION: i32 = -1;
 
-/// What `place` answers in the place of a partition.
-pub const UNKNOWN_TOPIC: i32 = -1;
+/// What `Intake.add` answers in the place of a partition.
+pub const HELD: i32 = -1;
 pub const NO_ROOM: i32 = -2;
+
+/// What became of a record.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Placed {
+    Appended { partition: i32, opened: bool },
+    UnknownTopic,
+    NoRoom,
+}
 
 /// A record for a topic that is not known yet.
 struct Held {
@@ -253,8 +261,8 @@ impl Intake {
         Ok(())
     }
 
-    /// The partition, or -1 while the topic is not known, or -2 when there is no room. Who asks for
-    /// room is given the partition doubled, and one more instead of a call if its batch is new.
+    /// Puts a record into the batch of its partition. With `Room::Ask` the caller learns from the
+    /// answer that a batch was opened; otherwise `opened` is called.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     pub fn place<'py>(
@@ -267,7 +275,7 @@ impl Intake {
         key: Option<&Bound<'py, PyAny>>,
         value: Option<&Bound<'py, PyAny>>,
         waiter: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<i32> {
+    ) -> PyResult<Placed> {
         let calls = &self.calls;
         let largest = HEADER_BYTES + entry.bytes_max();
         if largest > self.record_bytes_max || largest > self.buffer_bytes {
@@ -276,22 +284,19 @@ impl Intake {
         }
         loop {
             match self.step(topic, entry, asked, room, (key, value), waiter)? {
-                Step::Appended { partition, opened } if room == Room::Ask => {
-                    return Ok(partition * 2 + opened as i32);
-                }
                 Step::Appended { partition, opened } => {
-                    if opened {
+                    if opened && room != Room::Ask {
                         calls.call_method1(py, "opened", (topic, partition))?;
                     }
-                    return Ok(partition);
+                    return Ok(Placed::Appended { partition, opened });
                 }
                 Step::Held { first } => {
                     if first {
                         calls.call_method1(py, "unknown", (topic,))?;
                     }
-                    return Ok(UNKNOWN_TOPIC);
+                    return Ok(Placed::UnknownTopic);
                 }
-                Step::Unknown => return Ok(UNKNOWN_TOPIC),
+                Step::Unknown => return Ok(Placed::UnknownTopic),
                 Step::Choose => {
                     let chosen = self
                         .choose
@@ -313,7 +318,7 @@ impl Intake {
                     let full = self.outgoing(py, topic, partition, batch)?;
                     calls.call_method1(py, "closed", (full,))?;
                 }
-                Step::Full if matches!(room, Room::Ask | Room::Rows) => return Ok(NO_ROOM),
+                Step::Full if matches!(room, Room::Ask | Room::Rows) => return Ok(Placed::NoRoom),
                 Step::Full => {
                     calls.call_method1(py, "full", (largest,))?;
                 }
@@ -348,7 +353,7 @@ impl Intake {
         partition: Option<i32>,
         waiter: Option<&Bound<'py, PyAny>>,
         room: Room,
-    ) -> PyResult<i32> {
+    ) -> PyResult<Placed> {
         let value_content =
             Content::open(value).map_err(|cause| self.refused(py, "value", topic, cause))?;
         let key_content =
@@ -404,11 +409,14 @@ impl Intake {
             waiter,
             Room::Ask,
         )?;
-        if placed >= 0 && placed & 1 == 1 {
-            let opened = (topic, placed >> 1);
-            self.calls.call_method1(py, "opened", opened)?;
+        if let Placed::Appended {
+            partition,
+            opened: true,
+        } = placed
+        {
+            self.calls.call_method1(py, "opened", (topic, partition))?;
         }
-        Ok(placed != NO_ROOM)
+        Ok(placed != Placed::NoRoom)
     }
 }
 
@@ -498,8 +506,8 @@ impl Intake {
         timestamp: Option<&Bound<'py, PyAny>>,
         partition: Option<i32>,
         waiter: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<i32> {
-        self.take_in(
+    ) -> PyResult<(i32, bool)> {
+        let placed = self.take_in(
             py,
             topic,
             value,
@@ -509,7 +517,12 @@ impl Intake {
             partition,
             waiter,
             Room::Ask,
-        )
+        )?;
+        Ok(match placed {
+            Placed::Appended { partition, opened } => (partition, opened),
+            Placed::UnknownTopic => (HELD, false),
+            Placed::NoRoom => (NO_ROOM, false),
+        })
     }
 
     fn know<'py>(

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
 use crate::arrow::arrow_failed;
-use crate::intake::{Intake, Room, NO_PARTITION, NO_ROOM, UNKNOWN_TOPIC};
+use crate::intake::{Intake, Placed, Room, NO_PARTITION};
 use headwater_records::builder::Entry;
 use headwater_records::varint;
 
@@ -329,8 +329,8 @@ pub fn submit_arrow<'py>(
         };
         let asked = rows.partition(row);
         match intake.place(py, name, &entry, asked, Room::Rows, None, None, None)? {
-            UNKNOWN_TOPIC => return Ok((row, Some(name.clone()))),
-            NO_ROOM => return Ok((row, None)),
+            Placed::UnknownTopic => return Ok((row, Some(name.clone()))),
+            Placed::NoRoom => return Ok((row, None)),
             _ => {}
         }
     }

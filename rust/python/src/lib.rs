@@ -52,6 +52,8 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("HELD", super::intake::HELD)?;
+        module.add("NO_ROOM", super::intake::NO_ROOM)?;
         super::fault::register(module)
     }
 }

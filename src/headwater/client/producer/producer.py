@@ -17,7 +17,7 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from headwater._core import Intake, submit_arrow
+from headwater._core import HELD, NO_ROOM, Intake, submit_arrow
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from headwater.client.settings import ProducerSettings
 
-_NO_ROOM = -2  # what `Intake.add` returns then
+Placed = tuple[int, bool]  # what `Intake.add` returns
 _PIECE_RECORDS = 32_768  # so many are taken over before the loop may do something else
 
 # topic, value, key, headers, timestamp, partition, on_delivery
@@ -232,15 +232,17 @@ class Producer:
                 ProducerRecord(topic, value, key, headers, timestamp, partition)
             )
         future: asyncio.Future[RecordMetadata] = running.loop.create_future()
-        placed = _NO_ROOM
+        at, opened = NO_ROOM, False
         if not running.waiters:
-            placed = running.intake.add(topic, value, key, headers, timestamp, partition, future)
-        if placed == _NO_ROOM:
-            placed = await running.add_when_room(
+            at, opened = running.intake.add(
                 topic, value, key, headers, timestamp, partition, future
             )
-        if placed >= 0:
-            running.sender.added(topic, placed)
+        if at == NO_ROOM:
+            at, opened = await running.add_when_room(
+                topic, value, key, headers, timestamp, partition, future
+            )
+        if at != HELD:
+            running.sender.added(topic, at, opened=opened)
         return await future
 
     def submit(
@@ -435,21 +437,21 @@ class Running:
         with self.reporting_refusals():
             # A cancelled `send` does not stop the record, and interceptors see its outcome.
             record = self.serialized(given, partial(tell, future))
-            placed = await self.add_when_room(*record)
-        if placed >= 0:
-            self.sender.added(record[0], placed)
+            partition, opened = await self.add_when_room(*record)
+        if partition != HELD:
+            self.sender.added(record[0], partition, opened=opened)
         return await future
 
     # Waiting for room in the buffer
 
-    async def add_when_room(self, *record: Any) -> int:
+    async def add_when_room(self, *record: Any) -> Placed:
         """Adds a record, first come, first served; returns what `Intake.add` does."""
-        placed = _NO_ROOM
+        placed: Placed = (NO_ROOM, False)
 
         def attempt() -> bool:
             nonlocal placed
             placed = self.intake.add(*record)
-            return placed != _NO_ROOM
+            return placed[0] != NO_ROOM
 
         if not self.waiters and attempt():
             return placed
@@ -502,18 +504,18 @@ class Running:
         and does nothing, if something has to be awaited first."""
         if self._serialization is not None or self.waiters:
             return False
-        placed = self.intake.add(*record)
-        if placed == _NO_ROOM:
+        partition, opened = self.intake.add(*record)
+        if partition == NO_ROOM:
             return False
-        if placed >= 0:
-            self.sender.added(record[0], placed)
+        if partition != HELD:
+            self.sender.added(record[0], partition, opened=opened)
         return True
 
     async def submit_when_room(self, record: Prepared) -> None:
         """Queues a record as `Producer.submit` does, but waits for room as `send` does."""
-        placed = await self.add_when_room(*record)
-        if placed >= 0 and placed & 1:
-            self.sender.opened(record[0], placed >> 1)
+        partition, opened = await self.add_when_room(*record)
+        if opened:
+            self.sender.opened(record[0], partition)
 
     async def take_over(self, submitted: Submitted, moved: Callable[[], None]) -> None:
         """Takes the records of other threads, in order, until none is left; calls `moved` after

@@ -138,10 +138,10 @@ class Sender:
         self.outcomes.reports.begin(self._accumulator.enqueue(queue, outgoing, self._now()))
         self.advance()
 
-    def added(self, topic: str, placed: int) -> None:
-        """Handles an awaited record that was just added; `placed` is what the intake returned."""
-        queue = self._accumulator.queue(topic, placed >> 1)
-        if placed & 1:
+    def added(self, topic: str, partition: int, *, opened: bool) -> None:
+        """Handles an awaited record that was just added; `opened`: it began its batch."""
+        queue = self._accumulator.queue(topic, partition)
+        if opened:
             now = self._now()
             is_first = (
                 self._accumulator.sends_awaited_at_once and not queue.queued and not queue.in_flight
