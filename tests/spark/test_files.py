@@ -11,7 +11,7 @@ from headwater.client.ranges import Chunk
 from headwater.io import Host
 from headwater.spark.errors import CorruptSegment, FilesNotVisible, NotInFiles
 from headwater.spark.files import file_chunks
-from headwater.spark.offsets import Range
+from headwater.spark.ranges import OffsetRange
 from tests.conftest import MakeBroker
 from tests.spark.conftest import Topics
 
@@ -32,7 +32,7 @@ def chunks(folder: Path, start: int, end: int, *, log_start: int = 0) -> list[Ch
     found = file_chunks(
         Host.system().disk,
         str(folder),
-        Range("orders", 0, start, end),
+        OffsetRange("orders", 0, start, end),
         read_committed=False,
         log_start=lambda: log_start,
     )

@@ -61,7 +61,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("client/deserializers.py", "import uuid"): "the type of what is read, and none is made up",
     ("spark/files.py", "open()"): "files of another process's node, in a worker of Spark's",
     ("spark/errors.py", "os.environ"): "whether Spark shows traces, in a worker of Spark's",
-    ("spark/packing.py", "os.cpu_count"): "how many tasks are worth while, on Spark's driver",
+    ("spark/ranges.py", "os.cpu_count"): "how many tasks are worthwhile, on Spark's driver",
     ("spark/__init__.py", "os.environ"): "where Spark looks for the interpreter of its workers",
     ("spark/session.py", "os.environ"): "where Spark looks for its home",
 }

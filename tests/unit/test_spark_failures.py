@@ -46,7 +46,7 @@ def test_what_we_raised_is_found_under_a_stack_of_java() -> None:
 
 
 def test_an_error_that_does_not_go_away_may_not_pass() -> None:
-    text = "headwater.spark.option_values.OptionError: column value is missing"
+    text = "headwater.spark.errors.OptionError: column value is missing"
     assert failure_of(Exception(text)) == Failure("column value is missing")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.spark.home import quick_home
+from headwater.spark.session import quick_home
 
 pytest.importorskip("pyspark")
 

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from headwater.model import TopicPartition
 from headwater.spark.errors import CheckpointError
 from headwater.spark.offsets import (
-    Position,
-    Range,
+    SourceOffset,
     limited_by_bytes,
     limited_by_count,
     near_the_end_of_retention,
-    plan,
 )
 from headwater.spark.options import Subscription
-from headwater.spark.packing import pack
+from headwater.spark.ranges import OffsetRange, pack, plan
 
 ORDERS = Subscription(topics=("orders",))
 OLD, NEW = b"a" * 16, b"b" * 16
@@ -29,17 +27,21 @@ def at(partition: int) -> TopicPartition:
     return TopicPartition("orders", partition)
 
 
-def position(*offsets: int, topic_id: bytes = OLD) -> Position:
-    return Position({at(index): each for index, each in enumerate(offsets)}, {"orders": topic_id})
+def position(*offsets: int, topic_id: bytes = OLD) -> SourceOffset:
+    return SourceOffset(
+        {at(index): each for index, each in enumerate(offsets)}, {"orders": topic_id}
+    )
 
 
-def spans(start: Position, end: Position, earliest: dict[int, int] | None = None) -> list[str]:
+def spans(
+    start: SourceOffset, end: SourceOffset, earliest: dict[int, int] | None = None
+) -> list[str]:
     first = {at(partition): offset for partition, offset in (earliest or {}).items()}
     return [str(each) for each in plan(start, end, first).ranges]
 
 
 def losses(
-    start: Position, end: Position, earliest: dict[int, int] | None = None
+    start: SourceOffset, end: SourceOffset, earliest: dict[int, int] | None = None
 ) -> tuple[str, ...]:
     first = {at(partition): offset for partition, offset in (earliest or {}).items()}
     return plan(start, end, first).losses
@@ -48,16 +50,16 @@ def losses(
 def test_a_position_survives_its_json() -> None:
     written = position(3, 7).to_json()
     assert written["orders"] == {"0": 3, "1": 7}
-    assert Position.from_json(written, ORDERS) == position(3, 7)
+    assert SourceOffset.from_json(written, ORDERS) == position(3, 7)
 
 
 def test_a_checkpoint_of_sparks_own_source_is_taken() -> None:
-    assert Position.from_json({"orders": {"0": 3}}, ORDERS).offsets == {at(0): 3}
+    assert SourceOffset.from_json({"orders": {"0": 3}}, ORDERS).offsets == {at(0): 3}
 
 
 def test_a_checkpoint_of_another_topic_is_refused() -> None:
     with pytest.raises(CheckpointError, match="offsets of clicks, which this query does not read"):
-        Position.from_json({"clicks": {"0": 3}}, ORDERS)
+        SourceOffset.from_json({"clicks": {"0": 3}}, ORDERS)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_a_checkpoint_of_another_topic_is_refused() -> None:
 )
 def test_a_checkpoint_of_another_kind_of_source_is_refused(foreign: object) -> None:
     with pytest.raises(CheckpointError, match="belongs to another query"):
-        Position.from_json(foreign, ORDERS)
+        SourceOffset.from_json(foreign, ORDERS)
 
 
 def test_what_lies_between_two_positions_is_read() -> None:
@@ -89,7 +91,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_and_said() -> None:
 
 
 def test_an_unknown_id_is_no_reason_to_doubt() -> None:
-    start = Position(position(3).offsets)
+    start = SourceOffset(position(3).offsets)
     assert losses(start, position(5)) == ()
 
 
@@ -134,8 +136,8 @@ def test_the_alarm_is_for_unread_records_among_the_oldest() -> None:
 # Tasks
 
 
-def ranges(*sizes: int) -> list[Range]:
-    return [Range("orders", index, 0, size) for index, size in enumerate(sizes)]
+def ranges(*sizes: int) -> list[OffsetRange]:
+    return [OffsetRange("orders", index, 0, size) for index, size in enumerate(sizes)]
 
 
 def test_a_little_is_one_task() -> None:

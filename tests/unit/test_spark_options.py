@@ -9,8 +9,16 @@ import pytest
 
 from headwater.model import TopicPartition
 from headwater.spark.errors import OptionError
-from headwater.spark.option_values import size, span_ms, time_ms
-from headwater.spark.options import ByOffset, ByTime, Place, SourceOptions, parse
+from headwater.spark.options import (
+    ByOffset,
+    ByTime,
+    Place,
+    SourceOptions,
+    parse,
+    read_size,
+    read_span_ms,
+    read_time_ms,
+)
 
 GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -51,16 +59,16 @@ def test_offsets_are_given_for_each_partition() -> None:
 
 
 def test_a_time_is_a_moment_or_so_long_ago() -> None:
-    assert time_ms("startingTime", "1970-01-01T00:00:01Z", 0) == 1000
-    assert time_ms("startingTime", "1970-01-01T02:00:01+02:00", 0) == 1000
-    assert time_ms("startingTime", "-2h", 10_000_000) == 2_800_000
+    assert read_time_ms("startingTime", "1970-01-01T00:00:01Z", 0) == 1000
+    assert read_time_ms("startingTime", "1970-01-01T02:00:01+02:00", 0) == 1000
+    assert read_time_ms("startingTime", "-2h", 10_000_000) == 2_800_000
     ago = options(startingTime="-2h").starting
     assert isinstance(ago, ByTime)
     assert (ago.ago_ms, ago.latest_if_none) == (7_200_000, True)
 
 
 def test_sizes_and_spans_have_units() -> None:
-    assert [size("x", text) for text in ("1000", "2k", "64MiB", "1g", "none", "0")] == [
+    assert [read_size("x", text) for text in ("1000", "2k", "64MiB", "1g", "none", "0")] == [
         1000,
         2048,
         64 * 1024**2,
@@ -68,7 +76,7 @@ def test_sizes_and_spans_have_units() -> None:
         None,
         None,
     ]
-    assert [span_ms("x", text) for text in ("15", "15ms", "2s", "15m", "1h")] == [
+    assert [read_span_ms("x", text) for text in ("15", "15ms", "2s", "15m", "1h")] == [
         15,
         15,
         2000,

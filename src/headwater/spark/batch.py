@@ -27,13 +27,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.client.errors import ClientError
 from headwater.model import ZERO_ID, TopicPartition
-from headwater.spark.bounds import resolve
-from headwater.spark.brokers import Brokers, brokers_of_process, ids_of, partitions_of
 from headwater.spark.errors import FilesNotVisible, OptionError, plainly
-from headwater.spark.offsets import Offsets, Range
+from headwater.spark.offset_reader import (
+    OffsetReader,
+    ids_of,
+    offset_reader_of_process,
+    partitions_of,
+)
 from headwater.spark.options import SourceOptions, parse
-from headwater.spark.packing import cores_here, pack
-from headwater.spark.reader import Task, TaskReader
+from headwater.spark.partition_reader import Task, TaskReader
+from headwater.spark.ranges import OffsetRange, cores_here, pack
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -55,11 +58,11 @@ class BatchReader(DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        brokers = brokers_of_process(options)
-        topics = brokers.topics(options)
+        reader = offset_reader_of_process(options)
+        topics = reader.topics(options)
         partitions = partitions_of(topics, options.subscription)
-        starts = resolve(brokers, options.starting, partitions, options, option="startingOffsets")
-        ends = resolve(brokers, options.ending, partitions, options, option="endingOffsets")
+        starts = reader.resolve(options.starting, partitions, options, option="startingOffsets")
+        ends = reader.resolve(options.ending, partitions, options, option="endingOffsets")
         ids = ids_of(topics)
         ranges = []
         for tp in partitions:
@@ -67,8 +70,8 @@ class BatchReader(DataSourceReader):
                 raise OptionError(f"{tp}: the read starts at {starts[tp]} and ends at {ends[tp]}")
             if starts[tp] < ends[tp]:
                 topic_id = ids.get(tp.topic, ZERO_ID)
-                ranges.append(Range(tp.topic, tp.partition, starts[tp], ends[tp], topic_id))
-        ranges = _narrowed(brokers, ranges, self._filters)
+                ranges.append(OffsetRange(tp.topic, tp.partition, starts[tp], ends[tp], topic_id))
+        ranges = _narrowed(reader, ranges, self._filters)
         tasks = pack(
             ranges,
             cores=cores_here(),
@@ -76,7 +79,7 @@ class BatchReader(DataSourceReader):
             min_partitions=options.min_partitions,
             records_max=options.max_records_per_partition,
         )
-        directories = _directories(brokers, ranges) if options.from_files else {}
+        directories = _directories(reader, ranges) if options.from_files else {}
         return [
             InputPartition(Task(each, tuple(directories[one.tp] for one in each if directories)))
             for each in tasks
@@ -93,12 +96,12 @@ class FilteringReader(BatchReader):
         return filters  # they narrow what is read; whether a row fits is for Spark to say
 
 
-def _directories(brokers: Brokers, ranges: list[Range]) -> dict[TopicPartition, str]:
+def _directories(reader: OffsetReader, ranges: list[OffsetRange]) -> dict[TopicPartition, str]:
     try:
-        places = brokers.places([each.tp for each in ranges])
+        places = reader.places([each.tp for each in ranges])
     except ClientError as error:
         raise FilesNotVisible(
-            f"read.from=files: the brokers do not tell where their logs are: {error}"
+            f"read.from=files: the brokers do not report where their logs are: {error}"
         ) from None
     for each in ranges:
         if each.tp not in places:
@@ -109,7 +112,9 @@ def _directories(brokers: Brokers, ranges: list[Range]) -> dict[TopicPartition, 
 # Filters
 
 
-def _narrowed(brokers: Brokers, ranges: list[Range], filters: list[Filter]) -> list[Range]:
+def _narrowed(
+    reader: OffsetReader, ranges: list[OffsetRange], filters: list[Filter]
+) -> list[OffsetRange]:
     since_ms: int | None = None
     for each in filters:
         if not hasattr(each, "attribute") or len(each.attribute) != 1:
@@ -126,10 +131,7 @@ def _narrowed(brokers: Brokers, ranges: list[Range], filters: list[Filter]) -> l
     if since_ms is not None and ranges:
         # Everything before the first record of that time is older. Nothing such is known of the
         # end: records may come in any order of their times.
-        starts: Offsets = {
-            tp: offset
-            for tp, (offset, _) in brokers.at({one.tp: since_ms for one in ranges}).items()
-        }
+        starts = reader.at({one.tp: since_ms for one in ranges})
         ranges = [
             replace(one, start=max(one.start, starts[one.tp]))
             for one in ranges
@@ -147,7 +149,7 @@ def _may_be(condition: Filter, value: str | int) -> bool:
     return True
 
 
-def _cut(whole: Range, condition: Filter) -> Range | None:
+def _cut(whole: OffsetRange, condition: Filter) -> OffsetRange | None:
     start, end = whole.start, whole.end
     match condition:
         case EqualTo(value=offset):

@@ -22,7 +22,7 @@ from headwater.client.ranges import Chunk
 from headwater.io import Disk
 from headwater.model import ZERO_ID, id_text
 from headwater.spark.errors import CorruptSegment, FilesNotVisible, NotInFiles
-from headwater.spark.offsets import Range
+from headwater.spark.ranges import OffsetRange
 from headwater.storage.names import (
     INDEX,
     LOG,
@@ -42,7 +42,7 @@ _TRIES = 10
 def file_chunks(
     disk: Disk,
     log_dir: str,
-    wanted: Range,
+    wanted: OffsetRange,
     *,
     read_committed: bool,
     log_start: Callable[[], int],
@@ -74,7 +74,7 @@ def file_chunks(
         offset = following
 
 
-def _check_topic(disk: Disk, folder: str, wanted: Range) -> None:
+def _check_topic(disk: Disk, folder: str, wanted: OffsetRange) -> None:
     """A topic that was made anew has the same directory."""
     try:
         text = disk.read(os.path.join(folder, PARTITION_METADATA)).decode()
@@ -200,7 +200,7 @@ def _position_of(disk: Disk, folder: str, base: int, offset: int) -> int:
     return positions[slot] if slot >= 0 else 0
 
 
-def _aborted(disk: Disk, folder: str, base: int, wanted: Range) -> list[AbortedTransaction]:
+def _aborted(disk: Disk, folder: str, base: int, wanted: OffsetRange) -> list[AbortedTransaction]:
     """The aborted transactions that reach into the range, from this segment's index and those of
     the segments behind it: the one in which a transaction ends has it."""
     found = []

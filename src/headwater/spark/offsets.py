@@ -1,8 +1,8 @@
-"""Positions in topics: how a checkpoint keeps them, and what lies between two of them.
+"""Offsets of a query: how a checkpoint keeps them, and how many a micro-batch takes.
 
 Pure functions. The JSON is that of Spark's own Kafka source, `{"orders": {"0": 23}}`, and beside
-the topics `"@ids"` with the topics' ids, so that a topic that was deleted and made anew is noticed.
-A checkpoint that Spark's source wrote is taken as it is: it has no ids.
+the topics `"@ids"` with the topics' ids, so that a topic that was deleted and created again is
+noticed. A checkpoint of Spark's own source, which has no ids, is accepted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourceOffset:
     """The next offset of each partition, and which topics they belong to."""
 
     offsets: Offsets
@@ -38,7 +38,7 @@ class Position:
         return found | ({_IDS: known} if known else {})
 
     @classmethod
-    def from_json(cls, parsed: Any, subscription: Subscription) -> Position:
+    def from_json(cls, parsed: Any, subscription: Subscription) -> SourceOffset:
         """Reads what a checkpoint has, or CheckpointError."""
         if not isinstance(parsed, Mapping):
             raise _foreign(parsed, subscription)
@@ -70,36 +70,7 @@ def _foreign(parsed: Any, subscription: Subscription) -> CheckpointError:
     )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Range:
-    """Offsets of one partition, `end` exclusive."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    topic_id: bytes = ZERO_ID
-
-    @property
-    def tp(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be read, and each way in which records may have been lost, as a sentence."""
-
-    ranges: tuple[Range, ...]
-    losses: tuple[str, ...] = ()
-
-
-def recreated(start: Position, end: Position) -> list[str]:
+def recreated(start: SourceOffset, end: SourceOffset) -> list[str]:
     """Topics that have another id than before. An id that is not known is no reason to doubt."""
     return sorted(
         topic
@@ -108,7 +79,7 @@ def recreated(start: Position, end: Position) -> list[str]:
     )
 
 
-def begin(start: Position, end: Position, earliest: Offsets) -> Offsets:
+def begin(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Offsets:
     """Where the reading of each partition of `end` begins: where it stopped, or, for partitions
     that are new and for topics that were made anew, at the first record there is."""
     anew = set(recreated(start, end))
@@ -118,41 +89,6 @@ def begin(start: Position, end: Position, earliest: Offsets) -> Offsets:
         else start.offsets[tp]
         for tp in end.offsets
     }
-
-
-def plan(start: Position, end: Position, earliest: Offsets) -> Plan:
-    """The ranges between two positions. `earliest` has the first offsets of new partitions, and
-    of others if they are known."""
-    losses = [
-        f"topic {topic} was deleted and made anew: its id was {id_text(start.ids[topic])} and is "
-        f"{id_text(end.ids[topic])}; what was not read of the old one is gone"
-        for topic in recreated(start, end)
-    ]
-    losses += [
-        f"{tp} is gone; it was read up to offset {start.offsets[tp]}"
-        for tp in sorted(start.offsets)
-        if tp not in end.offsets
-    ]
-    anew = set(recreated(start, end))
-    ranges = []
-    for tp, first in sorted(begin(start, end, earliest).items()):
-        last = end.offsets[tp]
-        if tp.topic not in anew:
-            if tp not in start.offsets and first > 0:
-                losses.append(f"{tp} is new and starts at offset {first} instead of 0")
-            if last < first:
-                losses.append(f"{tp} was read up to offset {first} and ends at {last} now")
-            elif tp in start.offsets and first < min(earliest.get(tp, 0), last):
-                losses.append(
-                    f"{tp} was read up to offset {first}; the records up to "
-                    f"{min(earliest[tp], last)} are gone, by retention or deletion"
-                )
-                first = min(earliest[tp], last)
-        if last > first:
-            ranges.append(
-                Range(tp.topic, tp.partition, first, last, end.ids.get(tp.topic, ZERO_ID))
-            )
-    return Plan(tuple(ranges), tuple(losses))
 
 
 # How much of what is there one micro-batch takes

@@ -7,17 +7,19 @@ effect, as with Spark's connector.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import Enum
+from typing import Any
 
 from headwater.client.config import ConsumerConfig
 from headwater.client.errors import ConfigError
 from headwater.model import TopicPartition
-from headwater.spark import option_values as read
 from headwater.spark.errors import OptionError
 from headwater.spark.fields import FieldsError, field_names
 
@@ -181,13 +183,13 @@ def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOption
         max_offsets_per_trigger=given.maybe_integer("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=given.maybe_integer("minOffsetsPerTrigger"),
         max_bytes_per_trigger=_bytes_per_trigger(given),
-        max_trigger_delay_ms=read.span_ms(
+        max_trigger_delay_ms=read_span_ms(
             "maxTriggerDelay", given.text("maxTriggerDelay") or "15m"
         ),
         min_partitions=given.maybe_integer("minPartitions"),
         max_records_per_partition=given.maybe_integer("maxRecordsPerPartition"),
         tasks=given.maybe_integer("tasks"),
-        read_committed=read.one_of(
+        read_committed=read_choice(
             "isolation",
             given.text("isolation") or isolation,
             "read_committed",
@@ -196,16 +198,16 @@ def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOption
         == "read_committed",
         group=given.text("group"),
         columns=_columns(given),
-        value_format=read.one_of(
+        value_format=read_choice(
             "valueFormat", given.text("valueFormat") or "bytes", "bytes", "string", "json"
         ),
         value_schema=given.text("valueSchema"),
-        value_fails=read.one_of(
+        value_fails=read_choice(
             "valueMode", given.text("valueMode") or "PERMISSIVE", "PERMISSIVE", "FAILFAST"
         )
         == "FAILFAST",
-        retention_alarm=read.fraction("retentionAlarm", given.text("retentionAlarm") or "0.1"),
-        from_files=read.one_of("read.from", given.text("read.from") or "broker", "broker", "files")
+        retention_alarm=read_fraction("retentionAlarm", given.text("retentionAlarm") or "0.1"),
+        from_files=read_choice("read.from", given.text("read.from") or "broker", "broker", "files")
         == "files",
         wait_ms=given.integer("latestOffset.waitMs", 100, at_least=0),
         push_filters=given.boolean("pushFilters", False),
@@ -237,15 +239,15 @@ class _Given:
 
     def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name)
-        return default if text is None else read.boolean(name, text)
+        return default if text is None else read_boolean(name, text)
 
     def integer(self, name: str, default: int, *, at_least: int) -> int:
         text = self.text(name)
-        return default if text is None else read.integer(name, text, at_least=at_least)
+        return default if text is None else read_integer(name, text, at_least=at_least)
 
     def maybe_integer(self, name: str) -> int | None:
         text = self.text(name)
-        return None if text is None else read.integer(name, text, at_least=1)
+        return None if text is None else read_integer(name, text, at_least=1)
 
     def named(self, *names: str) -> list[str]:
         return [name for name in names if name.lower() in self._options]
@@ -280,9 +282,9 @@ def _subscription(given: _Given) -> Subscription:
         )
     name, text = named[0], given.text(named[0]) or ""
     if name == "assign":
-        return Subscription(assigned=read.partitions(name, text))
+        return Subscription(assigned=read_partitions(name, text))
     if name == "subscribe":
-        return Subscription(topics=read.names(name, text))
+        return Subscription(topics=read_names(name, text))
     try:
         re.compile(text)
     except re.error as error:
@@ -297,7 +299,7 @@ def _starting(given: _Given, *, streaming: bool | None) -> Bound:
     latest = None
     if strategy is not None:
         latest = (
-            read.one_of("startingOffsetsByTimestampStrategy", strategy, "error", "latest")
+            read_choice("startingOffsetsByTimestampStrategy", strategy, "error", "latest")
             == "latest"
         )
     bound = _bound(given, "starting", latest_if_none=latest)
@@ -336,23 +338,23 @@ def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | 
         f"{side}Offsets",
     )
     if (text := given.text(timestamp)) is not None:
-        moment = read.integer(timestamp, text, at_least=0)
+        moment = read_integer(timestamp, text, at_least=0)
         return ByTime(moment, latest_if_none=bool(latest_if_none), option=timestamp)
     if (text := given.text(each)) is not None:
-        times = read.by_partition(each, text)
+        times = read_by_partition(each, text)
         return ByTime(each_ms=times, latest_if_none=bool(latest_if_none), option=each)
     if (text := given.text(time)) is not None:
         # Nobody who says "since two hours ago" means an error when nothing has come since.
         latest = latest_if_none is not False
         if text.strip().startswith("-"):
-            ago = -read.time_ms(time, text, 0)
+            ago = -read_time_ms(time, text, 0)
             return ByTime(ago_ms=ago, latest_if_none=latest, option=time)
-        return ByTime(read.time_ms(time, text, 0), latest_if_none=latest, option=time)
+        return ByTime(read_time_ms(time, text, 0), latest_if_none=latest, option=time)
     if (text := given.text(offsets)) is not None:
         word = text.strip().lower()
         if word in ("earliest", "latest"):
             return Place(word)
-        found = read.by_partition(offsets, text)
+        found = read_by_partition(offsets, text)
         for tp, offset in found.items():
             if offset < EARLIEST:
                 raise OptionError(f"{offsets} has {offset} for {tp}: expected 0 or more, -1 or -2")
@@ -365,7 +367,7 @@ def _bytes_per_trigger(given: _Given) -> int | None:
     if text is None:
         # Whoever bounds a batch by offsets has thought about its size.
         text = "none" if given.text("maxOffsetsPerTrigger") else _BYTES_PER_TRIGGER
-    return read.size("maxBytesPerTrigger", text)
+    return read_size("maxBytesPerTrigger", text)
 
 
 def _columns(given: _Given) -> tuple[str, ...]:
@@ -375,7 +377,7 @@ def _columns(given: _Given) -> tuple[str, ...]:
         return COLUMNS if with_headers else COLUMNS[:-1]
     known = {name.lower(): name for name in COLUMNS}
     chosen = []
-    for name in read.names("columns", text):
+    for name in read_names("columns", text):
         if name.lower() not in known:
             raise OptionError(f"columns has {name!r}: expected some of {', '.join(COLUMNS)}")
         chosen.append(known[name.lower()])
@@ -403,3 +405,145 @@ def _check(options: SourceOptions, *, streaming: bool | None) -> None:
         raise OptionError("read.from=files is for batch reads; a stream reads from the brokers")
     if options.group is not None and streaming is False:
         _log.warning("option group has no effect in a batch read")
+
+
+# Values of options. Each reader takes the name of the option for its errors.
+
+_SIZE = re.compile(r"(\d+)\s*(k|m|g|t)?(i?b)?", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_SPAN = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
+_SPAN_UNITS_US = {
+    "us": 1,
+    "ms": 1000,
+    "": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_OFF = ("none", "off", "unlimited")
+
+
+def read_boolean(name: str, text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise OptionError(f"{name}={text!r}: expected true or false")
+    return lowered == "true"
+
+
+def read_integer(name: str, text: str, *, at_least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise OptionError(f"{name}={text!r}: expected a whole number") from None
+    if value < at_least:
+        raise OptionError(f"{name}={value}: expected {at_least} or more")
+    return value
+
+
+def read_fraction(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise OptionError(f"{name}={text!r}: expected a number from 0 to below 1")
+    return value
+
+
+def read_choice(name: str, text: str, *allowed: str) -> str:
+    for value in allowed:
+        if text.strip().lower() == value.lower():
+            return value
+    raise OptionError(f"{name}={text!r}: expected {' or '.join(allowed)}")
+
+
+def read_size(name: str, text: str) -> int | None:
+    """Bytes: 1048576, 512m, 1g, 64MiB. None for no bound: none, off, unlimited or 0."""
+    if text.strip().lower() in _OFF:
+        return None
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(f"{name}={text!r}: expected a size such as 64m or 1g, or none")
+    return int(found[1]) * _SIZE_UNITS[(found[2] or "").lower()] or None
+
+
+def read_span_ms(name: str, text: str) -> int:
+    """A span of time as Spark writes them: 15m, 30s, 100ms; a bare number is milliseconds."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(f"{name}={text!r}: expected a span of time such as 30s, 15m or 1h")
+    return int(found[1]) * _SPAN_UNITS_US[(found[2] or "").lower()] // 1000
+
+
+def read_time_ms(name: str, text: str, now_ms: int) -> int:
+    """A time as people write it: ISO 8601 (UTC unless it says otherwise), or so long ago: -2h."""
+    stripped = text.strip()
+    if stripped.startswith("-"):
+        return now_ms - read_span_ms(name, stripped[1:])
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise OptionError(
+            f"{name}={text!r}: expected a time such as 2026-08-22T10:00:00Z, or -2h for two "
+            "hours ago"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def read_names(name: str, text: str) -> tuple[str, ...]:
+    """A list with commas between; each name once."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise OptionError(f"{name}={text!r}: expected at least one name")
+    return found
+
+
+def read_partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
+    """{"orders": [0, 1]}"""
+    parsed = _json_object(name, text, '{"orders": [0, 1]}')
+    found = []
+    for topic, numbers in parsed.items():
+        if not isinstance(numbers, list) or not all(_is_count(number) for number in numbers):
+            raise OptionError(f"{name}={text!r}: the partitions of {topic} must be a list")
+        found += [TopicPartition(topic, number) for number in numbers]
+    if not found:
+        raise OptionError(f"{name}={text!r}: names no partition")
+    return tuple(sorted(set(found)))
+
+
+def read_by_partition(name: str, text: str) -> dict[TopicPartition, int]:
+    """{"orders": {"0": 23, "1": -2}}"""
+    example = '{"orders": {"0": 23, "1": 45}}'
+    parsed = _json_object(name, text, example)
+    found = {}
+    for topic, numbers in parsed.items():
+        if not isinstance(numbers, Mapping):
+            raise OptionError(f"{name}={text!r}: expected JSON such as {example}")
+        for partition, number in numbers.items():
+            if not partition.isdigit() or isinstance(number, bool) or not isinstance(number, int):
+                raise OptionError(
+                    f"{name}={text!r}: {topic} has {partition!r}: {number!r}, expected JSON such "
+                    f"as {example}"
+                )
+            found[TopicPartition(topic, int(partition))] = number
+    if not found:
+        raise OptionError(f"{name}={text!r}: names no partition")
+    return found
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise OptionError(f"{name}={text!r}: expected JSON such as {example}")
+    return parsed

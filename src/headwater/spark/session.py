@@ -8,6 +8,7 @@ Whatever the caller sets wins. `configured` does the same to a builder of the ca
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ SETTINGS: dict[str, str] = {
 _JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _JAVA_SETTINGS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
+_LINKS = ("bin", "conf", "jars", "sbin")
+
 
 def configured(
     builder: SparkSession.Builder, *, settings: Mapping[str, str] | None = None
@@ -78,7 +81,7 @@ def spark_session(
     if shuffle_partitions is not None:
         chosen["spark.sql.shuffle.partitions"] = str(shuffle_partitions)
     elif master is not None and master.startswith("local"):
-        from headwater.spark.packing import cores_here
+        from headwater.spark.ranges import cores_here
 
         chosen.setdefault("spark.sql.shuffle.partitions", str(max(2, cores_here())))
     builder = SparkSession.builder.appName(name)
@@ -87,8 +90,6 @@ def spark_session(
     builder = configured(builder, settings=chosen)
     if master is None or not master.startswith("local") or "SPARK_HOME" in os.environ:
         return builder.getOrCreate()
-    from headwater.spark.home import quick_home
-
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if (home := quick_home(caches)) is None:
         return builder.getOrCreate()
@@ -98,3 +99,39 @@ def spark_session(
         return builder.getOrCreate()
     finally:
         del os.environ["SPARK_HOME"]
+
+
+def quick_home(caches: Path) -> Path | None:
+    """Makes a home for Spark in which its Python processes start quickly: a folder of links to the
+    real one. None if PySpark does not come from a package, or if `caches` cannot be written.
+
+    Spark puts `python/lib/pyspark.zip` of its home first on the path of each Python process that it
+    starts: one for a streaming query, some for planning, the workers. Nothing compiled is kept for
+    an archive, so each of them compiles PySpark again, which takes a second of a core; Spark waits
+    ten for a process to answer, and on a busy host that is not enough. The same package is
+    installed beside us, compiled. The links leave out the archive.
+    """
+    import pyspark
+
+    real = Path(pyspark.__file__).resolve().parent
+    if not (real / "python" / "lib" / "pyspark.zip").is_file() or not (real / "jars").is_dir():
+        return None
+    name = hashlib.sha256(f"{real} {pyspark.__version__}".encode()).hexdigest()[:16]
+    home = caches / "headwater" / f"spark-home-{name}"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for each in _LINKS:
+            if (real / each).is_dir() and not (home / each).is_dir():
+                _link(home / each, real / each)
+    except OSError:
+        return None
+    return home
+
+
+def _link(path: Path, to: Path) -> None:
+    try:
+        path.symlink_to(to)
+    except FileExistsError:
+        if not path.is_dir():  # a link that leads nowhere, and not one of another process
+            path.unlink(missing_ok=True)
+            path.symlink_to(to)

@@ -31,8 +31,8 @@ class HeadwaterSource(DataSource):
 
     @plainly
     def schema(self) -> str:
+        from headwater.spark.columns import spark_schema
         from headwater.spark.options import parse
-        from headwater.spark.schema import spark_schema
 
         # Which kind of read it will be is not known yet. What depends on that is checked later.
         return spark_schema(parse(self.options, streaming=None))
@@ -44,10 +44,10 @@ class HeadwaterSource(DataSource):
         return make_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headwater.spark.stream import RefusedStream, StreamReader
+        from headwater.spark.micro_batch import MicroBatchStream, RefusedStream
 
         try:
-            return StreamReader(self.options, schema)
+            return MicroBatchStream(self.options, schema)
         except PLAIN as error:
             # Raised here, it would be lost: Spark would say that it has no reader to stop.
             return RefusedStream(error)

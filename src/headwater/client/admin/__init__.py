@@ -55,7 +55,7 @@ from headwater.client.admin.configs import (
 from headwater.client.admin.features import Features, FeatureUpdate, Levels, UpgradeType
 from headwater.client.admin.groups import Group, GroupListed, Member
 from headwater.client.admin.lag import PartitionLag
-from headwater.client.admin.log_dirs import LogDir, Replica, ReplicaLog
+from headwater.client.admin.log_dirs import Replica
 from headwater.client.admin.offsets import OffsetFound
 from headwater.client.admin.producers import ActiveProducer, ProducerFence
 from headwater.client.admin.quorum import Quorum, QuorumReplica
@@ -77,6 +77,7 @@ from headwater.client.admin.topics import (
 from headwater.client.admin.transactions import Transaction, TransactionListed
 from headwater.client.cluster import Cluster
 from headwater.client.config import AdminConfig, Bootstrap
+from headwater.client.requests.describe_log_dirs import LogDir, ReplicaLog
 from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.client.requests.routing import Router
 from headwater.io import Host

@@ -29,22 +29,25 @@ from pyspark.sql.streaming.datasource import (
 from headwater.client.errors import ClientError
 from headwater.client.metadata import Topic
 from headwater.model import TopicPartition
-from headwater.spark.bounds import resolve
-from headwater.spark.brokers import Brokers, brokers_of_process, ids_of, partitions_of
 from headwater.spark.errors import DataLost, plainly
+from headwater.spark.offset_reader import (
+    OffsetReader,
+    ids_of,
+    offset_reader_of_process,
+    partitions_of,
+)
 from headwater.spark.offsets import (
     Offsets,
-    Position,
+    SourceOffset,
     begin,
     limited_by_bytes,
     limited_by_count,
     near_the_end_of_retention,
-    plan,
     waiting_count,
 )
 from headwater.spark.options import parse
-from headwater.spark.packing import cores_here, pack
-from headwater.spark.reader import Task, TaskReader
+from headwater.spark.partition_reader import Task, TaskReader
+from headwater.spark.ranges import cores_here, pack, plan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -57,11 +60,11 @@ _ALARM_SECONDS = 60.0
 # Spark asks again after 10 ms if there was nothing. If it took longer, it was busy with a batch, of
 # this source or of another one in the same query: that one must not wait for us.
 _IDLE_SECONDS = 0.05
-_RECORD_BYTES = 1024  # where the brokers do not tell how large logs are
+_RECORD_BYTES = 1024  # where brokers do not report the size of their logs
 _RECORD_BYTES_MAX = 1024 * 1024
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = parse(options, streaming=True)
         self._tasks = TaskReader(self._options, to_arrow_schema(schema, timezone="UTC"))
@@ -73,33 +76,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._answered_at = float("-inf")
         self._triggered_at = float("-inf")
         self._target: Offsets | None = None  # with Trigger.AvailableNow: where the query ends
-        self._latest: Position | None = None
-        self._committed: Position | None = None
+        self._latest: SourceOffset | None = None
+        self._committed: SourceOffset | None = None
 
     @property
-    def _brokers(self) -> Brokers:
-        return brokers_of_process(self._options)
+    def _offset_reader(self) -> OffsetReader:
+        return offset_reader_of_process(self._options)
 
     def _now(self) -> float:
-        return self._brokers.host.clock.monotonic()
+        return self._offset_reader.host.clock.monotonic()
 
     # What Spark asks, in the order it asks
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
         partitions = self._partitions()
-        offsets = resolve(
-            self._brokers,
+        offsets = self._offset_reader.resolve(
             self._options.starting,
             partitions,
             self._options,
             option="startingOffsets",
         )
-        return Position(offsets, ids_of(self._topics)).to_json()
+        return SourceOffset(offsets, ids_of(self._topics)).to_json()
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._brokers.latest(self._partitions())
+        self._target = self._offset_reader.latest(self._partitions())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows no limits that hold together, so what `latestOffset` does is in the options;
@@ -115,12 +117,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        position = Position.from_json(start, self._options.subscription)
+        position = SourceOffset.from_json(start, self._options.subscription)
         self._commit(position)
         is_idle = self._now() - self._answered_at < _IDLE_SECONDS
         end = self._end()
         if is_idle and self._target is None and not _has_more(position, end):
-            self._brokers.wait(end, self._options.wait_ms)
+            self._offset_reader.wait(end, self._options.wait_ms)
             end = self._end()
         self._latest = end
         answer = self._limited(position, end, limit)
@@ -133,8 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         options = self._options
-        first = Position.from_json(start, options.subscription)
-        last = Position.from_json(end, options.subscription)
+        first = SourceOffset.from_json(start, options.subscription)
+        last = SourceOffset.from_json(end, options.subscription)
         self._partitions()
         earliest = self._earliest(last)
         planned = plan(first, last, earliest)
@@ -157,20 +159,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._tasks.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._commit(Position.from_json(end, self._options.subscription))
+        self._commit(SourceOffset.from_json(end, self._options.subscription))
 
     # What there is
 
     def _partitions(self) -> list[TopicPartition]:
         now = self._now()
         if now - self._topics_at > _TOPICS_SECONDS:
-            self._topics = self._brokers.topics(self._options)
+            self._topics = self._offset_reader.topics(self._options)
             self._topics_at = now
         return partitions_of(self._topics, self._options.subscription)
 
-    def _end(self) -> Position:
+    def _end(self) -> SourceOffset:
         partitions = self._partitions()
-        offsets = self._brokers.latest(partitions)
+        offsets = self._offset_reader.latest(partitions)
         if self._target is not None:
             # Partitions that came after the query began are for the next one.
             offsets = {
@@ -178,22 +180,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for tp, offset in offsets.items()
                 if tp in self._target
             }
-        return Position(offsets, ids_of(self._topics))
+        return SourceOffset(offsets, ids_of(self._topics))
 
-    def _earliest(self, end: Position) -> Offsets:
+    def _earliest(self, end: SourceOffset) -> Offsets:
         known = set(partitions_of(self._topics, self._options.subscription))
-        return self._brokers.earliest(tp for tp in end.offsets if tp in known)
+        return self._offset_reader.earliest(tp for tp in end.offsets if tp in known)
 
     # How much of it
 
-    def _limited(self, start: Position, end: Position, limit: ReadLimit) -> Position:
+    def _limited(self, start: SourceOffset, end: SourceOffset, limit: ReadLimit) -> SourceOffset:
         options = self._options
         if isinstance(limit, ReadAllAvailable):
             return end
         fresh = [tp for tp in end.offsets if tp not in start.offsets]
         anew = [tp for tp in end.offsets if start.ids.get(tp.topic) != end.ids.get(tp.topic)]
         unknown = {*fresh, *anew}
-        first = begin(start, end, self._brokers.earliest(unknown) if unknown else {})
+        first = begin(start, end, self._offset_reader.earliest(unknown) if unknown else {})
         waiting = waiting_count(first, end.offsets)
         if not waiting:
             return end
@@ -206,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if most is not None and waiting_count(first, offsets) * _RECORD_BYTES_MAX > most:
             offsets = limited_by_bytes(first, offsets, most, self._weights_of(offsets))
         self._triggered_at = self._now()
-        return Position(offsets, end.ids)
+        return SourceOffset(offsets, end.ids)
 
     def _is_too_little(self, waiting: int) -> bool:
         """minOffsetsPerTrigger: a batch waits for so many, but not for longer than a bound."""
@@ -216,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         passed_ms = (self._now() - self._triggered_at) * 1000
         if passed_ms >= self._options.max_trigger_delay_ms:
             return False
-        self._brokers.pause(self._options.wait_ms)
+        self._offset_reader.pause(self._options.wait_ms)
         return True
 
     def _weights_of(self, offsets: Offsets) -> Mapping[TopicPartition, float]:
@@ -228,11 +230,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._weights_at = now
             self._weights = dict.fromkeys(offsets, float(_RECORD_BYTES))
             try:
-                places = self._brokers.places(offsets)
-                first, last = self._brokers.earliest(offsets), self._brokers.latest(offsets)
+                places = self._offset_reader.places(offsets)
+                first, last = (
+                    self._offset_reader.earliest(offsets),
+                    self._offset_reader.latest(offsets),
+                )
             except ClientError as error:
                 _log.warning(
-                    "maxBytesPerTrigger: the brokers do not tell the size of their logs (%s); a "
+                    "maxBytesPerTrigger: the brokers do not report the size of their logs (%s); a "
                     "record is taken to have %d bytes",
                     error,
                     _RECORD_BYTES,
@@ -246,14 +251,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What others should know
 
-    def _commit(self, position: Position) -> None:
+    def _commit(self, position: SourceOffset) -> None:
         group = self._options.group
         if group is None or position == self._committed or not position.offsets:
             return
-        self._brokers.commit(group, position)
+        self._offset_reader.commit(group, position)
         self._committed = position
 
-    def _alarm(self, read_to: Position, earliest: Offsets, end: Position) -> None:
+    def _alarm(self, read_to: SourceOffset, earliest: Offsets, end: SourceOffset) -> None:
         """One line a minute while retention is about to delete what was not read."""
         now = self._now()
         latest = (self._latest or end).offsets
@@ -296,7 +301,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-def _has_more(start: Position, end: Position) -> bool:
+def _has_more(start: SourceOffset, end: SourceOffset) -> bool:
     return start.ids != end.ids or any(
         start.offsets.get(tp) != offset for tp, offset in end.offsets.items()
     )

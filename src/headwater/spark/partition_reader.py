@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from headwater.client.errors import OffsetOutOfRange
 from headwater.client.ranges import Chunk, RangeReader
-from headwater.spark.brokers import Brokers, brokers_of_process
+from headwater.spark.columns import Columns, convert
 from headwater.spark.errors import DataLost, NotInFiles, plainly_each
-from headwater.spark.offsets import Range
+from headwater.spark.offset_reader import OffsetReader, offset_reader_of_process
 from headwater.spark.options import SourceOptions, client_config
-from headwater.spark.schema import Columns
+from headwater.spark.ranges import OffsetRange
 
 _log = logging.getLogger("headwater.spark")
 
@@ -33,7 +33,7 @@ class Task:
     """Ranges that are read together; `directories` has the log directory of each, if the files
     are to be read."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     directories: tuple[str, ...] = ()
 
 
@@ -49,14 +49,14 @@ class TaskReader:
 
     def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
         options = self.options
-        brokers = brokers_of_process(options)
+        offset_reader = offset_reader_of_process(options)
         columns = Columns(self.schema)
         value_type = None
         if options.value_format != "bytes":
             value_type = self.schema.field("value").type
         for at, wanted in enumerate(task.ranges):
             directory = task.directories[at] if task.directories else None
-            chunks = _chunks(brokers, wanted, directory, options)
+            chunks = _chunks(offset_reader, wanted, directory, options)
             for chunk in chunks:
                 for batch in columns.batches(
                     chunk.data,
@@ -70,8 +70,6 @@ class TaskReader:
                     if value_type is None:
                         yield batch
                     else:
-                        from headwater.spark.values import convert
-
                         yield convert(
                             batch,
                             value_format=options.value_format,
@@ -81,27 +79,29 @@ class TaskReader:
 
 
 def _chunks(
-    brokers: Brokers, wanted: Range, directory: str | None, options: SourceOptions
+    offset_reader: OffsetReader, wanted: OffsetRange, directory: str | None, options: SourceOptions
 ) -> Iterator[Chunk]:
     if directory is None:
-        yield from _broker_chunks(brokers, wanted, options)
+        yield from _broker_chunks(offset_reader, wanted, options)
         return
     from headwater.spark.files import file_chunks
 
     try:
         yield from file_chunks(
-            brokers.host.disk,
+            offset_reader.host.disk,
             directory,
             wanted,
             read_committed=options.read_committed,
-            log_start=lambda: brokers.log_start(wanted.tp),
+            log_start=lambda: offset_reader.log_start(wanted.tp),
         )
     except NotInFiles as missing:
         _log.warning("%s: %s; reading on from the broker", wanted, missing)
-        yield from _broker_chunks(brokers, replace(wanted, start=missing.offset), options)
+        yield from _broker_chunks(offset_reader, replace(wanted, start=missing.offset), options)
 
 
-def _broker_chunks(brokers: Brokers, wanted: Range, options: SourceOptions) -> Iterator[Chunk]:
+def _broker_chunks(
+    offset_reader: OffsetReader, wanted: OffsetRange, options: SourceOptions
+) -> Iterator[Chunk]:
     config = client_config(options)
     most = _FETCH_BYTES_MAX
     if "max.partition.fetch.bytes" in config.given:
@@ -109,7 +109,7 @@ def _broker_chunks(brokers: Brokers, wanted: Range, options: SourceOptions) -> I
     if "fetch.max.bytes" in config.given:
         most = min(most, config.fetch_max_bytes)
     reader = RangeReader(
-        brokers.run(brokers.cluster(), about=wanted),
+        offset_reader.run(offset_reader.cluster(), about=wanted),
         fetch_bytes=min(most, max(_FETCH_BYTES_MIN, len(wanted) * _RECORD_BYTES)),
         read_committed=options.read_committed,
         patience_ms=options.poll_timeout_ms,
@@ -119,25 +119,25 @@ def _broker_chunks(brokers: Brokers, wanted: Range, options: SourceOptions) -> I
     while offset < wanted.end:
         chunks = reader.chunks(wanted.tp, offset, wanted.end, topic_id=wanted.topic_id)
         try:
-            for chunk in _blocking(brokers, chunks):
+            for chunk in _blocking(offset_reader, chunks):
                 yield chunk
                 offset = chunk.next_offset
             return
         except OffsetOutOfRange as error:
-            offset = _after_loss(brokers, wanted, offset, error, options)
+            offset = _after_loss(offset_reader, wanted, offset, error, options)
 
 
-def _blocking(brokers: Brokers, chunks: AsyncIterator[Chunk]) -> Iterator[Chunk]:
+def _blocking(offset_reader: OffsetReader, chunks: AsyncIterator[Chunk]) -> Iterator[Chunk]:
     async def following() -> Chunk | None:
         return await anext(chunks, None)
 
-    while (chunk := brokers.run(following())) is not None:
+    while (chunk := offset_reader.run(following())) is not None:
         yield chunk
 
 
 def _after_loss(
-    brokers: Brokers,
-    wanted: Range,
+    offset_reader: OffsetReader,
+    wanted: OffsetRange,
     offset: int,
     error: OffsetOutOfRange,
     options: SourceOptions,
@@ -149,7 +149,7 @@ def _after_loss(
             "deleted before they were read, by retention or by hand; failOnDataLoss=false goes on "
             "without them"
         ) from None
-    start = brokers.log_start(wanted.tp)
+    start = offset_reader.log_start(wanted.tp)
     following = min(max(start, offset + 1), wanted.end) if start > offset else wanted.end
     _log.warning("%s; offsets %d up to %d are left out", error, offset, following)
     return following
