@@ -13,8 +13,7 @@ from headwater.broker.handlers import (
     describe_user_scram_credentials,
     list_partition_reassignments,
 )
-from headwater.metadata import Image
-from headwater.metadata.delta import Delta
+from headwater.metadata import Delta, Image
 from headwater.protocol import Message
 from headwater.protocol.messages.describe_client_quotas import (
     ComponentData,

@@ -22,13 +22,12 @@ from headwater.config.definition import (
     parse,
     render,
 )
-from headwater.config.errors import ConfigError
 from headwater.config.layers import BrokerLayers
 from headwater.config.listeners import Listener, Voter
 from headwater.config.node import NodeConfig, node_config
 from headwater.config.properties import parse_properties
 from headwater.config.topic import TopicConfig, TopicDefaults, topic_config
-from headwater.config.values import ConfigType, ConfigValue
+from headwater.config.values import ConfigError, ConfigType, ConfigValue
 
 __all__ = [
     "BrokerLayers",

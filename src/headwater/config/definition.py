@@ -9,9 +9,8 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from headwater.config.errors import ConfigError
 from headwater.config.rules import ListOf, Rule, rule_from_text
-from headwater.config.values import ConfigType, ConfigValue, parse_value, render_value
+from headwater.config.values import ConfigError, ConfigType, ConfigValue, parse_value, render_value
 
 
 class Importance(StrEnum):

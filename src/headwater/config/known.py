@@ -10,7 +10,7 @@ from headwater.config.catalog import (
     broker_definitions,
     topic_definitions,
 )
-from headwater.config.errors import ConfigError
+from headwater.config.values import ConfigError
 
 # Broker settings that came with Kafka 4.4, after the release whose table we show.
 _NEWER = """

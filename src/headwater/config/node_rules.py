@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headwater.config.errors import ConfigError
+from headwater.config.values import ConfigError
 
 if TYPE_CHECKING:
     from headwater.config.node import NodeConfig

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
-from headwater.config.errors import ConfigError
 from headwater.config.node import NodeConfig
+from headwater.config.values import ConfigError
 
 _PLAINTEXT = "PLAINTEXT"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

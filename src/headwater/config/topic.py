@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from headwater.config.catalog import TOPIC_SYNONYMS, topic_definitions
 from headwater.config.definition import parse
-from headwater.config.errors import ConfigError
 from headwater.config.layers import BrokerLayers
-from headwater.config.values import ConfigValue
+from headwater.config.values import ConfigError, ConfigValue
 
 UNLIMITED = -1
 _AS_RETENTION = -2  # local.retention.* follows retention.* until it is set

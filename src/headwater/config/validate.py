@@ -16,12 +16,11 @@ from headwater.config.catalog import (
     topic_definitions,
 )
 from headwater.config.definition import ConfigDef, parse
-from headwater.config.errors import ConfigError
 from headwater.config.known import suggestion
 from headwater.config.layers import BrokerLayers
 from headwater.config.node_rules import BOUNDED_GROUP_SETTINGS
 from headwater.config.topic import TopicDefaults
-from headwater.config.values import ConfigValue
+from headwater.config.values import ConfigError, ConfigValue
 from headwater.errors import ApiError, ErrorCode
 
 _AS_RETENTION = -2

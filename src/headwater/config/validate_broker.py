@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 from headwater.config.catalog import LISTENER_OVERRIDE, broker_definitions
 from headwater.config.definition import ConfigDef, UpdateMode, parse
-from headwater.config.errors import ConfigError
 from headwater.config.node import NodeConfig, node_config
 from headwater.config.validate import check_local_retention, refusal
-from headwater.config.values import ConfigType
+from headwater.config.values import ConfigError, ConfigType
 from headwater.errors import ApiError, ErrorCode
 
 # A listener's own limits may be set for all brokers; its other overrides belong to one broker.

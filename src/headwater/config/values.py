@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from headwater.config.errors import ConfigError
+
+class ConfigError(ValueError):
+    """A setting has a value that cannot be. `expected` says what would do."""
+
+    def __init__(self, key: str, value: object, expected: str, *, secret: bool = False) -> None:
+        shown = "[hidden]" if secret else repr(value) if isinstance(value, str) else str(value)
+        super().__init__(f"{key}={shown}: {expected}")
+        self.key = key
+        self.value = None if secret else value
+        self.expected = expected
+
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 

@@ -37,10 +37,13 @@ from headwater.protocol.records.metadata_nodes import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from headwater.protocol.records.metadata_topics import ProducerIdsRecord
 
 _FENCE = 1
 _UNFENCE = -1
 _IN_CONTROLLED_SHUTDOWN = 1
+_PRODUCER_ID_BLOCK = 1000
+_PRODUCER_ID_MAX = 2**63 - 1
 
 
 class HeartbeatReply(NamedTuple):
@@ -400,3 +403,25 @@ def register_controller(
         ],
     )
     return Decision((record,), None)
+
+
+# Producer ids
+
+
+class ProducerIdBlock(NamedTuple):
+    first: int
+    size: int
+
+
+def allocate_producer_ids(
+    state: ControllerState, *, broker_id: int, broker_epoch: int
+) -> Decision[ProducerIdBlock]:
+    """Hands out a block, so that the log sees one record for a thousand ids."""
+    state.check_broker_epoch(broker_id, broker_epoch)
+    first = state.image.next_producer_id
+    if first > _PRODUCER_ID_MAX - _PRODUCER_ID_BLOCK:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been handed out")
+    record = ProducerIdsRecord(
+        broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + _PRODUCER_ID_BLOCK
+    )
+    return Decision((record,), ProducerIdBlock(first, _PRODUCER_ID_BLOCK))

@@ -1,4 +1,4 @@
-"""Feature levels, raised and lowered (UpdateFeatures).
+"""Feature levels: those a cluster begins with, and how they change (UpdateFeatures).
 
 All updates of a request stand or fall together. metadata.version may go down only as far as no
 record in the log would lose a field.
@@ -6,6 +6,7 @@ record in the log would lose a field.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,14 +17,21 @@ from headwater.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
     FEATURES,
     KRAFT_VERSION,
+    LEVEL_TRANSACTIONS,
     METADATA_VERSION,
     LevelRange,
     downgrade_loses_metadata,
     unmet_need,
 )
 from headwater.metadata.model import CLUSTER_DEFAULT
+from headwater.metadata.records import RecordType
 from headwater.protocol import Message
-from headwater.protocol.records.metadata_nodes import FeatureLevelRecord
+from headwater.protocol.records.metadata_nodes import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
 from headwater.protocol.records.metadata_topics import ConfigRecord
 
 _MIN_ISR = "min.insync.replicas"
@@ -124,3 +132,40 @@ def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | Non
         if update.level not in levels:
             return f"{who} supports {levels.low} to {levels.high}"
     return None
+
+
+# The first records of a controller that takes over, and the first of a cluster at all
+
+
+def activate(
+    state: ControllerState, bootstrap: Sequence[Message], *, log_is_empty: bool
+) -> Decision[None]:
+    """`bootstrap` is what the directory was formatted with. A transaction that the controller
+    before us left open is aborted; if that was the cluster's first, it is begun again."""
+    records: list[Message] = []
+    if state.replay.in_transaction:
+        records.append(AbortTransactionRecord(reason="Controller failover"))
+    if log_is_empty:
+        records += _first_records(state, bootstrap)
+    return Decision(records, None)
+
+
+def _first_records(state: ControllerState, bootstrap: Sequence[Message]) -> list[Message]:
+    levels = {
+        record.name: record.feature_level
+        for record in bootstrap
+        if isinstance(record, FeatureLevelRecord)
+    }
+    body = list(bootstrap)
+    if levels.get(ELIGIBLE_LEADER_REPLICAS) and not _sets_min_isr(bootstrap):
+        body += elr_safety_records(state)
+    if max(levels.values(), default=0) < LEVEL_TRANSACTIONS:
+        return body
+    return [BeginTransactionRecord(name="Bootstrap records"), *body, EndTransactionRecord()]
+
+
+def _sets_min_isr(records: Sequence[Message]) -> bool:
+    return any(
+        record.API == RecordType.CONFIG and getattr(record, "name", "") == "min.insync.replicas"
+        for record in records
+    )

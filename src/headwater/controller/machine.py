@@ -12,12 +12,10 @@ from random import Random
 from headwater.config import NodeConfig
 from headwater.config.alter import Alteration
 from headwater.controller import (
-    activation,
     brokers,
     configs,
     elections,
     features,
-    producer_ids,
     topics,
 )
 from headwater.controller.decision import Decision
@@ -101,7 +99,7 @@ class Controller:
     def decide_activate(
         self, bootstrap: Sequence[Message], *, log_is_empty: bool
     ) -> Decision[None]:
-        return activation.activate(self.state, bootstrap, log_is_empty=log_is_empty)
+        return features.activate(self.state, bootstrap, log_is_empty=log_is_empty)
 
     def decide_no_op(self) -> Decision[None]:
         return Decision((NoOpRecord(),), None)
@@ -132,8 +130,10 @@ class Controller:
 
     def decide_allocate_producer_ids(
         self, *, broker_id: int, broker_epoch: int
-    ) -> Decision[producer_ids.ProducerIdBlock]:
-        return producer_ids.allocate(self.state, broker_id=broker_id, broker_epoch=broker_epoch)
+    ) -> Decision[brokers.ProducerIdBlock]:
+        return brokers.allocate_producer_ids(
+            self.state, broker_id=broker_id, broker_epoch=broker_epoch
+        )
 
     def decide_update_features(
         self, updates: list[features.FeatureUpdate], *, validate_only: bool

@@ -1,7 +1,6 @@
 """The cluster's image and the records it is made of."""
 
-from headwater.metadata.delta import Delta
-from headwater.metadata.image import Image
+from headwater.metadata.image import Delta, Image, Replay
 from headwater.metadata.model import (
     CLUSTER_DEFAULT,
     NO_LEADER,
@@ -13,7 +12,6 @@ from headwater.metadata.model import (
     ResourceType,
     Topic,
 )
-from headwater.metadata.replay import Replay
 
 __all__ = [
     "CLUSTER_DEFAULT",

@@ -7,11 +7,10 @@ records are the same image. Records that contradict it are a bug of whoever wrot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.metadata.delta import Delta
 from headwater.metadata.features import LEVEL_MINIMUM, METADATA_VERSION
 from headwater.metadata.model import (
     DIRECTORY_LOST,
@@ -32,6 +31,47 @@ if TYPE_CHECKING:
     from headwater.protocol.records import metadata_topics as topic_records
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(slots=True)
+class Delta:
+    """What a batch of records changed, for those who follow the image. It names things: what they
+    are now is in the image, and what is no longer there is kept here."""
+
+    topics_created: set[bytes] = field(default_factory=set)
+    topics_deleted: dict[bytes, Topic] = field(default_factory=dict)  # as they last were
+    # What each changed partition was before this batch; None if it is new.
+    partitions: dict[tuple[bytes, int], PartitionState | None] = field(default_factory=dict)
+    configs: set[Resource] = field(default_factory=set)
+    brokers: dict[int, BrokerRegistration | None] = field(default_factory=dict)  # what they were
+    controllers: set[int] = field(default_factory=set)
+    features: set[str] = field(default_factory=set)
+    client_quotas: set[tuple[tuple[str, str | None], ...]] = field(default_factory=set)
+    acls: set[bytes] = field(default_factory=set)
+    scram: set[tuple[str, int]] = field(default_factory=set)
+    tokens: set[str] = field(default_factory=set)
+    producer_ids: bool = False
+
+    def __bool__(self) -> bool:
+        return self.producer_ids or any(
+            (
+                self.topics_created,
+                self.topics_deleted,
+                self.partitions,
+                self.configs,
+                self.brokers,
+                self.controllers,
+                self.features,
+                self.client_quotas,
+                self.acls,
+                self.scram,
+                self.tokens,
+            )
+        )
+
+    def topics_changed(self) -> set[bytes]:
+        """Topics that are there and have a new or changed partition."""
+        return {topic_id for topic_id, _ in self.partitions}
 
 
 @dataclass(slots=True)
@@ -286,3 +326,41 @@ _APPLY: dict[int, Callable[[Image, Any, Delta], None]] = {
     RecordType.CLEAR_ELR: Image._clear_elr,
     RecordType.UNREGISTER_CONTROLLER: Image._unregister_controller,
 }
+
+
+@dataclass(slots=True)
+class Replay:
+    """An image that follows the log, with its transactions.
+
+    What stands between Begin and End becomes visible all at once, at End; what ends in Abort never
+    was. A transaction may span batches, and a controller that died in one leaves it open.
+    """
+
+    image: Image = field(default_factory=Image)
+    pending: list[Message] | None = None  # records of the open transaction
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.pending is not None
+
+    def apply(self, records: Iterable[Message], delta: Delta | None = None) -> Delta:
+        """Applies records in order; what became visible through them is in the delta."""
+        delta = Delta() if delta is None else delta
+        for record in records:
+            match record.API:
+                case RecordType.BEGIN_TRANSACTION:
+                    assert self.pending is None, "a transaction begins inside another"
+                    self.pending = []
+                case RecordType.END_TRANSACTION:
+                    assert self.pending is not None, "a transaction ends that never began"
+                    for held in self.pending:
+                        self.image.apply(held, delta)
+                    self.pending = None
+                case RecordType.ABORT_TRANSACTION:
+                    assert self.pending is not None, "a transaction is aborted that never began"
+                    self.pending = None
+                case _ if self.pending is not None:
+                    self.pending.append(record)
+                case _:
+                    self.image.apply(record, delta)
+        return delta
