@@ -270,3 +270,17 @@ def test_a_broken_file_of_profiles_is_named(
     # Nobody needs it who says where the cluster is.
     assert run("topic", "list", "--bootstrap", "127.0.0.1:1") == 1
     assert "connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"demo", "load", "pipeline"}))
+def test_the_help_of_a_command_loads_no_client_and_no_node(command: str) -> None:
+    check = (
+        f"import sys; from headwater.cli.main import main\ntry: main(['{command}', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = ('asyncio', 'headwater.client', 'headwater.broker', 'headwater.protocol')\n"
+        "sys.exit(', '.join(each for each in heavy if each in sys.modules) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from headwater.cli.progress import Progress
 @pytest.mark.parametrize("width", [20, 200])
 def test_the_bar_fits_into_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that wraps stays behind when the next one is drawn."""
+    clear = "\r\x1b[K"
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     monkeypatch.setattr(progress, "_EVERY_SECONDS", 0.0)
@@ -23,9 +24,10 @@ def test_the_bar_fits_into_the_terminal(width: int, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("sys.stderr", terminal)
         with Progress(1000, "records") as bar:
             bar.add(500)
-        shown = os.read(ours, 4096).decode()
+        shown = ""
+        while shown.count(clear) < 2:  # a terminal hands over what it has, in pieces
+            shown += os.read(ours, 4096).decode()
     os.close(ours)
-    clear = "\r\x1b[K"
     before, line, after = shown.split(clear)
     assert (before, after) == ("", "")
     assert line.startswith("[###############...")

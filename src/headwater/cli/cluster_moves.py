@@ -10,7 +10,7 @@ from headwater.cli.arguments import read_partitions
 from headwater.cli.connection import add_cluster_options, one_line, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.output import add_output_option, plural, print_json, print_outcome, print_table
-from headwater.cli.topic_view import require_topics
+from headwater.cli.topic_describe import require_topics
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from headwater.cli.connection import add_cluster_options, open_admin
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.output import add_output_option, print_json, print_table
 from headwater.cli.parser import add_actions, meant
-from headwater.cli.topic_view import require_topics
+from headwater.cli.topic_describe import require_topics
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin

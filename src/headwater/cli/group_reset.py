@@ -11,14 +11,13 @@ from headwater.cli.arguments import read_duration as _duration
 from headwater.cli.arguments import read_time_ms as _time_ms
 from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.group_describe import find_group
 from headwater.cli.output import print_json, print_table
-from headwater.client.admin import Group, OffsetFound, OffsetSpec, Topic
-from headwater.client.errors import ClientError, CommitFailed
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
+    from headwater.client.admin import Group
+    from headwater.client.errors import ClientError
 
 
 class Move(NamedTuple):
@@ -98,6 +97,8 @@ def run(options: Namespace) -> int:
     elif bool(chosen) == options.all_topics:
         raise CommandError("say which: --topic TOPIC[:P,...] or --all-topics", code=USAGE)
     with open_admin(options) as admin:
+        from headwater.cli.group_describe import find_group
+
         group = find_group(admin, options.group)
         committed = {
             where: each.offset for where, each in admin.group_offsets(options.group).items()
@@ -163,6 +164,8 @@ def _existing(admin: Admin, wished: Wish) -> dict[TopicPartition, int | None]:
 
 def _leaders(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int | None]:
     """Every partition of these topics with its leader; topics that do not exist are left out."""
+    from headwater.client.admin import Topic
+
     return {
         TopicPartition(about.name, each.index): each.leader
         for about in admin.describe_topics(topics).values()
@@ -182,6 +185,8 @@ def _moves(
     wanted: Mapping[TopicPartition, int],
 ) -> list[Move]:
     """Every new offset lies within the log, whatever was asked for, as Kafka's tool does it."""
+    from headwater.client.admin import OffsetSpec
+
     starts = _offsets_at(admin, leaders, OffsetSpec.EARLIEST)
     ends = _offsets_at(admin, leaders, OffsetSpec.LATEST)
     for each in leaders:
@@ -213,6 +218,8 @@ def _offsets_at(
 ) -> dict[TopicPartition, int]:
     """The offset for a time (or an `OffsetSpec`) in each partition that has a leader; -1 if all
     records are older. Partitions without a leader are not waited for."""
+    from headwater.client.admin import OffsetFound
+
     led = [where for where, leader in leaders.items() if leader is not None]
     return {
         where: -1 if each.offset is None else each.offset
@@ -290,6 +297,8 @@ def _commit(admin: Admin, group_id: str, moves: list[Move]) -> None:
 
 
 def _refusal(error: ClientError) -> str:
+    from headwater.client.errors import CommitFailed
+
     if isinstance(error, CommitFailed):
         return "a member has joined the group meanwhile"
     return one_line(error)

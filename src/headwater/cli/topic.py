@@ -15,18 +15,17 @@ from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.output import (
     add_output_option,
     plural,
-    print_fields,
     print_json,
     print_outcome,
     print_table,
     size_text,
 )
 from headwater.cli.parser import add_actions
-from headwater.cli.topic_view import no_topic, problem_of, require_topics
+from headwater.cli.topic_describe import describe, no_topic, require_topics
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
-    from headwater.client.admin import ConfigEntry, NewTopic, Partition, Topic
+    from headwater.client.admin import NewTopic, Topic
     from headwater.client.errors import ClientError
 
 _EXAMPLES = """\
@@ -96,7 +95,7 @@ def _define_describe(action: ArgumentParser) -> None:
         action="store_true",
         help="only partitions without a leader, or with replicas that are not in sync",
     )
-    _finish(action, _describe)
+    _finish(action, describe)
 
 
 def _define_alter(action: ArgumentParser) -> None:
@@ -272,110 +271,6 @@ def _sizes(admin: Admin) -> tuple[dict[str, int], list[str]]:
     for each in replicas:
         sizes[each.topic] = sizes.get(each.topic, 0) + each.bytes
     return sizes, problems
-
-
-# describe
-
-
-def _describe(options: Namespace) -> int:
-    with open_admin(options) as admin:
-        names = options.topics or [each.name for each in admin.list_topics(internal=True)]
-        topics = list(require_topics(admin, names).values())
-        if options.problems:
-            return _show_problems(topics, options.output)
-        configs = _own_configs(admin, names)
-    if options.output == "json":
-        print_json([_topic_as_json(topic, configs[topic.name]) for topic in topics])
-        return 0
-    for number, topic in enumerate(topics):
-        if number:
-            print()
-        _print_topic(topic, configs[topic.name])
-    return 0
-
-
-def _own_configs(admin: Admin, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
-    """What was set on the topics themselves."""
-    from headwater.client.admin import or_raise, topic_config
-
-    told = or_raise(admin.describe_configs([topic_config(name) for name in names]))
-    return {
-        resource.name: {name: entry for name, entry in entries.items() if entry.is_own}
-        for resource, entries in told.items()
-    }
-
-
-def _print_topic(topic: Topic, configs: dict[str, ConfigEntry]) -> None:
-    set_here = ", ".join(f"{name}={entry.value}" for name, entry in configs.items())
-    fields: dict[str, object] = {
-        "topic": topic.name,
-        "id": topic.id or "-",
-        "partitions": len(topic.partitions),
-        "replicas": topic.replication,
-        "configs": set_here or "all defaults",
-    }
-    print_fields(fields, output="text")
-    print()
-    _print_partitions([(topic.name, each) for each in topic.partitions], with_topic=False)
-
-
-def _print_partitions(partitions: list[tuple[str, Partition]], *, with_topic: bool) -> None:
-    columns = ["partition", "leader", "replicas", "in sync", ""]
-    rows: list[list[object]] = [
-        [
-            each.index,
-            "none" if each.leader is None else each.leader,
-            ",".join(map(str, each.replicas)),
-            ",".join(map(str, each.in_sync)),
-            problem_of(each) or "",
-        ]
-        for _, each in partitions
-    ]
-    if with_topic:
-        columns.insert(0, "topic")
-        for row, (topic, _) in zip(rows, partitions, strict=True):
-            row.insert(0, topic)
-    print_table(columns, rows, output="text")
-
-
-def _show_problems(topics: list[Topic], output: str) -> int:
-    found = [
-        (topic.name, each)
-        for topic in topics
-        for each in topic.partitions
-        if problem_of(each) is not None
-    ]
-    if output == "json":
-        print_json([{"topic": name, **_partition_as_json(each)} for name, each in found])
-    elif found:
-        _print_partitions(found, with_topic=True)
-    else:
-        count = sum(len(topic.partitions) for topic in topics)
-        print(f"all {plural(count, 'partition')} have a leader, and all replicas are in sync")
-    return FAILED if found else 0
-
-
-def _topic_as_json(topic: Topic, configs: dict[str, ConfigEntry]) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "id": topic.id,
-        "internal": topic.is_internal,
-        "replication": topic.replication,
-        "configs": {name: entry.value for name, entry in configs.items()},
-        "partitions": [_partition_as_json(each) for each in topic.partitions],
-    }
-
-
-def _partition_as_json(partition: Partition) -> dict[str, Any]:
-    return {
-        "partition": partition.index,
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replicas": list(partition.replicas),
-        "in_sync": list(partition.in_sync),
-        "offline": list(partition.offline),
-        "problem": problem_of(partition),
-    }
 
 
 # alter

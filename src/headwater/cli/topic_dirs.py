@@ -12,7 +12,7 @@ from headwater.cli.arguments import from_zero
 from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import FAILED, CommandError
 from headwater.cli.output import plural, print_json, print_table, size_text
-from headwater.cli.topic_view import require_topics
+from headwater.cli.topic_describe import require_topics
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
