@@ -7,7 +7,7 @@ from typing import Any
 from headwater.cli.group_describe import why_not_stable
 from headwater.client.admin import Group, Member
 from headwater.model import TopicPartition
-from headwater.protocol.signs import Signs
+from headwater.protocol.liveness import MemberLiveness
 
 
 def partitions(*numbers: int) -> frozenset[TopicPartition]:
@@ -52,8 +52,8 @@ def test_an_empty_group_has_nobody_in_it() -> None:
 def test_whoever_has_not_joined_and_is_silent_is_named() -> None:
     group = classic(
         "PreparingRebalance",
-        member("quick", signs=Signs(False, 100, 45_000)),
-        member("dead", signs=Signs(True, 20_000, 45_000)),
+        member("quick", liveness=MemberLiveness(False, 100, 45_000)),
+        member("dead", liveness=MemberLiveness(True, 20_000, 45_000)),
     )
     sentence = why(group)
     assert sentence.startswith("it waits for dead (10.0.0.7) to join again: its heartbeat")
@@ -64,15 +64,15 @@ def test_whoever_has_not_joined_and_is_silent_is_named() -> None:
 def test_a_member_whose_heartbeats_come_but_does_not_join_polls_too_slowly() -> None:
     group = classic(
         "PreparingRebalance",
-        member("quick", signs=Signs(False, 100, 45_000)),
-        member("slow", signs=Signs(True, 1_000, 45_000)),
+        member("quick", liveness=MemberLiveness(False, 100, 45_000)),
+        member("slow", liveness=MemberLiveness(True, 1_000, 45_000)),
     )
     assert "slow" in why(group)
     assert "polls too slowly" in why(group)
 
 
 def test_where_all_have_joined_the_delay_is_what_is_waited_for() -> None:
-    group = classic("PreparingRebalance", member("a", signs=Signs(False, None, 45_000)))
+    group = classic("PreparingRebalance", member("a", liveness=MemberLiveness(False, None, 45_000)))
     assert "its one member has joined" in why(group)
     assert "group.initial.rebalance.delay.ms" in why(group)
 
@@ -86,8 +86,8 @@ def test_of_a_classic_group_of_apache_kafka_only_the_candidates_are_known() -> N
 def test_a_leader_that_does_not_assign_is_named() -> None:
     group = classic(
         "CompletingRebalance",
-        member("leader", signs=Signs(True, 2_000, 45_000)),
-        member("other", signs=Signs(False, 0, 45_000)),
+        member("leader", liveness=MemberLiveness(True, 2_000, 45_000)),
+        member("other", liveness=MemberLiveness(False, 0, 45_000)),
     )
     assert why(group).startswith("its leader leader (10.0.0.7) has not assigned")
 
@@ -120,7 +120,7 @@ def test_a_consumer_that_only_has_to_hear_of_the_new_epoch_says_so() -> None:
             epoch=5,
             assigned=partitions(0),
             target=partitions(0),
-            signs=Signs(True, 9_000, 45_000),
+            liveness=MemberLiveness(True, 9_000, 45_000),
         ),
         member("new", epoch=6, assigned=partitions(1), target=partitions(1)),
     )

@@ -62,7 +62,7 @@ class Desk:
     def __init__(self, log: Log | None = None) -> None:
         self.log = log or open_log(MemoryDisk(), settings(cleanup_policy="compact"))
         self.partition = Partition(TP, TOPIC_ID, self.log, InlineWorkers(), 0)
-        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1,), node_id=1)
+        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1)
         self.lines: list[str] = []
         self.codec = GroupCodec()
         self.clock = SystemClock()
@@ -248,6 +248,31 @@ def test_a_transactional_commit_is_written_as_part_of_its_transaction() -> None:
         desk.append(marker(7, abort=False, epoch=3))
         desk.driver = desk.new_driver()
         assert fetched(await desk.load(), 0, stable=True) == {0: 6}
+
+    run(test)
+
+
+# Replication
+
+
+def test_what_is_not_committed_yet_is_not_shown() -> None:
+    """Otherwise a committed offset could go back after a change of leader."""
+
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        assert isinstance(desk.commit(5), OffsetCommitResponse)
+        desk.partition.become_leader(epoch=0, isr=(1, 2), replicas=(1, 2), node_id=1)
+        replied = desk.commit(6)
+        shown = desk.driver.read(lambda machine: fetched(machine, 0))
+        assert isinstance(replied, Awaitable)
+        assert isinstance(shown, Awaitable)
+        waiting = asyncio.gather(replied, shown)
+        done, _ = await asyncio.wait([waiting], timeout=0)
+        assert not done
+        desk.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1)
+        assert (await waiting)[1] == {0: 6}
+        assert desk.driver.read(lambda machine: fetched(machine, 0)) == {0: 6}
 
     run(test)
 

@@ -246,7 +246,7 @@ def why_not_stable(group: Group) -> str | None:
 
 
 def _while_members_gather(group: Group) -> str:
-    if any(member.signs is None for member in group.members):
+    if any(member.liveness is None for member in group.members):
         return (
             f"its coordinator waits for members to join again and does not tell for whom of "
             f"{names(group.members)}; one that polls too slowly holds up all others "
@@ -304,13 +304,13 @@ def _how_late(group: Group, late: Sequence[Member], goal: int) -> str:
 
 def _silence(members: Sequence[Member]) -> str:
     """What the silence of those who are waited for says."""
-    signs = [(member.signs, member) for member in members if member.signs is not None]
-    if not signs:
+    liveness = [(member.liveness, member) for member in members if member.liveness is not None]
+    if not liveness:
         return (
             "either it polls too slowly or sits in a rebalance listener, or it has died and its "
             "session still runs"
         )
-    longest, member = max(signs, key=lambda each: each[0].silent_ms or 0)
+    longest, member = max(liveness, key=lambda each: each[0].silent_ms or 0)
     silent, session = (longest.silent_ms or 0) / 1000, longest.session_timeout_ms / 1000
     heartbeat = "its heartbeat" if len(members) == 1 else f"the heartbeat of {member.name}"
     if silent > min(session / 3, _LATE_SECONDS):
@@ -325,7 +325,7 @@ def _silence(members: Sequence[Member]) -> str:
 
 
 def _is_awaited(member: Member) -> bool:
-    return member.signs is not None and member.signs.is_awaited
+    return member.liveness is not None and member.liveness.is_awaited
 
 
 def _all(members: Sequence[Member]) -> str:

@@ -13,10 +13,10 @@ from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.member import Member
 from headwater.groups.consumer.target_assignment import voted_assignor
 from headwater.groups.consumer.topics import Topics
+from headwater.protocol.liveness import MemberLiveness
 from headwater.protocol.messages import consumer_group_describe as described
 from headwater.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from headwater.protocol.messages.list_groups import ListedGroup
-from headwater.protocol.signs import Signs
 
 Groups = Mapping[str, ClassicGroup | ConsumerGroup]
 
@@ -162,11 +162,11 @@ def list_groups(
     return listed
 
 
-def signs(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, Signs]:
+def liveness(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, MemberLiveness]:
     """By member id."""
     if isinstance(group, ClassicGroup):
         return {
-            member.id: Signs(
+            member.id: MemberLiveness(
                 _is_awaited(group, member),
                 silent_ms(member.session.deadline, member.session_timeout_ms, now),
                 member.session_timeout_ms,
@@ -174,7 +174,7 @@ def signs(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, Signs]:
             for member in group.members
         }
     return {
-        member_id: Signs(
+        member_id: MemberLiveness(
             session.is_awaited,
             silent_ms(session.deadline, session.timeout_ms, now),
             session.timeout_ms,

@@ -36,6 +36,7 @@ from headwater.groups.offsets import Offsets
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.model import ZERO_ID
+from headwater.protocol.liveness import MemberLiveness
 from headwater.protocol.messages import consumer_group_describe
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -64,7 +65,6 @@ from headwater.protocol.records.group_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headwater.protocol.signs import Signs
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -435,10 +435,10 @@ class GroupShard:
     ) -> list[consumer_group_describe.DescribedGroup]:
         return describe.consumer_describe(self._groups, group_ids)
 
-    def signs(self, group_id: str, now: float) -> dict[str, Signs]:
+    def liveness(self, group_id: str, now: float) -> dict[str, MemberLiveness]:
         """Returns, by member id, whether the group waits for it and how long it has been silent."""
         group = self._groups.get(group_id)
-        return {} if group is None else describe.signs(group, now)
+        return {} if group is None else describe.liveness(group, now)
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         return describe.list_groups(self._groups, states, types)

@@ -67,6 +67,7 @@ class Codec(Protocol):
 
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 class State(Enum):
@@ -389,3 +390,14 @@ class CoordinatorDriver(Generic[M]):
             self._timer.cancel()
         self._fail_waiting(ErrorCode.NOT_COORDINATOR)
         return list(self._tasks)
+
+
+def gathered(parts: Sequence[R | Awaitable[R]], build: Callable[[list[R]], S]) -> S | Awaitable[S]:
+    """Builds one response from what several reads returned, now if all of it is there."""
+    if any(isinstance(part, Awaitable) for part in parts):
+        return _gathered(parts, build)
+    return build([part for part in parts if not isinstance(part, Awaitable)])
+
+
+async def _gathered(parts: Sequence[R | Awaitable[R]], build: Callable[[list[R]], S]) -> S:
+    return build([await part if isinstance(part, Awaitable) else part for part in parts])

@@ -1,7 +1,7 @@
-"""The group coordinator of this broker: its shards, and who asks which of them.
+"""The group coordinator of this broker: a driver for each partition that it leads.
 
-A shard is a partition of `__consumer_offsets` that is led here. It is loaded when leadership comes
-and closed when it goes. The topic itself is made when somebody first asks for a coordinator.
+A partition of `__consumer_offsets` is loaded when this broker becomes its leader and closed when it
+no longer is. The topic itself is created when a client first looks for a coordinator.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from headwater.groups.shard import GroupShard
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def client_of(context: Context) -> ClientInfo:
-    """Who a member is, as groups show it."""
+    """Returns the client of a request as groups show it."""
     return ClientInfo(context.client_id or "", f"/{context.connection.stream.peer.host}")
 
 
 class ImageTopics:
-    """The cluster's topics, as groups look at them."""
+    """The topics of the cluster, as groups see them."""
 
     __slots__ = ("_image",)
 
@@ -60,7 +61,7 @@ class ImageTopics:
         return self._image.topics
 
     def racks(self, name: str) -> list[frozenset[str]]:
-        """For each partition, the racks that have a replica of it."""
+        """Returns, for each partition, the racks of its replicas."""
         topic = self._image.topics.get(name)
         if topic is None:
             return []
@@ -76,6 +77,8 @@ class ImageTopics:
 
 
 class GroupCoordinator:
+    """Routes requests to the shard of their group, and follows the metadata."""
+
     def __init__(
         self, config: NodeConfig, host: Host, partitions: Partitions, lines: Lines
     ) -> None:
@@ -84,39 +87,43 @@ class GroupCoordinator:
         self._partitions = partitions
         self._lines = lines
         self._codec = GroupCodec()
-        self._shards: dict[int, CoordinatorDriver[GroupShard]] = {}
+        self._drivers: dict[int, CoordinatorDriver[GroupShard]] = {}
         self._image = Image()
 
-    # Finding
+    # Requests
 
     def partition_for(self, group_id: str) -> int | None:
-        """The partition that coordinates a group; None while the topic does not exist."""
+        """Returns the partition that coordinates a group; None while the topic does not exist."""
         topic = self._image.topics.get(OFFSETS_TOPIC)
         return partition_of(group_id, len(topic.partitions)) if topic is not None else None
 
-    def shard(self, group_id: str) -> CoordinatorDriver[GroupShard]:
+    def ask(
+        self, group_id: str, response: type[R], decide: Callable[[GroupShard, Token], Decision]
+    ) -> R | Awaitable[R]:
+        """Returns the response of a group's shard, which is of this class, now or later."""
+        return cast("R | Awaitable[R]", self._driver(group_id).ask(decide))
+
+    def read(self, group_id: str, look: Callable[[GroupShard], T]) -> T | Awaitable[T]:
+        """Returns what `look` finds in a group's shard, once it is committed."""
+        return self._driver(group_id).read(look)
+
+    def read_all(self, look: Callable[[GroupShard], T]) -> list[T | Awaitable[T]]:
+        """Returns what `look` finds in each shard of this broker."""
+        return [driver.read(look) for driver in self._drivers.values()]
+
+    def _driver(self, group_id: str) -> CoordinatorDriver[GroupShard]:
         index = self.partition_for(group_id)
-        found = None if index is None else self._shards.get(index)
-        if found is None:  # led elsewhere, or the topic is still to be made
+        found = None if index is None else self._drivers.get(index)
+        if found is None:  # another broker leads it, or the topic does not exist yet
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        found.check()
         return found
 
-    def shards(self) -> list[CoordinatorDriver[GroupShard]]:
-        return list(self._shards.values())
-
-    def ask(
-        self, group_id: str, answer: type[R], call: Callable[[GroupShard, Token], Decision]
-    ) -> R | Awaitable[R]:
-        """The answer of a group's shard, which is of this class, at once or later."""
-        return cast("R | Awaitable[R]", self.shard(group_id).ask(call))
-
     def check_consumer_protocol(self) -> None:
-        """The newer protocol can be switched off."""
+        """Raises ApiError if the newer protocol is switched off."""
         if "consumer" not in self._config.group_coordinator_rebalance_protocols:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                "group.coordinator.rebalance.protocols of this node does not have consumer",
+                "group.coordinator.rebalance.protocols of this node does not include consumer",
             )
 
     # Following the metadata
@@ -132,8 +139,8 @@ class GroupCoordinator:
             topics = ImageTopics(image)
             deleted = {gone.name for gone in delta.topics_deleted.values()}
             now = self._host.clock.monotonic()
-            for shard in self._shards.values():
-                shard.run(lambda machine: machine.on_metadata(topics, deleted, now))
+            for driver in self._drivers.values():
+                driver.run(lambda machine: machine.on_metadata(topics, deleted, now))
         self._follow_configs(image, delta)
 
     def _follow_partition(self, index: int) -> None:
@@ -141,14 +148,14 @@ class GroupCoordinator:
             partition = self._partitions.get(OFFSETS_TOPIC, index)
         except ApiError:
             return
-        shard = self._shards.get(index)
+        driver = self._drivers.get(index)
         leader = partition.leader
-        if shard is not None and (leader is None or leader.epoch != shard.epoch):
-            del self._shards[index]
-            shard.close()
-            shard = None
-        if shard is None and leader is not None:
-            shard = CoordinatorDriver(
+        if driver is not None and (leader is None or leader.epoch != driver.epoch):
+            del self._drivers[index]
+            driver.close()
+            driver = None
+        if driver is None and leader is not None:
+            driver = CoordinatorDriver(
                 partition,
                 self._make_machine,
                 self._on_loaded,
@@ -157,11 +164,11 @@ class GroupCoordinator:
                 self._host.workers,
                 self._lines,
             )
-            self._shards[index] = shard
-            shard.start()
+            self._drivers[index] = driver
+            driver.start()
 
     def _make_machine(self) -> GroupShard:
-        # Here, not above: a node that nobody joins starts without the machines of groups.
+        # Imported here: a node without groups starts without loading their machines.
         from headwater.groups.settings import GroupSettings
         from headwater.groups.shard import GroupShard
 
@@ -170,7 +177,7 @@ class GroupCoordinator:
         return machine
 
     def _on_loaded(self, machine: GroupShard) -> None:
-        """The settings of groups are in the metadata, not in their log."""
+        """Gives groups their settings, which are in the metadata and not in their log."""
         for resource, overrides in self._image.configs.items():
             if resource.type == ResourceType.GROUP:
                 machine.on_group_config(resource.name, overrides)
@@ -180,12 +187,12 @@ class GroupCoordinator:
             if resource.type == ResourceType.GROUP:
                 overrides = image.config(Resource(ResourceType.GROUP, resource.name))
                 index = self.partition_for(resource.name)
-                shard = self._shards.get(index) if index is not None else None
-                if shard is not None and shard.state is State.ACTIVE:
-                    shard.machine.on_group_config(resource.name, overrides)
+                driver = self._drivers.get(index) if index is not None else None
+                if driver is not None and driver.state is State.ACTIVE:
+                    driver.machine.on_group_config(resource.name, overrides)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Gives the tasks that end with it."""
-        ending = [task for shard in self._shards.values() for task in shard.close()]
-        self._shards.clear()
+        """Closes all drivers; returns the tasks that are still ending."""
+        ending = [task for driver in self._drivers.values() for task in driver.close()]
+        self._drivers.clear()
         return ending

@@ -1,40 +1,47 @@
-"""DescribeGroups: members of classic groups and what they were assigned."""
+"""DescribeGroups: returns the members of classic groups and their assignments."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError
+from headwater.protocol.liveness import LIVENESS_TAG, add_liveness
 from headwater.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headwater.protocol.signs import SIGNS_TAG, add_signs
 from headwater.security.operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.groups.shard import GroupShard
 
 
 def handle(
     broker: Broker, context: Context, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse:
-    response = DescribeGroupsResponse(groups=[])
-    asked_for_signs = request.unknown_tags is not None and SIGNS_TAG in request.unknown_tags
-    for group_id in request.groups:
-        try:
-            shard = broker.groups.shard(group_id)
-        except ApiError as refusal:
-            response.groups.append(DescribedGroup(group_id=group_id, error_code=refusal.code))
-            continue
-        (described,) = shard.machine.describe([group_id], version=context.version)
-        if asked_for_signs:
-            add_signs(described.members, shard.machine.signs(group_id, broker.clock.monotonic()))
-        response.groups.append(described)
-    if request.include_authorized_operations:
-        for group in response.groups:
-            if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
-    return response
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
+    return gathered(
+        [_describe(broker, context, request, group_id) for group_id in request.groups],
+        lambda groups: DescribeGroupsResponse(groups=groups),
+    )
+
+
+def _describe(
+    broker: Broker, context: Context, request: DescribeGroupsRequest, group_id: str
+) -> DescribedGroup | Awaitable[DescribedGroup]:
+    def look(shard: GroupShard) -> DescribedGroup:
+        (described,) = shard.describe([group_id], version=context.version)
+        if request.unknown_tags is not None and LIVENESS_TAG in request.unknown_tags:
+            add_liveness(described.members, shard.liveness(group_id, broker.clock.monotonic()))
+        if request.include_authorized_operations and not described.error_code:
+            described.authorized_operations = GROUP_OPERATIONS
+        return described
+
+    try:
+        return broker.groups.read(group_id, look)
+    except ApiError as refusal:
+        return DescribedGroup(group_id=group_id, error_code=refusal.code)

@@ -1,10 +1,12 @@
-"""OffsetFetch: where a group, or many, have got to."""
+"""OffsetFetch: returns the committed offsets of one group or many."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -20,15 +22,21 @@ from headwater.protocol.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.groups.shard import GroupShard
 
+# Before this version an error is repeated for every partition.
+_ERROR_OF_GROUP_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
-def handle(broker: Broker, context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(
+    broker: Broker, context: Context, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.version >= _MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(
-            groups=[_fetch(broker, context, request, group) for group in request.groups]
+        return gathered(
+            [_fetch(broker, context, request, group) for group in request.groups],
+            lambda groups: OffsetFetchResponse(groups=groups),
         )
     topics = request.topics
     group = OffsetFetchRequestGroup(
@@ -40,9 +48,18 @@ def handle(broker: Broker, context: Context, request: OffsetFetchRequest) -> Off
             for topic in topics
         ],
     )
-    found = _fetch(broker, context, request, group)
-    if found.error_code and context.version < 2:
-        found.topics = _refused(group.topics or [], found.error_code)
+    return gathered(
+        [_fetch(broker, context, request, group)],
+        lambda groups: _one_group(groups[0], group, version=context.version),
+    )
+
+
+def _one_group(
+    found: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, *, version: int
+) -> OffsetFetchResponse:
+    """Returns the response of a version that knows only one group."""
+    if found.error_code and version < _ERROR_OF_GROUP_SINCE:
+        found.topics = _refused(asked.topics or [], found.error_code)
     return OffsetFetchResponse(
         error_code=found.error_code,
         topics=[
@@ -66,27 +83,30 @@ def handle(broker: Broker, context: Context, request: OffsetFetchRequest) -> Off
 
 def _fetch(
     broker: Broker, context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
-) -> OffsetFetchResponseGroup:
+) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
     by_id = context.version >= _TOPIC_IDS_SINCE
     unknown = _name_topics(broker, group) if by_id else []
+
+    def look(shard: GroupShard) -> OffsetFetchResponseGroup:
+        found = shard.fetch_offsets(group, require_stable=request.require_stable)
+        if by_id:
+            for topic in found.topics:
+                known = broker.image.topics.get(topic.name)
+                topic.topic_id = known.id if known is not None else bytes(16)
+            # A request for all topics may find offsets of topics that were deleted.
+            found.topics = [topic for topic in found.topics if any(topic.topic_id)]
+        if not found.error_code:
+            found.topics += unknown
+        return found
+
     try:
-        shard = broker.groups.shard(group.group_id)
+        return broker.groups.read(group.group_id, look)
     except ApiError as refusal:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
-    found = shard.machine.fetch_offsets(group, require_stable=request.require_stable)
-    if by_id:
-        for topic in found.topics:
-            known = broker.image.topics.get(topic.name)
-            topic.topic_id = known.id if known is not None else bytes(16)
-        # What was asked for without names may hold topics that are gone.
-        found.topics = [topic for topic in found.topics if any(topic.topic_id)]
-    if not found.error_code:
-        found.topics += unknown
-    return found
 
 
 def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    """Puts names to ids; answers for those that no topic has."""
+    """Gives topics their names; returns the results for ids that no topic has."""
     if group.topics is None:
         return []
     unknown: list[OffsetFetchResponseTopics] = []

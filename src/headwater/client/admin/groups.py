@@ -18,6 +18,7 @@ from headwater.protocol.consumer_protocol import (
     read_assignment,
     read_topics,
 )
+from headwater.protocol.liveness import MemberLiveness, asks_for_liveness, read_liveness
 from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headwater.protocol.messages.delete_groups import DeleteGroupsRequest
 from headwater.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -25,7 +26,6 @@ from headwater.protocol.messages.leave_group import LeaveGroupRequest, MemberIde
 from headwater.protocol.messages.list_groups import ListGroupsRequest
 from headwater.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from headwater.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
-from headwater.protocol.signs import Signs, asks_for_signs, read_signs
 from headwater.security.operations import operation_names
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _CLASSIC_MEMBER = 0  # in ConsumerGroupDescribe: a member that still uses the cl
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member of a group. Only the newer kinds have `epoch`, `rack` and `target` (the assignment
-    that it is moving to); only Headwater has `signs`."""
+    that it is moving to); only Headwater has `liveness`."""
 
     id: str
     client_id: str
@@ -67,7 +67,7 @@ class Member:
     epoch: int | None = None
     target: Partitions | None = None
     is_classic: bool = True
-    signs: Signs | None = None
+    liveness: MemberLiveness | None = None
     rack: str | None = None
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
@@ -186,7 +186,7 @@ async def _describe_consumer(
         return ConsumerGroupDescribeRequest(
             group_ids=keys,
             include_authorized_operations=operations,
-            unknown_tags=asks_for_signs(),
+            unknown_tags=asks_for_liveness(),
         )
 
     return await _described(admin, group_ids, request, _consumer_group, deadline)
@@ -246,7 +246,7 @@ async def _describe_classic(
         request = DescribeGroupsRequest(groups=list(keys))
         version = node.version(ApiKey.DESCRIBE_GROUPS)
         if version is not None and version >= _SIGNS_SINCE:
-            request.unknown_tags = asks_for_signs()
+            request.unknown_tags = asks_for_liveness()
             request.include_authorized_operations = operations
         answer = await admin.router.ask(node, request, deadline)
         results: dict[str, Group | ClientError] = {}
@@ -366,7 +366,7 @@ def _consumer_group(about: consumer_group_describe.DescribedGroup, coordinator: 
                 epoch=each.member_epoch,
                 target=_named(each.target_assignment.topic_partitions),
                 is_classic=each.member_type == _CLASSIC_MEMBER,
-                signs=read_signs(each.unknown_tags),
+                liveness=read_liveness(each.unknown_tags),
                 rack=each.rack_id,
                 topics=frozenset(each.subscribed_topic_names),
                 pattern=each.subscribed_topic_regex or None,
@@ -393,7 +393,7 @@ def _classic_group(about: describe_groups_messages.DescribedGroup, coordinator: 
                 host=each.client_host,
                 instance_id=each.group_instance_id,
                 assigned=_assigned(each.member_assignment) if reads_topics else frozenset(),
-                signs=read_signs(each.unknown_tags),
+                liveness=read_liveness(each.unknown_tags),
                 topics=_subscribed(each.member_metadata) if reads_topics else frozenset(),
             )
             for each in about.members
