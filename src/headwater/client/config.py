@@ -1,8 +1,8 @@
-"""The settings of the clients: one table for each kind, with Kafka's names and defaults.
+"""The settings of the clients: one class for each kind, with Kafka's names and defaults.
 
 A field's name is Kafka's with underscores for dots, so `linger.ms` and `linger_ms` are one setting.
-Users give keywords, a dict with Kafka's names, or both; the other modules only read attributes.
-The classes inherit since a producer's settings *are* a client's settings and more; they are data.
+Users pass keywords, a dict with Kafka's names, or both; other modules only read attributes. The
+classes inherit because a producer's settings *are* a client's settings and more; they are data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.io import Address
 
 _log = logging.getLogger("headwater.client")
 
-# What librdkafka calls differently.
+# Names that differ in librdkafka.
 _OTHER_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 
 Function = Callable[..., Any]
@@ -31,13 +31,13 @@ def _key(default: Any, reader: read.Reader) -> Any:
 
 
 def _secret(reader: read.Reader) -> Any:
-    """None unless it is given, and never shown."""
+    """Declares a setting that is None by default and never shown."""
     return field(default=None, repr=False, metadata={"read": reader})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every client has."""
+    """The settings of every client."""
 
     KIND: ClassVar[str] = "client"
     # Arguments of the client's constructor that are not settings, for hints about misspelt ones.
@@ -63,7 +63,7 @@ class ClientConfig:
     metadata_max_age_ms: int = _key(300_000, read.integer(1, read.LONG_MAX))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
     metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0, read.LONG_MAX))
-    # TLS. Kafka's own names, with files in PEM; those of librdkafka; or a context of Python's.
+    # TLS. Kafka's own names, with files in PEM; those of librdkafka; or an ssl.SSLContext.
     ssl_truststore_location: str | None = _key(None, read.filled_text)
     ssl_truststore_type: str = _key("PEM", read.store_type)
     ssl_truststore_certificates: str | None = _key(None, read.filled_text)
@@ -85,9 +85,9 @@ class ClientConfig:
     sasl_password: str | None = _secret(read.optional_text)
     sasl_jaas_config: str | None = _secret(read.filled_text)
     sasl_oauthbearer_token: Function | None = _key(None, read.function)
-    # Ours: how long `start` looks for a first broker before it says that there is none.
+    # Headwater's own: how long `start` looks for a first broker.
     start_timeout_ms: int = _key(10_000, read.integer(1))
-    # Which of them the user gave, by Kafka's name; a default may give way where a wish may not.
+    # The settings that the user set, by Kafka's name: only a default may be adjusted.
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -98,7 +98,7 @@ class ClientConfig:
         config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Self:
-        """Reads what a user gave: keywords in Python's spelling, `config` with Kafka's names."""
+        """Reads the settings: keywords in Python's spelling, `config` with Kafka's names."""
         wanted = _gather(bootstrap, config or {}, settings)
         known = {each.name: each for each in fields(cls) if "read" in each.metadata}
         values: dict[str, Any] = {}
@@ -107,22 +107,22 @@ class ClientConfig:
             if attribute in known:
                 values[attribute] = known[attribute].metadata["read"](spelled, value)
             elif name in UNUSED[cls.KIND]:
-                _log.warning("%s is known and has no effect in this client", spelled)
+                _log.warning("%s has no effect in this client", spelled)
             else:
                 raise ConfigError(_unknown(cls, name, spelled, is_keyword=spelled in settings))
         if not values.get("bootstrap_servers"):
-            raise ConfigError('no bootstrap address: give one, such as "localhost:9092"')
+            raise ConfigError('no bootstrap address: pass one, such as "localhost:9092"')
         values.setdefault("client_id", f"headwater-{cls.KIND}")
         return cls(**values, given=frozenset(wanted)).checked()
 
     @classmethod
     def names(cls) -> frozenset[str]:
-        """Kafka's names of its settings, and librdkafka's where they differ."""
+        """Returns Kafka's names of the settings, and librdkafka's where they differ."""
         known = {each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata}
         return frozenset(known | {other for other, name in _OTHER_NAMES.items() if name in known})
 
     def checked(self) -> Self:
-        """The same, with what goes together made to fit, or ConfigError."""
+        """Returns the settings with dependent defaults adjusted, or raises ConfigError."""
         for part, needed in (("ssl.", "SSL"), ("sasl.", "SASL")):
             useless = sorted(name for name in self.given if name.startswith(part))
             if useless and needed not in self.security_protocol.split("_"):
@@ -173,7 +173,7 @@ class ProducerConfig(ClientConfig):
     metadata_max_idle_ms: int = _key(300_000, read.integer(5_000, read.LONG_MAX))
     transactional_id: str | None = _key(None, read.filled_text)
     transaction_timeout_ms: int = _key(60_000, read.integer(0))
-    # Ours: plain functions and objects where Kafka has the names of classes.
+    # Headwater's own: functions and objects where Kafka has class names.
     key_serializer: Function | None = _key(None, read.serializer)
     value_serializer: Function | None = _key(None, read.serializer)
     partitioner: Function | None = _key(None, read.function)
@@ -192,7 +192,7 @@ class ProducerConfig(ClientConfig):
         return replace(config, delivery_timeout_ms=least)
 
     def _with_idempotence(self) -> Self:
-        """Idempotence is on unless it was switched off, or something asked for excludes it."""
+        """Disables idempotence, which is on by default, if another setting excludes it."""
         wished = self.transactional_id is not None or (
             "enable.idempotence" in self.given and self.enable_idempotence
         )
@@ -212,7 +212,7 @@ class ProducerConfig(ClientConfig):
             return self
         # As in Kafka, more than 5 requests in flight never switch idempotence off silently.
         if wished or in_flight > 5:
-            raise ConfigError("enable_idempotence does not go with " + ", ".join(obstacles))
+            raise ConfigError("enable_idempotence contradicts " + ", ".join(obstacles))
         return replace(self, enable_idempotence=False)
 
 
@@ -292,8 +292,8 @@ def _gather(
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> dict[str, tuple[str, Any]]:
-    """All that was given, by Kafka's names, each as the user spelled it; what was given twice is
-    an error."""
+    """Returns all settings by Kafka's names, each as the user spelled it. Raises for one that is
+    set twice."""
     wanted: dict[str, tuple[str, Any]] = {}
     if not isinstance(config, Mapping):
         raise ConfigError(f"config={config!r}: expected a dict with Kafka's names")
@@ -309,7 +309,7 @@ def _gather(
         given.append(("bootstrap.servers", "bootstrap", bootstrap))
     for name, spelled, value in given:
         if name in wanted:
-            raise ConfigError(f"{name} is given twice: {wanted[name][1]!r} and {value!r}")
+            raise ConfigError(f"{name} is set twice: {wanted[name][1]!r} and {value!r}")
         wanted[name] = (spelled, value)
     return wanted
 

@@ -1,6 +1,6 @@
-"""How one setting of a client is read: from Python's types, or from text as properties have it.
+"""Readers of client settings: from Python's types, or from text as in a properties file.
 
-A reader takes the setting's name and a value and answers what the client uses, or raises
+A reader takes the setting's name and value and returns what the client uses, or raises
 `ConfigError` with the value and what is allowed instead.
 """
 
@@ -77,7 +77,7 @@ def optional_text(name: str, value: Any) -> str | None:
 
 
 def filled_text(name: str, value: Any) -> str | None:
-    """Text that must not be empty, or nothing at all."""
+    """Reads text that must not be empty, or None."""
     if value is None:
         return None
     if not text(name, value).strip():
@@ -119,21 +119,21 @@ def words_of(*known: str) -> Reader:
 
 
 def store_type(name: str, value: Any) -> str:
-    """Of a truststore or keystore: whatever it is called, it is read as PEM."""
+    """Reads the type of a truststore or keystore; all are read as PEM."""
     if isinstance(value, str) and value.upper() in ("PEM", "JKS", "PKCS12"):
         return value.upper()
-    refuse(name, value, "PEM; a JKS or PKCS12 store is to be turned into PEM first")
+    refuse(name, value, "PEM; convert a JKS or PKCS12 store to PEM first")
 
 
 def tls_context(name: str, value: Any) -> Any:
-    """An `ssl.SSLContext`; its module is not loaded for those who do without."""
+    """Reads an `ssl.SSLContext`, without loading its module."""
     if value is None or hasattr(value, "wrap_bio"):
         return value
     refuse(name, value, "an ssl.SSLContext")
 
 
 def strategies(name: str, value: Any) -> tuple[Any, ...]:
-    """Names of assignors, and objects that are some."""
+    """Reads names of assignors, and assignor objects."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         return words(name, value)
     found = tuple(each.strip() if isinstance(each, str) else each for each in value)
@@ -152,12 +152,12 @@ def function(name: str, value: Any) -> Callable[..., Any] | None:
 
 
 def serializer(name: str, value: Any) -> Callable[..., Any] | None:
-    """A function. Of Kafka's own classes those are known by name which do what is done anyway."""
+    """Reads a function. The names of Kafka's classes that do what is done anyway are accepted."""
     if value is None or callable(value):
         return value  # type: ignore[no-any-return]
     if value in _PLAIN_SERIALIZERS:
         return None
-    refuse(name, value, "a function that makes bytes of it; bytes and text need none")
+    refuse(name, value, "a function that returns bytes; bytes and text need none")
 
 
 def objects(name: str, value: Any) -> tuple[Any, ...]:
@@ -177,7 +177,7 @@ def acks(name: str, value: Any) -> int:
 
 
 def offset_reset(name: str, value: Any) -> str:
-    """earliest, latest, none, or by_duration:ISO8601 (KIP-1106)."""
+    """Reads earliest, latest, none, or by_duration:ISO8601 (KIP-1106)."""
     if isinstance(value, str):
         word = value.strip()
         if word.lower() in ("earliest", "latest", "none"):
@@ -189,7 +189,7 @@ def offset_reset(name: str, value: Any) -> str:
 
 
 def duration_ms(duration: str) -> int:
-    """How long PnDTnHnMn.nS is."""
+    """Returns the length of PnDTnHnMn.nS."""
     found = _DURATION.fullmatch(duration)
     assert found is not None, f"{duration!r} was not checked by offset_reset"
     days, hours, minutes = (int(found[part] or 0) for part in ("days", "hours", "minutes"))
@@ -199,7 +199,7 @@ def duration_ms(duration: str) -> int:
 
 
 def bootstrap(name: str, value: Any) -> tuple[Address, ...]:
-    """Addresses as HOST:PORT with commas, or a list of them; a port that is not said is 9092."""
+    """Reads addresses as HOST:PORT with commas, or a list of them; the default port is 9092."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, Iterable):
@@ -218,12 +218,12 @@ def bootstrap(name: str, value: Any) -> tuple[Address, ...]:
 def _address(name: str, given: str) -> Address:
     if given.lower().startswith(("http://", "https://")):
         refuse(name, given, "HOST:PORT of a broker, which does not speak HTTP")
-    address = given.partition("://")[2] or given  # Kafka takes PLAINTEXT://host:port as well
+    address = given.partition("://")[2] or given  # Kafka accepts PLAINTEXT://host:port, too
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(PORT_DEFAULT)
     if (":" in host) != (host[:1] == "[" and host[-1:] == "]"):
-        refuse(name, given, "HOST:PORT; an IPv6 address stands in brackets, as in [::1]:9092")
+        refuse(name, given, "HOST:PORT; an IPv6 address is written in brackets, as in [::1]:9092")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         refuse(name, given, "HOST:PORT with a port from 1 to 65535, such as localhost:9092")
     return Address(host.strip("[]"), int(port))

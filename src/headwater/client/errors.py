@@ -1,9 +1,9 @@
-"""What can go wrong for a user of the clients: a small tree that says what to do.
+"""The exceptions of the clients.
 
-`RetriableError` may go away by itself; the clients have tried until the caller's deadline when one
-of them comes out. `FatalError` does not go away: make a new client, or change something first.
-`AbortableError` ends a transaction, not its producer. `AuthorizationError` wants another right.
-Each has `code`, the broker's error code if there was one; its text has the value that was wrong.
+`RetriableError` may be transient; the client has already retried until the caller's deadline.
+`FatalError` is permanent: make a new client, or change something first. `AbortableError` ends a
+transaction, not its producer. `AuthorizationError` needs another permission. Each has `code`, the
+broker's error code if there was one; the message quotes the invalid value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Whatever a client raises on purpose."""
+    """Base class of all errors that the clients raise."""
 
     def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(message)
@@ -51,19 +51,19 @@ class RetriableError(ClientError):
 
 
 class BrokersUnavailable(RetriableError):
-    """No broker could be reached; the text has every address and its reason."""
+    """No broker could be reached; the message has every address and its reason."""
 
 
 class Disconnected(RetriableError):
-    """The connection ended before the answer came. What was asked may have been done."""
+    """The connection ended before the response came. The request may have been executed."""
 
 
 class RequestTimedOut(RetriableError):
-    """No answer within the time that was given."""
+    """No response within the timeout."""
 
 
 class UnknownTopic(RetriableError):
-    """The topic, or that partition of it, does not exist as far as the brokers know."""
+    """The topic, or this partition of it, does not exist as far as the brokers know."""
 
 
 class NotLeader(RetriableError):
@@ -71,23 +71,23 @@ class NotLeader(RetriableError):
 
 
 class NotController(RetriableError):
-    """The controller moves, or is not known yet."""
+    """The controller is moving or not known yet."""
 
 
 class CoordinatorUnavailable(RetriableError):
-    """The coordinator of a group or a transaction moves, loads, or is not known yet."""
+    """The coordinator of a group or a transaction is moving, loading or not known yet."""
 
 
 class NotEnoughReplicas(RetriableError):
-    """Fewer replicas are in sync than min.insync.replicas asks for."""
+    """Fewer replicas are in sync than min.insync.replicas requires."""
 
 
 class Throttled(RetriableError):
-    """A quota is used up."""
+    """A quota is exceeded."""
 
 
 class BufferFull(RetriableError):
-    """The producer's memory stayed full for max_block_ms."""
+    """The producer's buffer stayed full for max_block_ms."""
 
 
 class DeliveryTimedOut(RetriableError):
@@ -99,11 +99,11 @@ class FatalError(ClientError):
 
 
 class NotKafka(FatalError):
-    """What answers at the address does not speak Kafka's protocol in the clear."""
+    """The server at the address does not speak Kafka's protocol."""
 
 
 class UnsupportedVersion(FatalError):
-    """The broker does not know the request, or not in a version that could carry it."""
+    """The broker does not serve the request, or not in a version that can express it."""
 
 
 class ClientClosed(FatalError):
@@ -127,11 +127,11 @@ class FencedInstance(FatalError):
 
 
 class AbortableError(ClientError):
-    """The transaction must be aborted; the producer may go on with the next one."""
+    """The transaction must be aborted; the producer can begin another."""
 
 
 class AuthorizationError(ClientError):
-    """The principal may not do this."""
+    """The principal is not allowed to do this."""
 
 
 class TopicForbidden(AuthorizationError):
@@ -151,7 +151,7 @@ class TransactionForbidden(AuthorizationError):
 
 
 class AuthenticationFailed(AuthorizationError, FatalError):
-    """The broker does not believe who we are."""
+    """The broker rejected the credentials."""
 
 
 class InvalidRecord(ClientError):
@@ -159,11 +159,11 @@ class InvalidRecord(ClientError):
 
 
 class RecordTooLarge(InvalidRecord):
-    """Larger than max_request_size, than the buffer, or than the topic's max.message.bytes."""
+    """The record exceeds max_request_size, buffer_memory or the topic's max.message.bytes."""
 
 
 class SerializationFailed(InvalidRecord):
-    """A key or value that the serializer does not take, or that is neither bytes nor text."""
+    """The serializer failed, or the key or value is neither bytes nor text."""
 
 
 class CorruptRecord(InvalidRecord, PartitionError):
@@ -195,7 +195,7 @@ class CommitFailed(ClientError):
 
 
 class RebalanceInProgress(ClientError):
-    """The group is being rebalanced; poll, then try again."""
+    """The group is rebalancing; poll, then try again."""
 
 
 class OffsetOutOfRange(PartitionError):
@@ -226,19 +226,19 @@ class NoOffsetForPartition(PartitionError):
 
 
 class PollIntervalExceeded(ClientError):
-    """poll was not called for max_poll_interval_ms, and the group went on without us."""
+    """poll was not called for max_poll_interval_ms, so the group removed this member."""
 
 
 class Refused(ClientError):
-    """The broker said no, and would say it again."""
+    """The broker refused the request, and would refuse it again."""
 
 
 class TopicExists(Refused):
-    """There is a topic of this name already."""
+    """A topic of this name already exists."""
 
 
 class InvalidTopic(Refused):
-    """A name that no topic can have, or a topic that is not for this."""
+    """An invalid topic name, or a topic that cannot be used for this."""
 
 
 class GroupNotFound(Refused):
@@ -246,11 +246,11 @@ class GroupNotFound(Refused):
 
 
 class GroupNotEmpty(Refused):
-    """The group has members; end them first."""
+    """The group has members; stop them first."""
 
 
 class ConfigError(ClientError, ValueError):
-    """A setting is unknown, has no such value, or does not go with another one."""
+    """A setting is unknown, has an invalid value, or contradicts another one."""
 
 
 _CLASSES: dict[ErrorCode, type[ClientError]] = {
@@ -305,20 +305,20 @@ _CLASSES: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
 }
 
-# What a person can do about an error code, where its name leaves that open.
+# What a person can do about an error code, where its name does not tell.
 _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "something went wrong in the broker; its log says what",
     ErrorCode.OFFSET_OUT_OF_RANGE: (
-        "the log does not have it, or not any more; seek, or look at retention"
+        "the log does not have it, or no longer; seek, or check retention"
     ),
-    ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on its way or on the disk",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look at its name and partition",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or the broker has not heard of it yet",
+    ErrorCode.CORRUPT_MESSAGE: "the batch was corrupted in transit or on disk",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or check its name and partition",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or the broker does not know it yet",
     ErrorCode.INCONSISTENT_TOPIC_ID: "the topic was deleted and created again meanwhile",
     ErrorCode.LEADER_NOT_AVAILABLE: "a leader is being elected, or no replica is up",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition has another leader by now",
     ErrorCode.REQUEST_TIMED_OUT: (
-        "the brokers were too slow; look whether some are down, or give it more time"
+        "the brokers were too slow; check whether some are down, or raise the timeout"
     ),
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes, or send smaller batches",
@@ -327,15 +327,15 @@ _ADVICE: dict[ErrorCode, str] = {
     ),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is reading its log; wait a moment",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: (
-        "no broker coordinates this now; look whether some are down"
+        "no broker coordinates this now; check whether some are down"
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "a topic's name has 1 to 249 of the ASCII letters, digits, '.', '_' and '-', and is "
         "neither '.' nor '..'"
     ),
-    ErrorCode.NOT_ENOUGH_REPLICAS: "look which brokers are down, or lower min.insync.replicas",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "check which brokers are down, or lower min.insync.replicas",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
-        "it was written, but to fewer replicas than min.insync.replicas; look which brokers "
+        "it was written, but to fewer replicas than min.insync.replicas; check which brokers "
         "are down"
     ),
     ErrorCode.INVALID_REQUIRED_ACKS: "use acks 0, 1 or all",
@@ -348,7 +348,7 @@ _ADVICE: dict[ErrorCode, str] = {
         "the members have no assignor in common, or the group is of another kind; give all of "
         "them the same group_protocol and strategies"
     ),
-    ErrorCode.INVALID_GROUP_ID: "give the group a name that is not empty",
+    ErrorCode.INVALID_GROUP_ID: "the group needs a name that is not empty",
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "the broker allows group.min.session.timeout.ms to group.max.session.timeout.ms"
     ),
@@ -356,16 +356,16 @@ _ADVICE: dict[ErrorCode, str] = {
         "the group is full; raise the broker's group.max.size, or use fewer members"
     ),
     ErrorCode.UNSUPPORTED_ASSIGNOR: (
-        "the broker does not have it; leave group_remote_assignor out, or use range or uniform"
+        "the broker does not have it; omit group_remote_assignor, or use range or uniform"
     ),
-    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2 does",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns in RE2 syntax",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
         "set delegation.token.secret.key on the brokers and the controllers"
     ),
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "tokens are for those whom the broker knows by SASL or TLS, but not by a token"
+        "request tokens over SASL or TLS, but not with a token as the login"
     ),
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "it has expired, or there never was such a token",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "it has expired, or never existed",
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may do that",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the principal needs an ACL for the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "the principal needs an ACL for the group",
@@ -373,39 +373,39 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "the principal needs an ACL for the transactional id"
     ),
-    ErrorCode.SASL_AUTHENTICATION_FAILED: "look at the user's name and password",
-    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "the broker offers other mechanisms than this one",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "check the user name and the password",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "the broker does not offer this mechanism",
     ErrorCode.ILLEGAL_SASL_STATE: (
-        "this listener wants no SASL; take its security_protocol, or the port of another listener"
+        "this listener does not use SASL; change security_protocol, or use another port"
     ),
     ErrorCode.SECURITY_DISABLED: "the brokers have no authorizer; set authorizer.class.name there",
     ErrorCode.INVALID_TIMESTAMP: (
-        "the topic's message.timestamp.before.max.ms and after.max.ms allow no such time"
+        "outside of what the topic's message.timestamp.before.max.ms and after.max.ms allow"
     ),
     ErrorCode.INVALID_RECORD: (
-        "the broker checked the record and does not take it; a compacted topic wants a key"
+        "the broker validated the record and refused it; a compacted topic requires a key"
     ),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker is too old for this codec",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this, or has it switched off",
-    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and never fewer than before",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "there are not so many brokers",
-    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "name brokers that are there, each once",
-    ErrorCode.INVALID_CONFIG: "look at the setting's name and value",
-    ErrorCode.INVALID_REQUEST: "the broker can make nothing of it; its log may say more",
-    ErrorCode.POLICY_VIOLATION: "the brokers have a rule against it",
+    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and cannot lose any",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "there are fewer brokers",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "name existing brokers, each once",
+    ErrorCode.INVALID_CONFIG: "check the setting's name and value",
+    ErrorCode.INVALID_REQUEST: "the broker finds it malformed; its log may say more",
+    ErrorCode.POLICY_VIOLATION: "a policy of the brokers forbids it",
     ErrorCode.TOPIC_DELETION_DISABLED: "set the brokers' delete.topic.enable=true",
     ErrorCode.NOT_CONTROLLER: "the controller has just moved",
     ErrorCode.KAFKA_STORAGE_ERROR: "a disk of the broker is full or has failed; its log says which",
-    ErrorCode.LOG_DIR_NOT_FOUND: "the broker has no such log directory; describe_log_dirs has them",
+    ErrorCode.LOG_DIR_NOT_FOUND: "the broker has no such directory; describe_log_dirs lists them",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: (
-        "wait until the partition has moved; list_reassignments has what is under way"
+        "wait until the partition has moved; list_reassignments shows progress"
     ),
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "nothing of this partition is under way",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "the partition is not being moved",
     ErrorCode.ELECTION_NOT_NEEDED: "the leader is already the one that would be elected",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the first replica is down or not in sync",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica that could lead is up",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no eligible replica is up",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
-    ErrorCode.BROKER_ID_NOT_REGISTERED: "there is no such broker; describe_cluster has them",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "there is no such broker; describe_cluster lists them",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "wait, or raise the quota",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a batch before this one is missing",
     ErrorCode.PRODUCER_FENCED: "a newer producer has the same transactional_id",
@@ -414,23 +414,23 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has this group_instance_id; give each its own",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id; "
     "close it, or wait for its session to end, or give each its own",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "it is there already",
-    ErrorCode.GROUP_ID_NOT_FOUND: "no such group, or not of this kind; list_groups has them all",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transaction; list_transactions has them all",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "it already exists",
+    ErrorCode.GROUP_ID_NOT_FOUND: "no such group, or not of this kind; list_groups lists all",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transaction; list_transactions lists all",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
 }
 
-# What to do where nothing more is known than the kind of error; the first that fits.
+# Advice by kind of error where there is none for the code; the first that fits.
 _ADVICE_BY_CLASS: tuple[tuple[type[ClientError], str], ...] = (
-    (RetriableError, "it may go away by itself; try again later"),
+    (RetriableError, "it may be transient; try again later"),
     (AuthorizationError, "the principal may not do this"),
     (FatalError, "this client cannot go on; make a new one"),
-    (ClientError, "the broker refuses this, and would again; its log may say why"),
+    (ClientError, "the broker refused this; its log may say why"),
 )
 
 
 def code_of(code: int) -> ErrorCode:
-    """The code by its name; one that is newer than we are is an unknown server error."""
+    """Returns the code as an enum member; UNKNOWN_SERVER_ERROR for one newer than this client."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -438,7 +438,7 @@ def code_of(code: int) -> ErrorCode:
 
 
 def error_class(code: int) -> type[ClientError]:
-    """The class that stands for a code."""
+    """Returns the exception class of an error code."""
     known = code_of(code)
     found = _CLASSES.get(known)
     if found is not None:
@@ -447,8 +447,8 @@ def error_class(code: int) -> type[ClientError]:
 
 
 def error_for(code: int, what: str, message: str | None = None) -> ClientError:
-    """The exception for a code of the protocol. `what` names the topic, group or value that it is
-    about; `message` is what the broker said besides, if it did."""
+    """Returns the exception of an error code. `what` names the topic, group or value that it is
+    about; `message` is the broker's own, if there is one."""
     known = code_of(code)
     name = known.name if known == code else f"error {code}"
     made = error_class(code)

@@ -1,7 +1,7 @@
-"""How a client's connections are secured: TLS from its settings, and who it says it is.
+"""Security of connections: TLS and SASL from a client's settings.
 
-Settings that do not go together are refused when the client is made, and so are files that cannot
-be read; what the broker thinks of them turns out when the first connection is made.
+Contradictory settings and unreadable files are refused when the client is made; what the broker
+thinks of them turns out at the first connection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILES = (
     "ssl_key_location",
     "ssl_cipher_suites",
 )
-# Named in a refusal of the certificate that we showed, or did not show.
+# In a broker's refusal of our certificate, or of a missing one.
 _ABOUT_US = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 
 
@@ -71,7 +71,7 @@ def _trust(config: ClientConfig) -> Trust:
         path = getattr(config, name)
         if path is not None and not is_pem(path):
             raise ConfigError(
-                f"{name}={path!r} is not in PEM: make it so with "
+                f"{name}={path!r} is not in PEM format: convert it with "
                 f"`openssl pkcs12 -in {path} -out {path}.pem -nodes` (a JKS first with "
                 "`keytool -importkeystore -deststoretype PKCS12`)"
             )
@@ -90,21 +90,21 @@ def _trust(config: ClientConfig) -> Trust:
 
 
 def tls_failed(who: str, error: ssl.SSLError) -> ClientError:
-    """What is behind an error of TLS, and what to do."""
+    """Returns the error behind a TLS failure, with advice."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(
-            f"{who}: its certificate is not to be trusted: {error.verify_message}; "
-            "ssl_truststore_location (or ssl_ca_location) names whom to trust"
+            f"{who}: its certificate cannot be trusted: {error.verify_message}; "
+            "ssl_truststore_location (or ssl_ca_location) names the certificates to trust"
         )
     reason = _reason(error).upper().replace(" ", "_")
     if any(word in reason for word in _ABOUT_US):
         return AuthenticationFailed(
-            f"{who}: it refuses our certificate, or that we have none ({reason}); "
+            f"{who}: it rejects our certificate, or requires one ({reason}); "
             "ssl_keystore_location (or ssl_certificate_location) names ours"
         )
     if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason or "RECORD_LAYER" in reason:
         return NotKafka(
-            f"{who} does not speak TLS: name the port of an SSL or SASL_SSL listener, or take "
+            f"{who} does not speak TLS: use the port of an SSL or SASL_SSL listener, or "
             "another security_protocol"
         )
     return Disconnected(f"{who}: TLS failed: {reason.lower().replace('_', ' ')}")
@@ -118,7 +118,7 @@ def _login(config: ClientConfig) -> Login:
     if mechanism not in MECHANISMS:
         what = "is needed" if mechanism is None else f"is {mechanism!r}"
         raise ConfigError(
-            f"security_protocol={config.security_protocol!r}: sasl_mechanism {what}; there are "
+            f"security_protocol={config.security_protocol!r}: sasl_mechanism {what}; supported are "
             + ", ".join(MECHANISMS)
         )
     options = _jaas(config)
@@ -150,11 +150,11 @@ def _token_source(config: ClientConfig) -> TokenSource:
                 given = await given
         except Exception as error:
             raise AuthenticationFailed(
-                f"sasl_oauthbearer_token gave no token: {type(error).__name__}: {error}"
+                f"sasl_oauthbearer_token returned no token: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(given, str) or not given:
             raise AuthenticationFailed(
-                f"sasl_oauthbearer_token gave {type(given).__name__}: expected a token as text"
+                f"sasl_oauthbearer_token returned {type(given).__name__}: expected a token as text"
             )
         return given
 
@@ -171,7 +171,7 @@ def _jaas(config: ClientConfig) -> dict[str, str]:
 
 
 def _extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """What goes along with a token (KIP-342)."""
+    """Returns the extensions that go with a token (KIP-342)."""
     start = "extension_"
     return {
         name.removeprefix(start): value for name, value in options.items() if name.startswith(start)

@@ -1,7 +1,7 @@
-"""The keywords that the clients take, as types: what an editor shows and a type checker holds.
+"""The keyword arguments of the clients as types, for editors and type checkers.
 
-For `**settings: Unpack[ProducerSettings]`. The meaning, the defaults and the checks are in
-`config.py`; a test compares the two.
+For `**settings: Unpack[ProducerSettings]`. Meaning, defaults and checks are in `config.py`; a test
+compares the two.
 """
 
 from __future__ import annotations
