@@ -1,8 +1,8 @@
-"""The blocking face of `Consumer`: the same calls, for scripts and threads.
+"""The blocking `Consumer`: the same calls, for scripts and threads.
 
-The consumer lives on a loop in a thread of its own, so it fetches and heartbeats while the user's
-thread works. A loop over it takes records slice by slice; nothing passes between the threads for a
-single record.
+The asyncio consumer runs on an event loop in a thread of its own, so that it fetches and sends
+heartbeats while the user's thread works. A loop over it takes records slice by slice: the threads
+do not communicate for each record.
 """
 
 from __future__ import annotations
@@ -77,8 +77,15 @@ def _warn_unclosed(consumer: AsyncConsumer[Any, Any], thread: LoopThread) -> Non
 
 
 class Consumer(BlockingClient, Generic[K, V]):
-    """Reads records; see `headwater.Consumer`. One thread at a time may poll it or loop over it;
-    the other calls may come from any thread."""
+    """Reads records from topics; see `headwater.Consumer`.
+
+        with Consumer("localhost:9092", group="billing", topics=["orders"]) as consumer:
+            for record in consumer:
+                print(record.key, record.value)
+
+    One thread at a time may poll the consumer or loop over it; other calls may come from any
+    thread. Listeners and `on_bad_record` run in a thread in which they may call the consumer.
+    """
 
     asynchronous: AsyncConsumer[K, V]
 

@@ -40,11 +40,11 @@ def _uuid(data: bytes) -> UUID:
 
 def _truth(data: bytes) -> bool:
     if data not in (b"\0", b"\1"):
-        raise ValueError(f"{data!r} is neither 0 nor 1")
+        raise ValueError(f"{data!r}: expected a byte 0 or 1")
     return data == b"\1"
 
 
-# None: the bytes as they are.
+# None stands for the bytes themselves.
 _KNOWN: dict[str, Callable[[bytes], Any] | None] = {
     "ByteArrayDeserializer": None,
     "ByteBufferDeserializer": None,
@@ -61,10 +61,10 @@ _KNOWN: dict[str, Callable[[bytes], Any] | None] = {
 
 
 def deserializer(name: str, value: Any) -> Callable[[bytes], Any] | None:
-    """How the setting is read: a function, or the name of one of Kafka's classes."""
+    """Reads the setting: a function, or the name of one of Kafka's classes."""
     if not isinstance(value, str):
         return read.function(name, value)
     simple = value.strip().removeprefix(_PACKAGE)
     if simple not in _KNOWN:
-        read.refuse(name, value, f"a function, None, or one of Kafka's own: {', '.join(_KNOWN)}")
+        read.refuse(name, value, f"a function, None, or one of Kafka's: {', '.join(_KNOWN)}")
     return _KNOWN[simple]

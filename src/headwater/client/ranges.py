@@ -107,8 +107,8 @@ class RangeReader:
             try:
                 if asked is None:
                     asked = await self._ask(tp, offset, size, topic_id)
-                answer, asked = asked, None
-                found = self._found(tp, offset, await answer)
+                response, asked = asked, None
+                found = self._found(tp, offset, await response)
             except OffsetOutOfRange:
                 self._preferred.pop(tp, None)
                 raise await self._out_of_range(tp, offset) from None
@@ -218,48 +218,48 @@ class RangeReader:
             ],
             rack_id=self._rack,
         )
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(message: Any, error: ClientError | None) -> None:
-            if answer.done():
+            if response.done():
                 return
             if error is not None:
-                answer.set_exception(error)
-                answer.exception()  # a reader that was dropped never retrieves it
+                response.set_exception(error)
+                response.exception()  # a reader that was dropped never retrieves it
             else:
-                answer.set_result(message)
+                response.set_result(message)
 
         timeout_ms = self._cluster.config.request_timeout_ms
         connection.post(request, version, done, timeout_ms=timeout_ms)
-        return answer
+        return response
 
     # Responses
 
     def _found(
-        self, tp: TopicPartition, offset: int, answer: FetchResponse
+        self, tp: TopicPartition, offset: int, response: FetchResponse
     ) -> PartitionData | None:
         """Returns the partition's part of a response; None if it must be asked again."""
         what = f"{tp} at offset {offset}"
-        if answer.error_code:
-            raise error_for(answer.error_code, what)
-        if not answer.responses or not answer.responses[0].partitions:
+        if response.error_code:
+            raise error_for(response.error_code, what)
+        if not response.responses or not response.responses[0].partitions:
             return None
-        found = answer.responses[0].partitions[0]
+        found = response.responses[0].partitions[0]
         if found.error_code:
-            self._learn(tp, found, answer)
+            self._learn(tp, found, response)
             raise error_for(found.error_code, what)
         if found.preferred_read_replica != NO_NODE:
             self._preferred[tp] = found.preferred_read_replica
         return found if found.records else None
 
-    def _learn(self, tp: TopicPartition, found: PartitionData, answer: FetchResponse) -> None:
+    def _learn(self, tp: TopicPartition, found: PartitionData, response: FetchResponse) -> None:
         """Applies the hint of a broker that is not the leader any more (KIP-951)."""
         now = found.current_leader
         if now is None or now.leader_id == NO_NODE:
             return
         endpoints = {
             each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
-            for each in answer.node_endpoints
+            for each in response.node_endpoints
         }
         self._cluster.learn_leader(
             tp, now.leader_id, now.leader_epoch, endpoints.get(now.leader_id)

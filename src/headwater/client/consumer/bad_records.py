@@ -77,7 +77,7 @@ class DeadLetter:
 
 
 def origin_headers(error: DeserializationFailed) -> list[tuple[str, bytes]]:
-    """Where a record came from and what is wrong with it, as headers."""
+    """Returns headers that say where a record came from and what is wrong with it."""
     cause: BaseException = error.__cause__ or error
     kind = type(cause)
     fields = {

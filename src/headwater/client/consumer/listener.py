@@ -35,7 +35,7 @@ EVENTS: tuple[Event, ...] = ("on_assigned", "on_revoked", "on_lost")
 
 
 def is_listener(listener: object) -> bool:
-    """Whether any of its methods would ever do something."""
+    """Returns whether any of its methods would ever do something."""
     if isinstance(listener, RebalanceListener):
         kind = type(listener)
         return any(getattr(kind, each) is not getattr(RebalanceListener, each) for each in EVENTS)

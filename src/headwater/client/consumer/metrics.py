@@ -36,7 +36,7 @@ class FetchMetrics:
 
 @dataclass(slots=True)
 class PollMetrics:
-    """How often the user polls; a loop over the consumer polls once for each slice."""
+    """The user's polls; a loop over the consumer polls once for each slice."""
 
     last: float | None = None
     between: Window = field(default_factory=Window)

@@ -31,7 +31,7 @@ _log = logging.getLogger("headwater.client")
 _ERRORS_MAX = 16
 # How long a member that owns partitions waits for a rebalance before it looks for records again.
 _REBALANCE_WAIT_SECONDS = 0.05
-# The longest wait in a poll: some conditions, such as a missing topic, wake nobody.
+# The longest wait in a poll: some conditions, such as a missing topic, do not wake it.
 _TICK_SECONDS = 0.5
 # How long a loop may take over a slice before it must come back with the next record it asks for.
 _SLICE_SECONDS = 0.05
@@ -106,8 +106,8 @@ class ConsumerRuntime:
     # Polling
 
     async def prepare_poll(self, deadline: float, *, is_waiting: bool) -> None:
-        """Does what must happen before records are returned: rebalances, and errors that the user
-        must hear of. Waits only if `is_waiting`."""
+        """Does what must happen before records are returned: takes part in rebalances, and raises
+        errors of the background work. Waits only if `is_waiting`."""
         membership = self.membership
         if membership is not None:
             now = self.cluster.now()
@@ -180,8 +180,8 @@ class ConsumerRuntime:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters.append(waiter)
-        # A user who waits for records is alive, however long there are none: the membership must
-        # hear of it within max_poll_interval_ms.
+        # A user who waits for records is alive, however long there are none: `prepare_poll` must
+        # tell the membership so within max_poll_interval_ms.
         wait = min(_TICK_SECONDS, self.config.max_poll_interval_ms / 3000)
         if deadline is not None:
             wait = max(0.0, min(wait, deadline - self.cluster.now()))

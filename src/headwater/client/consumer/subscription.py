@@ -1,4 +1,4 @@
-"""What a consumer reads, and where it is in each partition. Machines: no I/O, no clock.
+"""The subscription of a consumer, and its position in each partition. Machines: no I/O, no clock.
 
 `PartitionState` is the only owner of a partition's position. A partition starts without one and
 gets it from the group's committed offset, from the reset policy, or from the user. When the
@@ -31,7 +31,7 @@ Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Phase(Enum):
-    """What a partition is waiting for."""
+    """The state of a partition; the value says what it is waiting for."""
 
     COMMITTED = "the group's committed offset"
     RESET = "the offset of a timestamp"
@@ -362,8 +362,8 @@ class PartitionState:
 
 @dataclass(slots=True)
 class SubscriptionState:
-    """What the user wants to read (topics, a pattern, or partitions; one of them at a time), and
-    the partitions that this consumer has now."""
+    """The topics, the pattern or the partitions that the user wants to read, one of them at a time,
+    and the partitions that are assigned now."""
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None

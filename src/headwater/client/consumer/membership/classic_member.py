@@ -60,7 +60,7 @@ class Phase(Enum):
 
 
 class Next(Enum):
-    """What follows a response to JoinGroup, SyncGroup or Heartbeat."""
+    """The action that follows a response to JoinGroup, SyncGroup or Heartbeat."""
 
     SYNC = "send SyncGroup"
     AGAIN = "join again at once"
@@ -310,7 +310,7 @@ class ClassicMember:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether heartbeats are sent: not while JoinGroup is in flight."""
+        """Returns whether heartbeats are sent: not while JoinGroup is in flight."""
         return self.phase in (Phase.SYNCING, Phase.SYNCED, Phase.STABLE)
 
     def polled(self, now: float) -> None:

@@ -328,7 +328,8 @@ class GroupMembership:
 
 
 class Subscription(Protocol):
-    """What the user wants to read; one of the three. Nothing means: not in the group."""
+    """The topics that the user wants to read, by one of three means; with none, the consumer is not
+    in the group."""
 
     @property
     def topics(self) -> frozenset[str]:
@@ -344,7 +345,7 @@ class Subscription(Protocol):
 
 
 class Callbacks(Protocol):
-    """What the consumer does when partitions come and go. Called only inside `poll` and `leave`.
+    """Callbacks for partitions that come and go. They run only inside `poll` and `leave`.
 
     An exception comes out of `poll` or `leave`; the partitions have come or gone all the same.
     """
@@ -374,7 +375,7 @@ class Membership(Protocol):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether `poll` has something to do or to raise now. Cheap."""
+        """Returns whether `poll` has something to do or to raise now. Cheap."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -387,7 +388,7 @@ class Membership(Protocol):
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the member is joining, or partitions are changing."""
+        """Returns whether the member is joining, or partitions are changing."""
 
     async def poll(self, deadline: float) -> None:
         """Joins, rejoins, and takes over or gives up partitions, until nothing is left to do or

@@ -158,8 +158,8 @@ class ClassicRequests:
         )
         if self._member.leads:
             sync.assignments = await self._assignments(response)
-        answer = await connection.ask(sync, timeout_ms=self._settings.request_timeout_ms)
-        return self._member.on_synced(answer, sync.generation_id)
+        response = await connection.ask(sync, timeout_ms=self._settings.request_timeout_ms)
+        return self._member.on_synced(response, sync.generation_id)
 
     def _version(self, connection: Connection) -> int:
         version = connection.version(ApiKey.JOIN_GROUP)
@@ -271,7 +271,7 @@ class ClassicRequests:
             self._cluster.coordinator_lost(self._settings.group_id)
         connection = await self._cluster.coordinator(self._settings.group_id)
         sent = (member.member_id, member.generation)
-        answer = await connection.ask(
+        response = await connection.ask(
             HeartbeatRequest(
                 group_id=self._settings.group_id,
                 generation_id=member.generation,
@@ -280,7 +280,7 @@ class ClassicRequests:
             ),
             timeout_ms=self._settings.request_timeout_ms,
         )
-        if member.on_heartbeat(answer.error_code, sent, self._cluster.now()) is Next.ELSEWHERE:
+        if member.on_heartbeat(response.error_code, sent, self._cluster.now()) is Next.ELSEWHERE:
             self._cluster.coordinator_lost(self._settings.group_id)
 
     async def leave(self, deadline: float, *, reason: str, remain: bool | None) -> None:
@@ -438,8 +438,8 @@ class ConsumerRequests:
             )
         epoch = member.epoch
         request, fields = member.heartbeat(self._cluster.now())
-        answer = await connection.exchange(request, version, self._settings.request_timeout_ms)
-        if member.on_heartbeat(answer, fields, sent_epoch=epoch):
+        response = await connection.exchange(request, version, self._settings.request_timeout_ms)
+        if member.on_heartbeat(response, fields, sent_epoch=epoch):
             self._cluster.coordinator_lost(self._settings.group_id)
         if unresolved := member.unresolved():
             await self._learn(unresolved)
@@ -456,11 +456,13 @@ class ConsumerRequests:
             if (connection.version(ApiKey.METADATA) or 0) < _IDS_SINCE:
                 self._cluster.need_update()
                 return
-            answer = await connection.ask(request, timeout_ms=self._settings.request_timeout_ms)
+            response = await connection.ask(request, timeout_ms=self._settings.request_timeout_ms)
         except ClientError:
             return
-        self._cluster.metadata.update(answer)
-        names = frozenset(each.name for each in answer.topics if each.name and not each.error_code)
+        self._cluster.metadata.update(response)
+        names = frozenset(
+            each.name for each in response.topics if each.name and not each.error_code
+        )
         for name in names - self._learned - self._member.topics:
             self._cluster.follow(name)
         self._learned |= names - self._member.topics

@@ -1,4 +1,4 @@
-"""What the machines of both group protocols have in common, and what they tell their driver.
+"""The interface between the machines of both group protocols and their driver.
 
 `ClassicMember` and `ConsumerMember` decide; `driver` carries out their steps inside `poll` and
 sends their heartbeats.
@@ -106,7 +106,7 @@ class Member(Protocol):
     def subscribed(self) -> bool: ...
     @property
     def keeps_alive(self) -> bool:
-        """Whether heartbeats are sent."""
+        """Returns whether heartbeats are sent."""
 
     @property
     def poll_deadline(self) -> float: ...

@@ -41,9 +41,9 @@ class Assignor(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep their partitions while they rejoin. If so, a partition that one
-        member owns must not be assigned to another: leave it out, and assign it when its owner has
-        given it up and the group rebalances again."""
+        """Returns whether members keep their partitions while they rejoin. If so, a partition that
+        one member owns must not be assigned to another: leave it out, and assign it when its owner
+        has given it up and the group rebalances again."""
 
     def user_data(self, last: LastAssignment | None) -> bytes | None:
         """Returns what the leader gets as this member's `user_data`."""

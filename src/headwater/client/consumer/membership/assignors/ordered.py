@@ -48,11 +48,11 @@ class RangeAssignor:
                 alike[0].deal(alike[0].in_rack)
         for cut in cuts:
             cut.deal(lambda _member, _number: True)
-        answer: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+        assignment: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         for cut in cuts:
             for member_id, numbers in cut.given.items():
-                answer[member_id] += [TopicPartition(cut.topic, n) for n in sorted(numbers)]
-        return answer
+                assignment[member_id] += [TopicPartition(cut.topic, n) for n in sorted(numbers)]
+        return assignment
 
 
 class RoundRobinAssignor:
@@ -68,16 +68,16 @@ class RoundRobinAssignor:
         self, topics: Topics, members: Mapping[str, GroupMember]
     ) -> dict[str, list[TopicPartition]]:
         order = in_order(members)
-        answer: dict[str, list[TopicPartition]] = {member_id: [] for member_id in order}
+        assignment: dict[str, list[TopicPartition]] = {member_id: [] for member_id in order}
         wanted = frozenset[str]().union(*(member.topics for member in members.values()))
         turn = 0
         for topic in sorted(wanted & topics.keys()):
             for number in range(len(topics[topic])):
                 while topic not in members[order[turn % len(order)]].topics:
                     turn += 1
-                answer[order[turn % len(order)]].append(TopicPartition(topic, number))
+                assignment[order[turn % len(order)]].append(TopicPartition(topic, number))
                 turn += 1
-        return answer
+        return assignment
 
 
 class _Cut:

@@ -83,8 +83,8 @@ class CooperativeStickyAssignor:
             member_id: LastAssignment(frozenset(member.owned), _generation(member))
             for member_id, member in members.items()
         }
-        answer = _divide(topics, members, claims)
-        return _without_moves(answer, members)
+        assignment = _divide(topics, members, claims)
+        return _without_moves(assignment, members)
 
 
 def _generation(member: GroupMember) -> int:
@@ -114,15 +114,15 @@ def _divide(
     topics: Topics, members: Mapping[str, GroupMember], claims: Mapping[str, LastAssignment]
 ) -> dict[str, list[TopicPartition]]:
     owners = _owners(claims, topics)
-    answer: dict[str, list[TopicPartition]] = {}
+    assignment: dict[str, list[TopicPartition]] = {}
     for _ in range(_DIVISIONS_MAX):
-        before, answer = answer, _divided(topics, members, owners)
-        if answer == before:
+        before, assignment = assignment, _divided(topics, members, owners)
+        if assignment == before:
             break
         # After partitions were exchanged because of racks, loads may become even more equal; and
         # the next rebalance must come to the same result.
-        owners = {tp: each for each, mine in answer.items() for tp in mine}
-    return answer
+        owners = {tp: each for each, mine in assignment.items() for tp in mine}
+    return assignment
 
 
 def _divided(
@@ -133,7 +133,7 @@ def _divided(
     for (topic, number), owner in owners.items():
         if topic in wanted[owner]:
             current[owner].setdefault(topic.encode(), set()).add(number)
-    answer = assign_uniformly(
+    assignment = assign_uniformly(
         Assignment(
             members={
                 each: Subscriber(
@@ -149,7 +149,7 @@ def _divided(
     even = {
         each: [
             TopicPartition(topic.decode(), number)
-            for topic, numbers in answer[each].items()
+            for topic, numbers in assignment[each].items()
             for number in numbers
         ]
         for each in members
@@ -180,20 +180,20 @@ def _owners(claims: Mapping[str, LastAssignment], topics: Topics) -> dict[TopicP
 
 
 def _without_moves(
-    answer: Mapping[str, list[TopicPartition]], members: Mapping[str, GroupMember]
+    assignment: Mapping[str, list[TopicPartition]], members: Mapping[str, GroupMember]
 ) -> dict[str, list[TopicPartition]]:
     """Leaves out partitions that another member still owns."""
     held = {partition for member in members.values() for partition in member.owned}
     return {
         member_id: [each for each in mine if each not in held or each in members[member_id].owned]
-        for member_id, mine in answer.items()
+        for member_id, mine in assignment.items()
     }
 
 
 def _brought_near(
     topics: Topics,
     members: Mapping[str, GroupMember],
-    answer: Parts,
+    assignment: Parts,
     owners: Mapping[TopicPartition, str],
 ) -> Parts:
     """Exchanges partitions between members for as long as that brings more of them near and keeps
@@ -205,9 +205,9 @@ def _brought_near(
         for number, each in enumerate(partitions)
     }
     if not racks_matter(racks.values(), (each.rack for each in members.values() if each.rack)):
-        return answer
-    exchange = _Exchange(racks, members, answer)
-    exchange.run({tp for each, mine in answer.items() for tp in mine if owners.get(tp) != each})
+        return assignment
+    exchange = _Exchange(racks, members, assignment)
+    exchange.run({tp for each, mine in assignment.items() for tp in mine if owners.get(tp) != each})
     exchange.run(racks.keys())
     return exchange.mine
 
@@ -219,7 +219,7 @@ class _Exchange:
         self,
         racks: Mapping[TopicPartition, frozenset[str]],
         members: Mapping[str, GroupMember],
-        answer: Parts,
+        assignment: Parts,
     ) -> None:
         self.mine: dict[str, dict[TopicPartition, None]] = {}
         self._racks = racks
@@ -232,7 +232,7 @@ class _Exchange:
             self.mine[member_id], self._held[member_id], self._far[member_id] = {}, {}, {}
             if (rack := members[member_id].rack) is not None:
                 self._in_rack.setdefault(rack, []).append(member_id)
-            for tp in sorted(answer[member_id]):
+            for tp in sorted(assignment[member_id]):
                 self._give(member_id, tp)
 
     def run(self, movable: Iterable[TopicPartition]) -> None:
