@@ -10,11 +10,10 @@ from typing import Any
 from benchmarks.clients import create_topic
 from benchmarks.rows import Measurement, Session, at_least, at_most
 from benchmarks.wire import NotReady, Wire, pipelined
+from harness import wire as plain
 from harness.group_storm import STORM_SETTINGS, read_by, start_member
 from harness.nodes import Flavour, Node
-from harness.plain_cluster import Cluster, Connection
 from headwater.blocking import Admin
-from headwater.cli.errors import CommandError
 from headwater.cli.group_describe import find_group
 from headwater.protocol import Message
 from headwater.protocol.frame import encode_request
@@ -163,8 +162,8 @@ def _classic_member(node: Node) -> tuple[Message, int]:
         "beats-classic",
         JoinGroupRequestProtocol(name="range", metadata=_SUBSCRIPTION),
     )
-    with Cluster(node.bootstrap) as cluster:
-        coordinator = cluster.coordinator(group_id)
+    with plain.Wire(node.bootstrap) as coordinator:
+        coordinator.await_coordinator(group_id)
         member_id = ""
 
         def join() -> Any:
@@ -199,8 +198,8 @@ def _classic_member(node: Node) -> tuple[Message, int]:
 
 def _modern_member(node: Node) -> tuple[Message, int]:
     group_id, member_id = "beats-consumer", "AAAAAAAAAAAAAAAAAAAAAA"
-    with Cluster(node.bootstrap) as cluster:
-        coordinator = cluster.coordinator(group_id)
+    with plain.Wire(node.bootstrap) as coordinator:
+        coordinator.await_coordinator(group_id)
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id,
             member_id=member_id,
@@ -239,9 +238,10 @@ def _commits(session: Session, node: Node) -> Measurement:
     frames = []
     for number in range(4):
         group_id = f"commits-{number}"
-        with Cluster(node.bootstrap) as cluster:
+        with plain.Wire(node.bootstrap) as coordinator:
             request = _commit(group_id, "beats", range(number, number + 1), 7)
-            _until_committed(cluster.coordinator(group_id), request)
+            coordinator.await_coordinator(group_id)
+            _until_committed(coordinator, request)
         frames.append(_frame(request, _OFFSETS_BY_NAME))
     sizes = [_answer_size(node, frame) for frame in frames]
     seconds = session.size(5, 2)
@@ -274,9 +274,9 @@ def _commit(group_id: str, topic: str, partitions: range, offset: int) -> Offset
     )
 
 
-def _until_committed(coordinator: Connection, request: OffsetCommitRequest) -> None:
+def _until_committed(coordinator: plain.Wire, request: OffsetCommitRequest) -> None:
     def committed() -> bool:
-        (topic,) = coordinator.ask(request, at_most=_OFFSETS_BY_NAME).topics
+        (topic,) = coordinator.ask(request, _OFFSETS_BY_NAME).topics
         return not any(each.error_code for each in topic.partitions)
 
     _wait(committed, "a coordinator")
@@ -289,8 +289,8 @@ def _load(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     node.start()
     create_topic(node, "many", 100)
     count = session.size(1000, 300)
-    with Cluster(node.bootstrap) as cluster:
-        coordinator = cluster.coordinator("load-0")
+    with plain.Wire(node.bootstrap) as coordinator:
+        coordinator.await_coordinator("load-0")
         for number in range(count):
             _until_committed(coordinator, _commit(f"load-{number}", "many", range(100), number))
     node.stop()
@@ -313,16 +313,11 @@ def _load(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 def _serves_offsets(node: Node, group_id: str, offset: int) -> bool:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
     try:
-        connection = Connection(node.bootstrap, timeout=5)
-    except CommandError:
+        with plain.Wire(node.bootstrap, timeout=5) as wire:
+            (group,) = wire.ask(request, _OFFSETS_BY_NAME).groups
+    except (OSError, plain.Closed):
         node.raise_if_ended()
         return False
-    try:
-        (group,) = connection.ask(request, at_most=_OFFSETS_BY_NAME).groups
-    except CommandError:
-        return False
-    finally:
-        connection.close()
     if group.error_code or not group.topics:
         return False
     found = {each.committed_offset for each in group.topics[0].partitions}

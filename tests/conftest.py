@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from harness.wire import Wire
     from headwater.testing import EmbeddedBroker
-    from tests.support.wire import Wire
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs us in the background has it so, and whatever we start would inherit it.
@@ -63,7 +63,7 @@ def shared_broker() -> Iterator[EmbeddedBroker | AnotherBroker]:
 @pytest.fixture
 def wire(shared_broker: EmbeddedBroker) -> Iterator[Wire]:
     """A connection to the shared broker."""
-    from tests.support.wire import Wire
+    from harness.wire import Wire
 
     with Wire(shared_broker.bootstrap) as connected:
         yield connected

@@ -10,9 +10,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as At
 from kafka.admin import NewTopic as Wanted
 
+from harness.wire import until
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.support.wire import until
 
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
 CONFIG = {

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 
 from harness.group_storm import STORM_SETTINGS
+from harness.wire import Wire, batch
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Wire, batch
 
 PATIENCE = 30.0
 PARTITIONS = 4

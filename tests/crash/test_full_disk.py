@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire, batch, until
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.processes import NodeProcess
-from tests.support.wire import Wire, batch, until
 
 DISK_MEGABYTES = 48
 BALLAST_MEGABYTES = 16

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from harness.wire import Closed, Wire, batch, records_of
 from headwater.protocol.messages.metadata import MetadataRequest
 from tests.support.processes import NodeProcess
-from tests.support.wire import Closed, Wire, batch, records_of
 
 PATIENCE = 60.0
 PARTITIONS = 3

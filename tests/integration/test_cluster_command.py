@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire
 from headwater.testing import EmbeddedBroker
 from tests.support.commands import Command
-from tests.support.wire import Wire
 
 
 @pytest.fixture

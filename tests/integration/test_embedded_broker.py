@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import RequestTimedOut, TopicExists
 from headwater.blocking import Admin, Consumer, Producer
 from headwater.config import ConfigError
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Wire, batch
 
 
 def test_it_is_there_in_well_under_a_second_and_gone_at_the_end() -> None:

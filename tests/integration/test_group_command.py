@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Plain, Wire, batch, until
 from headwater.blocking import Admin
 from headwater.cli.main import main
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
@@ -25,7 +26,6 @@ from headwater.protocol.messages.offset_commit import (
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
 from tests.support.group_shards import subscription
-from tests.support.wire import Plain, Wire, batch, until
 
 Group = Callable[..., Any]
 HOUR_MS = 3_600_000

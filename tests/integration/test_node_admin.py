@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.wire import Wire, all_versions, batch, until
 from headwater.errors import ErrorCode
 from headwater.model import METADATA_TOPIC
 from headwater.protocol import Message
@@ -38,7 +39,6 @@ from headwater.protocol.messages.list_config_resources import ListConfigResource
 from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from headwater.protocol.messages.update_features import UpdateFeaturesRequest
 from tests.conftest import MakeBroker
-from tests.support.wire import Wire, all_versions, batch, until
 
 TOPIC = 2
 TWO_DIRECTORIES = {"log.dirs": "/memory/one,/memory/two"}

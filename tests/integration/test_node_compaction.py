@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Plain, Wire, batch, records_of, until
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -26,7 +27,6 @@ from headwater.protocol.messages.offset_fetch import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.support.wire import Plain, Wire, batch, records_of, until
 
 # An index entry for each batch and room for few of them: a segment is full after some batches.
 SMALL: dict[str, Any] = {"segment_index_bytes": "96", "index_interval_bytes": "0"}

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from harness.wire import Closed, Wire, batch, newest, until
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.frame import encode_request
@@ -15,7 +16,6 @@ from headwater.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.support.wire import Closed, Wire, batch, newest, until
 
 
 def closings(broker: EmbeddedBroker, words: str) -> list[str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire, batch, until
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.support.wire import Wire, batch, until
 
 TOPICS = 40
 SEGMENT = bytes(256 * 1024)

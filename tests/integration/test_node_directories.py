@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from harness.wire import Wire, batch
 from tests.conftest import MakeBroker
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS
-from tests.support.wire import Wire, batch
 
 
 def start(data: Path) -> subprocess.Popen[str]:

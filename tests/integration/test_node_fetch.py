@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from harness.wire import Wire, batch, newest, only_partition, records_of
 from headwater import _core
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
@@ -15,7 +16,6 @@ from headwater.protocol.messages.fetch import (
 )
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Wire, batch, newest, only_partition, records_of
 
 LONG_MS = 15_000
 FETCH = newest(ApiKey.FETCH)

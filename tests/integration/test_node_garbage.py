@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from harness.wire import Closed, Wire, batch, until
 from headwater.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
@@ -37,7 +38,6 @@ from headwater.protocol.messages.offset_commit import (
 from headwater.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Closed, Wire, batch, until
 
 TIMES = 10
 TOPIC = "orders"

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from harness.wire import Wire, until
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -27,7 +28,6 @@ from headwater.protocol.messages.offset_commit import (
 from headwater.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headwater.protocol.messages.sync_group import SyncGroupRequest
 from tests.conftest import MakeBroker
-from tests.support.wire import Wire, until
 
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
 BROKER_LOGGER = 8  # a resource type of IncrementalAlterConfigs

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire
 from headwater import __version__
 from headwater.metadata import ResourceType
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -17,7 +18,6 @@ from headwater.protocol.messages.incremental_alter_configs import (
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.processes import NodeProcess
-from tests.support.wire import Wire
 
 SET, DELETE = 0, 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.wire import Wire, all_versions, batch
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.metadata import (
@@ -13,7 +14,6 @@ from headwater.protocol.messages.metadata import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
-from tests.support.wire import Wire, all_versions, batch
 
 
 def about(

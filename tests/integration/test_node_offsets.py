@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.wire import Plain, Wire, all_versions, batch
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.delete_records import (
@@ -22,7 +23,6 @@ from headwater.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.wire import Plain, Wire, all_versions, batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 

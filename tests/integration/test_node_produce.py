@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from harness.wire import Plain, Wire, all_versions, batch, records_of
 from headwater import _core
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
@@ -15,7 +16,6 @@ from headwater.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.wire import Plain, Wire, all_versions, batch, records_of
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

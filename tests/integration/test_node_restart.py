@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.conftest import MakeBroker
-from tests.support.wire import Wire, batch
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])

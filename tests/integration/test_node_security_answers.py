@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.wire import Closed, Wire, all_versions
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest
@@ -27,7 +28,6 @@ from headwater.protocol.messages.list_partition_reassignments import (
 from headwater.protocol.messages.list_transactions import ListTransactionsRequest
 from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Closed, Wire, all_versions
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 

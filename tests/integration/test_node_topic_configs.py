@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from harness.wire import Plain, Wire, batch, records_of
 from headwater import _core
 from headwater.errors import ErrorCode
-from tests.support.wire import Plain, Wire, batch, records_of
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

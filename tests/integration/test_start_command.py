@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Closed, Wire, batch, until
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS, NodeProcess
-from tests.support.wire import Closed, Wire, batch, until
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.wire import Plain, Wire, batch, until
 from headwater.testing import EmbeddedBroker
 from tests.support.commands import Command
-from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from harness.wire import until
 from headwater.spark.load import Loaded, LoadError, ToFiles, TopicLoad
 from headwater.spark.load_topic import FromFiles, start
 from tests.spark.conftest import Read, Topics
-from tests.support.wire import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

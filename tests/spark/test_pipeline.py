@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 
+from harness.wire import until
 from headwater.cli.errors import CommandError
 from headwater.cli.pipeline_file import PipelineFile
 from headwater.spark.dead_letters import OFFSET, PIPELINE, REASON, TOPIC
@@ -23,7 +24,6 @@ from headwater.spark.pipeline_query import Setting, run_once, sql_pipelines, sta
 from headwater.spark.pipeline_sql import parse
 from tests.conftest import MakeBroker
 from tests.spark.conftest import Read, Topics
-from tests.support.wire import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import headwater
+from harness.wire import Plain, Wire, batch, until
 from headwater.blocking import Admin
 from headwater.client.admin import (
     QUOTA_ANY,
@@ -40,7 +41,6 @@ from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

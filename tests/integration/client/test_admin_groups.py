@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.wire import Wire, until
 from headwater.blocking import Admin
 from headwater.client.admin import CommittedOffset, Group, group_config, or_raise
 from headwater.client.errors import ClientError, GroupNotEmpty, GroupNotFound, UnsupportedVersion
@@ -25,7 +26,6 @@ from headwater.protocol.messages.streams_group_heartbeat import (
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater.testing import EmbeddedBroker
 from tests.support.group_shards import subscription
-from tests.support.wire import Wire, until
 
 
 @pytest.fixture

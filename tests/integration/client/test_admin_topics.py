@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harness.wire import Plain, Wire, batch, until
 from headwater.blocking import Admin
 from headwater.client.admin import (
     HIGH_WATERMARK,
@@ -41,7 +42,6 @@ from headwater.client.errors import (
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Plain, Wire, batch, until
 
 
 @pytest.fixture

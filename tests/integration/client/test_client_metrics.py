@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import Admin, BufferFull, ClientClosed, Consumer, Producer, blocking
 from headwater.client.consumer import ConsumedRecord
 from headwater.protocol.apis import ApiKey
@@ -20,7 +21,6 @@ from headwater.protocol.messages.produce import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import FakeBroker, one_topic, story
-from tests.support.wire import Wire, batch
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Plain, Wire, batch
 from headwater import (
     ConfigError,
     ConsumedRecord,
@@ -22,7 +23,6 @@ from headwater import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
-from tests.support.wire import Plain, Wire, batch
 
 READ: Any = {"auto_offset_reset": "earliest", "value_deserializer": json.loads}
 

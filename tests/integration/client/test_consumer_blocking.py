@@ -10,12 +10,12 @@ import warnings
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import ClientClosed, RebalanceListener, TopicPartition
 from headwater.blocking import Consumer
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.testing import EmbeddedBroker
 from tests.support.members import QUICK_BROKER
-from tests.support.wire import Wire, batch
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.wire import Plain, Wire, batch
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Plain, Wire, batch
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "consumer.py"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import (
     Admin,
     ClientError,
@@ -25,7 +26,6 @@ from headwater.testing import EmbeddedBroker
 from tests.conftest import AnotherBroker
 from tests.support.fake_broker import story
 from tests.support.members import QUICK_BROKER, QUICK_CLASSIC
-from tests.support.wire import Wire, batch
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Plain, Wire, batch
 from headwater import (
     ClientClosed,
     ClientError,
@@ -27,7 +28,6 @@ from headwater import (
 from headwater.client.consumer import ConsumedRecord
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
-from tests.support.wire import Plain, Wire, batch
 
 EARLIEST: Any = {"auto_offset_reset": "earliest"}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import RebalanceListener, TopicPartition
 from headwater.client.consumer.consumer import Consumer
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.members import QUICK_BROKER, QUICK_CLASSIC, Member, until
-from tests.support.wire import Wire, batch
 
 PROTOCOLS = [
     pytest.param(QUICK_CLASSIC, id="classic"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire
 from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
 from headwater.net.peer import PeerConnection
@@ -15,7 +16,6 @@ from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.members import QUICK_BROKER, Member, quick_broker, settled, until
-from tests.support.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire
 from headwater.client.consumer.membership.assignors import GroupMember, LastAssignment, Topics
 from headwater.client.errors import CommitFailed, FencedInstance, Refused, UnsupportedVersion
 from headwater.model import TopicPartition
@@ -18,7 +19,6 @@ from headwater.protocol.messages.create_partitions import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.support.members import MORTAL, Member, quick_broker, settled, until
-from tests.support.wire import Wire
 
 CONSUMER = {"group_protocol": "consumer"}
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 
+from harness.wire import Wire
 from headwater.model import TopicPartition
 from headwater.testing import EmbeddedBroker
 from tests.support.members import Member, quick_broker, until
-from tests.support.wire import Wire
 
 PARTITIONS = 4
 

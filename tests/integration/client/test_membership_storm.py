@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire
 from headwater.testing import EmbeddedBroker
 from tests.support.members import MORTAL, Member, quick_broker, settled
-from tests.support.wire import Wire
 
 PARTITIONS = 8
 MEMBERS_MAX = 5

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire, records_of, until
 from headwater import _core
 from headwater.blocking import Producer as BlockingProducer
 from headwater.client.errors import (
@@ -39,7 +40,6 @@ from headwater.client.errors import (
 from headwater.client.producer import Producer, ProducerRecord, RecordMetadata
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
-from tests.support.wire import Wire, records_of, until
 
 pytestmark = pytest.mark.usefixtures("wire")
 

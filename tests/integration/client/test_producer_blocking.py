@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire
 from headwater.blocking import Producer
 from headwater.client.errors import (
     BrokersUnavailable,
@@ -27,7 +28,6 @@ from headwater.client.errors import (
 from headwater.protocol.apis import ApiKey
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import FakeBroker, one_topic, story
-from tests.support.wire import Wire
 
 
 @pytest.fixture

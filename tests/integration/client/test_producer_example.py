@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.wire import Wire
 from headwater.testing import EmbeddedBroker
-from tests.support.wire import Wire
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "producer.py"
 

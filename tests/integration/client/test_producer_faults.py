@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire
 from headwater import _core
 from headwater.client.errors import (
     BrokersUnavailable,
@@ -42,7 +43,6 @@ from headwater.protocol.messages.produce import (
 )
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import FakeBroker, HangUp, one_topic, story
-from tests.support.wire import Wire
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 1,

@@ -1,7 +1,8 @@
-"""A plain client for tests: one blocking socket, the protocol's messages, nothing in between.
+"""A plain client for tests and measurements: one blocking socket and the protocol's messages.
 
-`Wire` sends any request in any version and reads the answers in the order they come. The functions
-below it are the few requests that most tests make, with what a test does not care about filled in.
+`Wire` sends any request in any version and reads the responses in the order in which they arrive.
+The methods at its end are the few requests that most tests make, with defaults for what a test does
+not care about.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from headwater.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -75,9 +77,11 @@ def all_versions(api: int) -> list[int]:
 class Wire:
     """One connection."""
 
-    def __init__(self, address: str, *, client_id: str = "test") -> None:
+    def __init__(
+        self, address: str, *, client_id: str = "test", timeout: float = PATIENCE_SECONDS
+    ) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE_SECONDS)
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self._correlation_id = 0
@@ -153,6 +157,14 @@ class Wire:
             DescribeClusterRequest(include_cluster_authorized_operations=False)
         )
         return answer
+
+    def await_coordinator(self, group_id: str) -> None:
+        """Waits until this node coordinates a group."""
+        request = FindCoordinatorRequest(coordinator_keys=[group_id])
+        until(
+            lambda: self.ask(request).coordinators[0].error_code == 0,
+            f"a coordinator for {group_id}",
+        )
 
     def topic_id(self, topic: str) -> bytes:
         """Asks for the topic's metadata, which creates the topic where that is allowed, and waits
