@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import Wire, batch
 from headwater import OffsetOutOfRange, TopicPartition, UnknownTopic, _core
 from headwater.client.cluster import Cluster
 from headwater.client.config import ClientConfig
@@ -15,7 +16,6 @@ from headwater.client.ranges import RangeReader, TopicRecreated
 from headwater.io import Host
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
-from tests.support.wire import Wire, batch
 
 
 @asynccontextmanager
