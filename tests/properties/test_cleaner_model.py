@@ -283,7 +283,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def retain(self) -> None:
-        self.retired += self.log.retire(self.clock.now, self.high_watermark)
+        self.retired += self.log.delete_old_segments(self.clock.now, self.high_watermark)
         self.start = max(self.start, self.log.start)
 
     @rule()

@@ -167,7 +167,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def retain(self) -> None:
-        for retired in self.log.retire(self.clock.now, self.log.end):
+        for retired in self.log.delete_old_segments(self.clock.now, self.log.end):
             retired.delete()
         assert self.log.start <= self.end
         self.start = max(self.start, self.log.start)

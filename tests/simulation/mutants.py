@@ -12,7 +12,7 @@ from headwater.broker.cleaning import Cleaning
 from headwater.broker.partition import Partition
 from headwater.storage import Appended, recovery
 from headwater.storage.cleaner import CleaningJob
-from headwater.storage.flushing import FlushJob
+from headwater.storage.flush import FlushJob
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.producer_state import ProducerStates
 from headwater.storage.segment import Scan, Segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headwater.io import Disk
-from headwater.storage import Log, swaps
+from headwater.storage import Log
 from headwater.storage.cleaner import CleaningAborted, CleaningJob, CleaningLimits, look_at
 from headwater.storage.retention import RetiredSegment
 
@@ -26,7 +26,7 @@ def steps(
     retired: list[RetiredSegment] | None = None,
 ) -> Iterator[str]:
     """Says what was done last. Whatever else happens to the log may happen in between."""
-    swaps.end(log)
+    log.end_swap()
     stable = log.last_stable_offset(
         log.end if high_watermark is None else min(high_watermark, log.end)
     )
@@ -40,7 +40,7 @@ def steps(
     stable = min(stable, log.trusted_end)
     checkpoint()
     if log.cleaned_to is None:
-        log.cleaned_to = log.start
+        log.mark_cleaned(log.start)
         checkpoint()
     yield "ready"
     dirty = look_at(log, last_stable_offset=min(stable, log.trusted_end), now_ms=now_ms)
@@ -54,13 +54,13 @@ def steps(
             segment = job.clean(group)
             yield "cleaned"
             bases = [source.base for source in group]
-            if not swaps.begin(log, segment, bases, truncations=job.truncations):
+            if not log.begin_swap(segment, bases, truncations=job.truncations):
                 segment.remove()
                 return
             yield "begun"
             job.sync_names()
             yield "begun for good"
-            old = swaps.commit(log)
+            old = log.commit_swap()
             if old is None:
                 return
             if retired is not None:
@@ -68,12 +68,12 @@ def steps(
             yield "committed"
             job.sync_names()
             yield "committed for good"
-            swaps.end(log)
+            log.end_swap()
             yield "ended"
             job.sync_names()
             yield "ended for good"
         if job.is_current:
-            log.cleaned_to = job.end
+            log.mark_cleaned(job.end)
             checkpoint()
         yield "done"
     except CleaningAborted:

@@ -214,7 +214,7 @@ def test_the_dirtiest_log_that_is_worth_it_comes_first() -> None:
         log = open_log(disk, settings(cleanup_policy="compact", min_cleanable_dirty_ratio=0.6))
         put(log, (b"a", b"1"))
         log.roll(NOW)
-        log.cleaned_to = 1
+        log.mark_cleaned(1)
         for _ in range(dirty_batches):
             put(log, (b"a", b"1"))
         log.roll(NOW)

@@ -60,7 +60,7 @@ def test_room_made_again_is_used_again() -> None:
     disk = sim_disk(20_000)
     log = open_log(disk, config=settings(segment_bytes=3000, retention_bytes=5000))
     fill(log)
-    for retired in log.retire(NOW, log.end):
+    for retired in log.delete_old_segments(NOW, log.end):
         retired.delete()
     end = log.end
     assert append(log, batch(b"again")) == end

@@ -80,7 +80,7 @@ def test_a_read_may_end_within_a_batch_but_has_its_first_one_whole() -> None:
 def test_a_slice_stays_readable_after_its_segment_is_gone() -> None:
     log = filled(4, segment_bytes=SIZE * 2, retention_bytes=SIZE)
     read = log.read(0, bytes_max=1000, upto=4)
-    for retired in log.retire(NOW, 4):
+    for retired in log.delete_old_segments(NOW, 4):
         retired.delete()
     assert offsets(read) == [0, 1]
 
@@ -221,30 +221,30 @@ def test_preallocated_segments_end_where_their_batches_do() -> None:
 
 def test_old_segments_are_retired_by_time() -> None:
     log = filled(6, segment_bytes=SIZE * 2, retention_ms=100)
-    retired = log.retire(NOW + 104, high_watermark=6)
+    retired = log.delete_old_segments(NOW + 104, high_watermark=6)
     assert [segment.base for segment in retired] == [0, 2]
     assert (log.start, bases(log)) == (4, [4])
 
 
 def test_time_takes_even_the_last_segment() -> None:
     log = filled(3, retention_ms=100)
-    retired = log.retire(NOW + 1000, high_watermark=3)
+    retired = log.delete_old_segments(NOW + 1000, high_watermark=3)
     assert [segment.base for segment in retired] == [0]
     assert (log.start, log.end, log.size, bases(log)) == (3, 3, 0, [3])
     assert append(log, batch(b"next")) == 3
-    assert log.retire(NOW + 1000, high_watermark=3) == []
+    assert log.delete_old_segments(NOW + 1000, high_watermark=3) == []
 
 
 def test_size_is_kept_at_least() -> None:
     log = filled(8, segment_bytes=SIZE * 2, retention_bytes=SIZE * 3, retention_ms=-1)
-    log.retire(NOW, high_watermark=8)
+    log.delete_old_segments(NOW, high_watermark=8)
     assert bases(log) == [4, 6]
     assert log.size == SIZE * 4
 
 
 def test_nothing_above_the_high_watermark_is_retired() -> None:
     log = filled(6, segment_bytes=SIZE * 2, retention_ms=0)
-    log.retire(NOW + 1000, high_watermark=3)
+    log.delete_old_segments(NOW + 1000, high_watermark=3)
     assert bases(log) == [2, 4]
 
 
@@ -255,7 +255,7 @@ def test_deleted_records_take_their_segments_along_whatever_the_policy() -> None
     with pytest.raises(ApiError) as raised:
         log.read(2, bytes_max=100, upto=6)
     assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-    log.retire(NOW + 10**12, high_watermark=6)
+    log.delete_old_segments(NOW + 10**12, high_watermark=6)
     assert bases(log) == [2, 4]
 
 
@@ -268,7 +268,7 @@ def test_records_past_the_end_cannot_be_deleted() -> None:
 def test_a_retired_segment_is_renamed_at_once_and_removed_later() -> None:
     disk = MemoryDisk()
     log = filled(4, disk, segment_bytes=SIZE * 2, retention_bytes=SIZE)
-    retired = log.retire(NOW, 4)
+    retired = log.delete_old_segments(NOW, 4)
     gone = [name for name in disk.list(PATH) if name.endswith(".deleted")]
     assert gone == [
         "00000000000000000000.index.deleted",
@@ -335,7 +335,7 @@ def test_a_flush_moves_the_recovery_point_to_where_it_began() -> None:
     append(log, batch(b"meanwhile"))
     job.run()
     log.flushed(job, NOW + 5)
-    assert (log.recovery_point, log.unflushed_messages, log.last_flush_ms) == (3, 1, NOW + 5)
+    assert (log.recovery_point, log.unflushed_messages, log._flush.last_flush_ms) == (3, 1, NOW + 5)
     flush(log)
     assert log.flush_job() is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.io.disk import SystemDisk
 from headwater.storage import Log
-from headwater.storage.reading import LogSlice
+from headwater.storage.segments import LogSlice
 from tests.support.cleaners import clean
 from tests.support.logs import NOW, TOPIC_ID, TP, append, batch, flush, settings
 
@@ -59,7 +59,11 @@ def test_a_segment_that_left_the_log_is_open_for_its_readers_only(tmp_path: Path
     if how == "compaction":
         clean(SystemDisk(), log, now_ms=NOW)
     else:
-        retired = log.retire(NOW + 5000, log.end) if how == "retention" else log.truncate_to(0)
+        retired = (
+            log.delete_old_segments(NOW + 5000, log.end)
+            if how == "retention"
+            else log.truncate_to(0)
+        )
         for segment in retired:
             segment.delete()
     if how != "truncation":  # whose first segment stays, cut

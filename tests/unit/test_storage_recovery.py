@@ -245,7 +245,7 @@ def test_snapshots_that_belong_to_nothing_go() -> None:
 def test_what_was_on_its_way_out_is_removed() -> None:
     disk = MemoryDisk()
     log = filled(disk, 4, segment_bytes=SIZE * 2, retention_bytes=SIZE)
-    log.retire(NOW, 4)
+    log.delete_old_segments(NOW, 4)
     log = reopen(disk, log, clean=False)
     assert not [file for file in disk.list(PATH) if file.endswith(".deleted")]
     assert (log.start, log.end) == (2, 4)

@@ -21,7 +21,7 @@ from headwater.io import Clock, Disk, Workers
 from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import Log, LogDirs, swaps
+from headwater.storage import Log, LogDirs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,13 +165,13 @@ class Cleaning:
         end of its transaction. And a start must know up to where there may be gaps, before there
         are any. Gives the offset up to where all is decided, for good."""
         log, stable = partition.log, partition.last_stable_offset
-        swaps.end(log)  # of a round that a full disk has ended
+        log.end_swap()  # of a round that a full disk has ended
         await partition.flush()
         await partition.flush_closed()
         stable = min(stable, log.trusted_end)
         await self._checkpoints.write()
         if log.cleaned_to is None and self._is_here(partition, log):
-            log.cleaned_to = log.start
+            log.mark_cleaned(log.start)
             await self._checkpoints.write_cleaned(log)
         # What was rolled meanwhile lies above what later checkpoints will say of this log.
         return min(stable, partition.last_stable_offset, log.trusted_end)
@@ -197,7 +197,7 @@ class Cleaning:
             await self._pause(sum(source.size for source in group) + segment.size, paced)
         if not job.is_current:
             raise CleaningAborted
-        log.cleaned_to = job.end
+        log.mark_cleaned(job.end)
         await self._checkpoints.write_cleaned(log)
         self._refused.discard(partition.tp)
         self._say(partition, job, self._clock.monotonic() - began)
@@ -210,23 +210,23 @@ class Cleaning:
 
         log = partition.log
         bases = [source.base for source in group]
-        if not swaps.begin(log, segment, bases, truncations=job.truncations):
+        if not log.begin_swap(segment, bases, truncations=job.truncations):
             await run_to_completion(self._workers, segment.remove)
             raise CleaningAborted
         try:
             await run_to_completion(self._workers, job.sync_names)
         except ApiError:
-            swaps.abandon(log)
+            log.abandon_swap()
             raise
         if not self._is_here(partition, log):
             raise CleaningAborted  # its folder has another name, and goes
-        retired = swaps.commit(log)
+        retired = log.commit_swap()
         if retired is None:
             raise CleaningAborted
         for old in retired:
             self._delete_later(old.delete, log.config.file_delete_delay_ms / 1000)
         await run_to_completion(self._workers, job.sync_names)
-        swaps.end(log)
+        log.end_swap()
         await run_to_completion(self._workers, job.sync_names)
 
     async def _pause(self, done_bytes: int, began: float) -> None:

@@ -20,8 +20,6 @@ from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import FullNotes, LogDirs, Reserve
 
-_NEVER = 2**63 - 1
-
 
 class _Chore(NamedTuple):
     name: str
@@ -59,7 +57,9 @@ class Housekeeping:
     async def run(self) -> None:
         config = self._config
         chores = [
-            _Chore("retention", config.log_retention_check_interval_ms / 1000, self.retire),
+            _Chore(
+                "retention", config.log_retention_check_interval_ms / 1000, self.delete_old_segments
+            ),
             _Chore(
                 "checkpoints",
                 config.log_flush_offset_checkpoint_interval_ms / 1000,
@@ -91,12 +91,12 @@ class Housekeeping:
                 self._lines.error(f"{chore.name}: {failure}")
             due[chore] = self._clock.monotonic() + chore.every_seconds
 
-    async def retire(self) -> None:
+    async def delete_old_segments(self) -> None:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             try:
                 await partition.flush_closed()
-                retired = partition.log.retire(now_ms, partition.high_watermark)
+                retired = partition.log.delete_old_segments(now_ms, partition.high_watermark)
             except ApiError as failure:
                 self._lines.error(f"{partition.tp}: {failure.message}")
                 continue
@@ -132,9 +132,7 @@ class Housekeeping:
 
     async def delete_logs(self) -> None:
         """Logs of topics that are gone: their files follow after the delay."""
-        jobs = self._log_dirs.deletions
-        self._log_dirs.deletions = []
-        for job in jobs:
+        for job in self._log_dirs.take_deletions():
             self.delete_later(
                 job.run, self._config.topic_defaults.config().file_delete_delay_ms / 1000
             )
@@ -155,7 +153,7 @@ class Housekeeping:
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
-            partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+            partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
 
     async def say_full(self) -> None:
         healths = [directory.health for directory in self._log_dirs.directories]
@@ -178,13 +176,9 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             log = partition.log
-            if (
-                log.config.flush_ms != _NEVER
-                and log.recovery_point < log.end
-                and now_ms - log.last_flush_ms >= log.config.flush_ms
-            ):
+            if log.is_flush_due(now_ms):
                 await partition.flush()
-                log.last_flush_ms = now_ms
+                log.flush_checked(now_ms)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Gives the tasks that end by themselves. What is not deleted yet is so after a start."""

@@ -110,7 +110,7 @@ class LogMoves:
         for epoch, start in log.epochs.entries:
             if epoch > future.latest_epoch:  # one in which nothing was written yet
                 future.assign_epoch(epoch, start)
-        partition.log = self._log_dirs.finish_move(partition.tp)
+        partition.replace_log(self._log_dirs.finish_move(partition.tp))
         self._lines.info(f"{partition.tp} moved to {self._log_dirs.directory_of(future).path}")
 
     async def _copy(self, log: Log, future: Log) -> bool:

@@ -139,7 +139,7 @@ class MetadataSnapshots:
             before = log.size
             log.delete_records_before(following.offset)
             total -= before - log.size
-        retired = log.retire(now_ms, self._ids[-1].offset) if dropped else []
+        retired = log.delete_old_segments(now_ms, self._ids[-1].offset) if dropped else []
         if not dropped:
             return None
         return partial(self._remove, dropped, retired)

@@ -145,8 +145,8 @@ class Partition:
 
     async def flush_closed(self) -> None:
         """Makes all segments durable but the active one, with their indexes."""
-        base = self.log.segments[-1].base
-        while self.log.trusted_end < min(base, self.log.segments[-1].base):
+        base = self.log.segments.active.base
+        while self.log.trusted_end < min(base, self.log.segments.active.base):
             await self._flush_once(base)
 
     async def _flush_once(self, upto: int | None = None) -> None:
@@ -175,7 +175,13 @@ class Partition:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
 
-    # Changes of role
+    # Changes of role and place
+
+    def replace_log(self, log: Log) -> None:
+        """The replica has moved to another directory: its log is another one with the same
+        content."""
+        assert log.end == self.log.end, f"{self.tp} ends at {self.log.end}, its copy at {log.end}"
+        self.log = log
 
     def become_leader(
         self, *, epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...], node_id: int

@@ -7,7 +7,7 @@ account: what does is handed out as a job that a driver runs in a worker.
 from __future__ import annotations
 
 from headwater.storage.failures import FullNotes, StorageFailed
-from headwater.storage.flushing import FlushJob
+from headwater.storage.flush import FlushJob
 from headwater.storage.log import Log
 from headwater.storage.log_dirs import (
     CheckpointJob,
@@ -20,11 +20,10 @@ from headwater.storage.log_dirs import (
     read_meta_properties,
     write_meta_properties,
 )
-from headwater.storage.reading import LogSlice
 from headwater.storage.recovery import RecoveryReport
 from headwater.storage.reserve import Reserve
 from headwater.storage.retention import RetiredSegment
-from headwater.storage.search import TimestampedOffset
+from headwater.storage.segments import LogSlice, TimestampedOffset
 from headwater.storage.txn_index import AbortedTransaction
 from headwater.storage.validation import Appended, Origin, RecordsRefused
 

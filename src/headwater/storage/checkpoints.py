@@ -32,6 +32,10 @@ class CheckpointFile:
         self._written = 0
         self.path = path
 
+    def move_to(self, path: str) -> None:
+        """Follows the file to its new name."""
+        self.path = path
+
     def prepare(self, content: Callable[[], bytes]) -> CheckpointWrite:
         """Makes a write of this content, newer than all made before. For the loop only."""
         self._made += 1

@@ -22,7 +22,7 @@ from headwater.storage import names
 from headwater.storage.failures import Health
 from headwater.storage.log import Log
 from headwater.storage.offset_index import OffsetIndex
-from headwater.storage.segment import HEADER_BYTES, Segment, segment_at, whole_size
+from headwater.storage.segment import HEADER_BYTES, Segment, whole_size
 from headwater.storage.txn_index import AbortedTransaction, TransactionIndex
 
 _FOREVER_MS = 2**63 - 1
@@ -58,15 +58,15 @@ def look_at(log: Log, *, last_stable_offset: int, now_ms: int) -> Dirty:
     if first_dirty is None or not log.start <= first_dirty <= log.end:
         # Never compacted, or overtaken by retention, or ahead of a log that lost its end.
         first_dirty = log.start
-    closed = segments[segment_at(segments, first_dirty) : -1]
-    bound = min(last_stable_offset, segments[-1].base)
+    closed = segments.since(first_dirty)[:-1]
+    bound = min(last_stable_offset, segments.active.base)
     if config.min_compaction_lag_ms > 0:
         newest = now_ms - config.min_compaction_lag_ms
         for segment in closed:
             if segment.max_timestamp > newest:
                 bound = min(bound, segment.base)
                 break
-    upper_bound = segments[segment_at(segments, max(first_dirty, bound))].base
+    upper_bound = segments[segments.at(max(first_dirty, bound))].base
     return Dirty(
         log,
         first_dirty,

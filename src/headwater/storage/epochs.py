@@ -16,20 +16,16 @@ class EpochCache:
     """Epochs and their first offsets, both growing. `dirty` says that the file may be behind; it
     is written with the next flush, before the recovery point passes what only memory knows."""
 
-    __slots__ = ("_epochs", "_saved", "_starts", "dirty")
+    __slots__ = ("_epochs", "_saved", "_starts", "dirty", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest = NO_EPOCH  # the newest epoch, -1 if there is none
         for epoch, start in entries:
             self.assign(epoch, start)
         self.dirty = False
         self._saved = self.entries  # what the file has
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 if there is none."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -46,6 +42,7 @@ class EpochCache:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start)
+        self.latest = epoch
         self.dirty = True
 
     def correct(self, epoch: int, *, base_offset: int, last_offset: int) -> int:
@@ -82,6 +79,7 @@ class EpochCache:
             self._epochs.pop()
             self._starts.pop()
             self.dirty = True
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def truncate_from_start(self, start: int) -> None:
         """Forgets the epochs that end at or below `start`; the one that spans it now begins
@@ -97,6 +95,7 @@ class EpochCache:
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()
+        self.latest = NO_EPOCH
         self.dirty = True
 
     def take_unsaved(self, log_end: int) -> bytes | None:

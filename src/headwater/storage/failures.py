@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from math import inf
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import SyncFailed
+from headwater.io import Disk, SyncFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SAY_FULL_SECONDS = 60.0
@@ -51,13 +51,31 @@ class Health:
     def is_online(self) -> bool:
         return self.failure is None
 
+    def fail(self, reason: str) -> None:
+        """Takes the directory offline. The first reason stays."""
+        if self.failure is None:
+            self.failure = reason
+
+    def set_low(self, is_low: bool) -> None:
+        self.is_low = is_low
+
+    def add_name(self) -> None:
+        """Takes note of a log that was created or moved, whose name is not durable yet."""
+        self.names += 1
+
+    def sync_names(self, disk: Disk, names: int) -> None:
+        """Makes so many changes of names durable; others may have done it. Blocks on the device."""
+        if self.names_synced < names:
+            names = self.names
+            disk.sync_dir(self.path)
+            self.names_synced = names
+
     def refusal(self, error: OSError) -> ApiError:
         """The error to raise for what the system said; takes the directory offline if it must."""
         if is_full(error):
             self.no_room += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
-        if self.failure is None:
-            self.failure = str(error)
+        self.fail(str(error))
         return StorageFailed(self.path, str(error))
 
     def refuse_clients(self) -> ApiError:

@@ -1,13 +1,17 @@
-"""One partition's log: an ordered list of segments with what is known about their content.
+"""One partition's log: its segments and what is known of their content.
 
 Produce and replication append to it, fetch reads slices of it, retention and truncation cut its two
-ends. It has one owner and is never used from two threads; what waits for the device is handed out
-as a job. A failed append leaves it as it was.
+ends, compaction replaces segments in its middle. It has one owner and is never used from two
+threads; what waits for the device is handed out as a job. A failed append leaves it as it was.
+
+Only `Log` changes its parts: `Segments` (the files), `FlushState` (what is durable),
+`ProducerStates` and their `Snapshots`, `EpochCache`. Every change but an append, which cannot,
+checks that they still fit together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater import _core
@@ -15,16 +19,15 @@ from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Disk
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
-from headwater.storage import ends, names, reading, recovery, rolling, search, validation
-from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite
-from headwater.storage.failures import Health
-from headwater.storage.flushing import FlushJob
-from headwater.storage.places import RecentPlaces
+from headwater.storage import names, recovery, retention, validation
+from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite, write_topic_id
+from headwater.storage.failures import Health, StorageFailed, is_full
+from headwater.storage.flush import FlushJob, FlushState
 from headwater.storage.producer_state import SentBatch, increment_sequence, note_batch
-from headwater.storage.search import TimestampedOffset
-from headwater.storage.segment import Segment, segment_at
+from headwater.storage.retention import Reason, RetiredSegment
+from headwater.storage.segment import Segment
+from headwater.storage.segments import LogSlice, Segments, TimestampedOffset
 from headwater.storage.txn_index import AbortedTransaction
-from headwater.storage.unsynced import Unsynced
 from headwater.storage.validation import Appended, AppendRules, Origin
 
 if TYPE_CHECKING:
@@ -32,38 +35,32 @@ if TYPE_CHECKING:
 
 _RELATIVE_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
+_NEVER_MS = 2**63 - 1
 _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
 
 class Log:
-    # What other modules of this package write methods with is public to them.
     __slots__ = (
         "_config",
+        "_disk",
+        "_epoch_file",
+        "_flush",
+        "_on_truncated",
+        "_producer_expiration_ms",
+        "_rules",
+        "_snapshots",
+        "_swap",
         "cleaned_to",
-        "disk",
         "end",
-        "epoch_file",
         "epochs",
         "health",
-        "last_bound",
-        "last_flush_ms",
-        "on_truncated",
         "path",
-        "producer_expiration_ms",
         "producers",
-        "recent",
-        "recovery_point",
         "reports",
-        "rules",
         "segments",
-        "size",
-        "snapshots",
         "start",
-        "swap",
         "topic_id",
         "tp",
-        "truncations",
-        "unsynced",
     )
 
     def __init__(
@@ -81,35 +78,26 @@ class Log:
         on_truncated: Callable[[], None] | None,
         cleaned_to: int | None,
     ) -> None:
-        self.disk = disk
+        self._disk = disk
         self.path = path
         self.tp = tp
         self.topic_id = topic_id
         self.health = health
         self.start = loaded.start
         self.end = loaded.end
-        self.recovery_point = loaded.recovery_point
-        self.last_flush_ms = now_ms
-        self.producers = loaded.producers
+        self.segments = Segments(loaded.segments)
         self.epochs = loaded.epochs
-        self.epoch_file = CheckpointFile(disk, f"{path}/{names.LEADER_EPOCHS}")
+        self.producers = loaded.producers
         self.reports = loaded.reports
-        self.segments = loaded.segments
-        self.size = sum(segment.size for segment in loaded.segments)
-        self.snapshots = loaded.snapshots
-        self.producer_expiration_ms = producer_expiration_ms
-        self.on_truncated = on_truncated
-        self.truncations = 0
         self.cleaned_to = cleaned_to  # compaction has been here; None if never
-        self.swap: tuple[Segment, list[Segment]] | None = None  # the new one, those it is made of
-        self.unsynced = Unsynced(disk)
-        self.recent = RecentPlaces()
-        self.last_bound = (
-            -1,
-            0,
-            0,
-        )  # the last bound asked for: offset, its segment's base, position
+        self._snapshots = loaded.snapshots
+        self._flush = FlushState(disk, health, recovery_point=loaded.recovery_point, now_ms=now_ms)
+        self._epoch_file = CheckpointFile(disk, f"{path}/{names.LEADER_EPOCHS}")
+        self._producer_expiration_ms = producer_expiration_ms
+        self._on_truncated = on_truncated
+        self._swap: tuple[Segment, list[Segment]] | None = None  # the new one, those it is made of
         self.config = config
+        self._check()
 
     @classmethod
     def open(
@@ -129,8 +117,8 @@ class Log:
         on_truncated: Callable[[], None] | None = None,
         cleaned_to: int | None = None,
     ) -> Log:
-        """Reads, and after an unclean stop repairs, what is in a partition's directory, making it
-        if there is none. Blocks on the device; `reports` says what was cut."""
+        """Reads the directory of a partition, creating it if there is none, and repairs it after
+        an unclean stop. Blocks on the device; `reports` says what was cut."""
         is_new = not disk.exists(path)
         if is_new:
             disk.make_dirs(path)
@@ -160,10 +148,18 @@ class Log:
             cleaned_to=cleaned_to,
         )
         if is_new:
-            log.health.names += 1
+            log.health.add_name()
         if is_new or not clean:
-            rolling.cover_all(log)
+            log._add_all_to_dirty()
         return log
+
+    def _check(self) -> None:
+        """States what holds between the parts after every change."""
+        assert self.start <= self.end, f"{self.tp} starts at {self.start}, ends at {self.end}"
+        recovery_point, base = self._flush.recovery_point, self.segments.active.base
+        assert recovery_point <= self.end, f"{self.tp}: {recovery_point} durable of {self.end}"
+        assert base <= self.end, f"{self.tp}: the active segment begins at {base} after {self.end}"
+        assert self._swap is None or self._swap[1][-1] is not self.segments.active
 
     @property
     def config(self) -> TopicConfig:
@@ -172,7 +168,18 @@ class Log:
     @config.setter
     def config(self, config: TopicConfig) -> None:
         self._config = config
-        self.rules = AppendRules(config, _core.crc32c(self.path.encode()))
+        self._rules = AppendRules(config, _core.crc32c(self.path.encode()))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all segments."""
+        return self.segments.size
+
+    @property
+    def local_start(self) -> int:
+        """The first offset that the segments here have. Offsets from `start` on that are below it
+        would be in another tier; there is none yet."""
+        return max(self.start, self.segments[0].base)
 
     # Appending.
 
@@ -184,7 +191,7 @@ class Log:
             return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
         if self.health.is_low:
             raise self.health.refuse_clients()
-        rules = self.rules
+        rules = self._rules
         batch = validation.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
         size = batch.size
         if size != len(data):  # type: ignore[arg-type]  # bytes of one kind or another
@@ -218,8 +225,11 @@ class Log:
             max_timestamp = validation.stamp(
                 data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
             )
-        segment = self._write(data, size, end, last_offset, max_timestamp, now_ms)
-        self._took(segment, segment.size, size, end, last_offset, max_timestamp, epoch)
+        self._write(data, size, end, last_offset, max_timestamp, now_ms)
+        self.segments.add_batch(size, end, last_offset, max_timestamp, rules.index_interval_bytes)
+        self.end = last_offset + 1
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, end)
         if producer_id >= 0:
             self.producers.add(
                 producer_id,
@@ -227,7 +237,6 @@ class Log:
                 SentBatch(first_sequence, last_sequence, end, last_offset, max_timestamp),
                 transactional=batch.is_transactional,
             )
-        self.producers.end = last_offset + 1
         time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return Appended(end, last_offset, time, self.start, False, size)
 
@@ -241,12 +250,12 @@ class Log:
 
     def _append_own(self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin) -> Appended:
         if origin is Origin.RAFT:
-            validation.check_raft(data, self.rules, self.tp, epoch)
+            validation.check_raft(data, self._rules, self.tp, epoch)
             return self.append_as_follower(data, now_ms=now_ms)
         assert origin is Origin.COORDINATOR, f"{origin} does not lead"
         own = validation.stamp_coordinators(
             data,
-            self.rules,
+            self._rules,
             self.tp,
             self.producers,
             base_offset=self.end,
@@ -254,7 +263,7 @@ class Log:
             now_ms=now_ms,
         )
         appended = self.append_as_follower(own, now_ms=now_ms)
-        if self.rules.log_append_time:
+        if self._rules.log_append_time:
             return appended._replace(log_append_time=now_ms)
         return appended
 
@@ -272,12 +281,12 @@ class Log:
         view = memoryview(data).cast("B")
         total = 0
         # More than a segment holds goes batch by batch; the usual fetch goes in one write.
-        whole = batches[-1].position + batches[-1].size <= self.rules.segment_bytes
+        whole = batches[-1].position + batches[-1].size <= self._rules.segment_bytes
         for group in [batches] if whole else [[batch] for batch in batches]:
             first, last = group[0], group[-1]
             size = last.position + last.size - first.position
             newest = max(batch.max_timestamp for batch in group)
-            segment = self._write(
+            self._write(
                 view[first.position : first.position + size],
                 size,
                 first.base_offset,
@@ -285,21 +294,19 @@ class Log:
                 newest,
                 now_ms,
             )
-            position = segment.size
             for batch in group:
-                self._took(
-                    segment,
-                    position,
+                self.segments.add_batch(
                     batch.size,
                     batch.base_offset,
                     batch.last_offset,
                     batch.max_timestamp,
-                    batch.leader_epoch,
+                    self._rules.index_interval_bytes,
                 )
-                position += batch.size
+                self.end = batch.last_offset + 1
+                if batch.leader_epoch != self.epochs.latest and batch.leader_epoch >= 0:
+                    self.epochs.assign(batch.leader_epoch, batch.base_offset)
                 if batch.producer_id >= 0:
-                    note_batch(self.producers, batch, data, segment.txn_index)
-            self.producers.end = self.end
+                    note_batch(self.producers, batch, data, self.segments.active.txn_index)
             total += size
         base_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
         return Appended(base_offset, last_offset, NO_TIMESTAMP, self.start, False, total)
@@ -312,72 +319,116 @@ class Log:
         last_offset: int,
         max_timestamp: int,
         now_ms: int,
-    ) -> Segment:
+    ) -> None:
         """Puts the bytes at the end of the active segment, a new one if it is time for that."""
-        segment = self.segments[-1]
+        segment = self.segments.active
         health = self.health
         if health.failure is not None:
             health.check()
         try:
-            if segment.must_roll(self.rules, size, last_offset, max_timestamp, now_ms):
+            if segment.must_roll(self._rules, size, last_offset, max_timestamp, now_ms):
                 # A segment begins where the one before ends, even if the next batch leaves a gap
                 # (recovery takes a gap between segments for a loss), unless it could not hold it.
                 fits = last_offset - self.end <= _RELATIVE_MAX
-                segment = rolling.begin_segment(self, self.end if fits else base_offset, now_ms)
+                segment = self._begin_segment(self.end if fits else base_offset, now_ms)
             if not segment.dirty:
                 segment.get_ready()
             segment.file.append(data)
         except OSError as error:
             raise health.refusal(error) from error
-        return segment
-
-    def _took(
-        self,
-        segment: Segment,
-        position: int,
-        size: int,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-        epoch: int,
-    ) -> None:
-        """Takes note of a batch that was written."""
-        segment.appended(
-            position, size, last_offset, max_timestamp, self.rules.index_interval_bytes
-        )
-        self.recent.add(base_offset, position)
-        self.end = last_offset + 1
-        self.size += size
-        if epoch != self.epochs.latest and epoch >= 0:
-            self.epochs.assign(epoch, base_offset)
 
     # Rolling.
 
     def roll(self, now_ms: int) -> None:
         """Begins a new segment at the end of the log, unless the active one is empty."""
-        if not self.segments[-1].size:
-            return
-        with self.health.errors():
-            rolling.begin_segment(self, self.end, now_ms)
+        if self.segments.active.size:
+            with self.health.errors():
+                self._begin_segment(self.end, now_ms)
+
+    def _begin_segment(self, base: int, now_ms: int) -> Segment:
+        """Closes the active segment, unless it is empty and begins there already."""
+        active, dirty = self.segments.active, self._flush.dirty
+        if active.base == base:
+            assert active.size == 0, f"{self.tp} has a segment {base} already"
+            return active
+        # Were the new name kept by a crash and an older one lost, nobody could tell that the log
+        # had begun earlier. After each roll a flush is due, so this seldom has to wait.
+        dirty.sync_folders()
+        # Even if the disk refuses it: names that were made and taken away again must not come back.
+        dirty.add_folder(self.path)
+        active.seal()
+        segment = Segment.create(
+            self._disk,
+            self.path,
+            base,
+            now_ms=now_ms,
+            preallocate_bytes=self._rules.preallocate_bytes,
+        )
+        if active.size:
+            self._add_indexes_to_dirty(active)
+        else:  # its successor is too far away to be the same segment
+            for path in self.segments.pop().rename(names.DELETED):
+                self._disk.remove(path)
+            active.close()
+        self.segments.add(segment)
+        self._take_snapshot(base)
+        return segment
+
+    def _take_snapshot(self, offset: int) -> None:
+        """Writes the producers' states as they are at an offset."""
+        written = self._snapshots.save(self.producers, offset)
+        if written is not None:
+            self._flush.dirty.add_file(written)
+
+    def _add_indexes_to_dirty(self, segment: Segment) -> None:
+        kinds = names.SEGMENT_SUFFIXES[1:]
+        self._flush.dirty.add_indexes(segment.base, (segment.path(kind) for kind in kinds))
+
+    def _add_all_to_dirty(self) -> None:
+        """Lets the next flush sync everything: what the last run made durable is not known."""
+        dirty = self._flush.dirty
+        dirty.add_folder(self.path)
+        dirty.add_folder(self.path.rpartition("/")[0])
+        for segment in self.segments.since(self.recovery_point)[:-1]:
+            self._add_indexes_to_dirty(segment)
+        for offset in self._snapshots.offsets:
+            dirty.add_file(self._snapshots.path(offset))
+        dirty.add_file(f"{self.path}/{names.PARTITION_METADATA}")
 
     # Reading.
 
-    read = reading.read
-    offset_bound = reading.offset_bound
+    def read(
+        self, offset: int, *, bytes_max: int, upto: int, at_least_one: bool = True
+    ) -> LogSlice:
+        """Bytes from the batch that has `offset` on, up to `bytes_max` or, if the first batch
+        alone is larger and `at_least_one` is set, that batch. Never a batch that begins at or
+        after `upto`."""
+        if offset < self.start or offset > self.end:
+            raise self.out_of_range(offset)
+        if offset >= upto:
+            return LogSlice(None, 0, self.segments.active.base, 0)
+        try:
+            return self.segments.read(offset, bytes_max, upto, self.end, at_least_one)
+        except OSError as error:
+            raise self.health.refusal(error) from error
+
+    def offset_bound(self, read: LogSlice) -> int:
+        """An offset at or above all that a slice may contain, found without reading it."""
+        return self.segments.offset_bound(read, self.end)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that overlap [from, to)."""
-        return search.aborted(self.segments, from_offset, to_offset)
+        return self.segments.aborted(from_offset, to_offset)
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is not below this one."""
         with self.health.errors():
-            return search.first_not_before(self.segments, timestamp, log_start=self.start)
+            return self.segments.first_not_before(timestamp, log_start=self.start)
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first record that has the largest timestamp of all."""
         with self.health.errors():
-            return search.with_max_timestamp(self.segments)
+            return self.segments.with_max_timestamp()
 
     def earliest(self) -> TimestampedOffset:
         entry = self.epochs.earliest()
@@ -419,116 +470,355 @@ class Log:
         first = self.first_unstable_offset
         return high_watermark if first is None else min(first, high_watermark)
 
-    # The two ends.
+    # The start.
 
-    delete_records_before = ends.delete_records_before
-    retire = ends.retire
-    truncate_to = ends.truncate_to
-    truncate_and_start_at = ends.truncate_and_start_at
+    def delete_records_before(self, offset: int) -> None:
+        """Moves the start of the log; segments below it go with `delete_old_segments`."""
+        if offset > self.end:
+            raise self.out_of_range(offset)
+        if offset <= self.start:
+            return
+        self.start = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.start_at(offset)
+        self._check()
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[RetiredSegment]:
+        """Takes the segments out of the log that retention says must go."""
+        with self.health.errors():
+            chosen = list(
+                retention.expired(
+                    self.segments,
+                    self.config,
+                    log_start=self.start,
+                    log_end=self.end,
+                    high_watermark=high_watermark,
+                    now_ms=now_ms,
+                )
+            )
+            if not chosen:
+                return []
+            self.abandon_swap()
+            takes_all = len(chosen) == len(self.segments)
+            if takes_all:
+                self._begin_segment(self.end, now_ms)
+            # What stays must be durable first: a crash that kept the removals but lost the new
+            # name would leave no segment to say where the log ends, and one that lost the
+            # producers' snapshot would bring back sequences of long ago.
+            if takes_all or self.recovery_point < self.segments[len(chosen)].base:
+                self._flush_now()
+            retired = [self._retire(segment, reason) for segment, reason in chosen]
+            # What was never flushed must not come back below a recovery point that has passed it.
+            self._flush.dirty.add_folder(self.path)
+            self.segments.remove_first(len(chosen))
+            self.delete_records_before(self.local_start)
+        self._check()
+        return retired
+
+    def _flush_now(self) -> None:
+        """Waits for the device. Callers that can flush in a worker before, so that little is left.
+        On a full disk what cannot be written must not keep retention from making room."""
+        job = self.flush_job()
+        if job is None:
+            return
+        try:
+            job.run()
+        except StorageFailed:
+            raise
+        except ApiError:
+            self.not_flushed(job)
+        else:
+            self.flushed(job)
+
+    def _retire(
+        self, segment: Segment, reason: Reason, *, with_snapshot: bool = True
+    ) -> RetiredSegment:
+        """Gives the files of a segment, and the snapshot at its base, their last names. They are
+        closed with their last reader."""
+        paths = segment.rename(names.DELETED)
+        segment.close()
+        if with_snapshot:
+            paths += self._snapshots.rename(segment.base, names.DELETED)
+        return RetiredSegment(
+            self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
+        )
+
+    # The end.
+
+    def truncate_to(self, offset: int) -> list[RetiredSegment]:
+        """Drops everything from `offset` on. Returns the segments that go as a whole."""
+        if offset >= self.end:
+            self.epochs.truncate_from_end(self.end)
+            return []
+        if offset < self.segments[0].base:
+            return self.truncate_and_start_at(offset)
+        with self.health.errors():
+            self.abandon_swap()
+            retired = []
+            while self.segments.active.base > offset:
+                retired.append(self._retire(self.segments.pop(), Reason.TRUNCATION))
+            self.segments.truncate_active(offset)
+            self._reset_ends(min(self.start, offset), offset)
+            self.epochs.truncate_from_end(offset)
+            self._reload_producers(offset)
+            self._close_gap()
+            self._make_truncation_durable()
+        self._check()
+        return retired
+
+    def truncate_and_start_at(
+        self, offset: int, log_start: int | None = None
+    ) -> list[RetiredSegment]:
+        """Drops everything and begins anew at an offset."""
+        with self.health.errors():
+            self.abandon_swap()
+            retired = [
+                self._retire(self.segments.pop(), Reason.TRUNCATION)
+                for _ in range(len(self.segments))
+            ]
+            created_ms = self._flush.last_flush_ms
+            self.segments.add(Segment.create(self._disk, self.path, offset, now_ms=created_ms))
+            self._flush.dirty.add_folder(self.path)
+            self._reset_ends(offset if log_start is None else log_start, offset)
+            self.epochs.clear()
+            self._snapshots.restart_at(offset)
+            self.producers.clear()
+            self._make_truncation_durable()
+        self._check()
+        return retired
+
+    def _reset_ends(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self._flush.truncate(end)
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, end)
+
+    def _reload_producers(self, end: int) -> None:
+        """Restores the states as they were at a lower end."""
+        self._snapshots.drop(lambda offset: offset > end)
+        self._snapshots.restore(
+            self.producers,
+            self.segments[:],
+            start=self.start,
+            end=end,
+            now_ms=self._flush.last_flush_ms,
+            expiration_ms=self._producer_expiration_ms,
+        )
+
+    def _close_gap(self) -> None:
+        """A cut may fall where compaction, here or at the leader, has left nothing, so that what is
+        appended next leaves a gap. It must be within a segment: between two it looks like a
+        loss."""
+        active = self.segments.active
+        reached = active.base
+        for _, _, _, last, _ in active.places(active.index.lookup(self.end)):
+            reached = last + 1
+        if active.size and reached < self.end:
+            self._begin_segment(reached, self._flush.last_flush_ms)
+
+    def _make_truncation_durable(self) -> None:
+        """What was cut must not come back behind what is appended next, nor may a recovery point
+        above the new end leave that unchecked, nor an epoch that is gone make another replica
+        truncate what took its place. Truncation is rare enough to wait for it."""
+        self.segments.active.file.sync()
+        self._flush.dirty.add_folder(self.path)
+        self._flush.dirty.sync_folders()
+        epochs = self._save_epochs(self.end)
+        if epochs is not None:
+            epochs.run()
+        if self._on_truncated is not None:
+            self._on_truncated()
+
+    # Compaction's last step: a new segment takes the place of some that follow each other. It was
+    # made and synced as `.cleaned`. After each of the three calls (`begin_swap`, `commit_swap`,
+    # `end_swap`) the folder is synced in a worker, so that at every moment a start finds either all
+    # of the old segments (and drops the new one) or all of the new.
+
+    def begin_swap(self, cleaned: Segment, bases: Sequence[int], *, truncations: int) -> bool:
+        """`.cleaned` becomes `.swap`: from now on a start would finish the swap. False if the
+        segments that it was made of are no longer there as they were."""
+        place = self.segments.at(bases[0])
+        sources = self.segments[place : place + len(bases)]
+        if (
+            truncations != self.truncations
+            or [segment.base for segment in sources] != list(bases)
+            or sources[-1] is self.segments.active
+        ):
+            return False
+        assert self._swap is None, f"{self.tp} has a swap under way"
+        with self.health.errors():
+            try:
+                cleaned.resuffix(names.SWAP)
+            except OSError:
+                # As long as a file is `.cleaned`, a start takes none of the others for whole.
+                cleaned.remove(names.CLEANED)
+                raise
+        self._swap = cleaned, sources
+        self._check()
+        return True
+
+    def commit_swap(self) -> list[RetiredSegment] | None:
+        """Readers get the new segment, and the old ones leave, the oldest first: a deletion mark
+        must not go before what it deletes. None if the swap was abandoned meanwhile."""
+        if self._swap is None:
+            return None
+        cleaned, sources = self._swap
+        self._swap = None
+        self.segments.replace(sources, cleaned)
+        self._check()
+        with self.health.errors():
+            return [
+                retired
+                for source in sources
+                if (retired := self._retire_replaced(source, source.base != cleaned.base))
+            ]
+
+    def _retire_replaced(self, source: Segment, with_snapshot: bool) -> RetiredSegment | None:
+        try:
+            return self._retire(source, Reason.COMPACTION, with_snapshot=with_snapshot)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A new name may need room, and an old segment must not be there beside the new one.
+            source.remove()
+            if with_snapshot:
+                self._snapshots.drop(lambda offset: offset == source.base)
+            return None
+
+    def end_swap(self) -> None:
+        """The new segment gets its name, once the old ones are gone for good."""
+        with self.health.errors():
+            for segment in self.segments:
+                if segment.suffix:
+                    segment.resuffix("")
+                    self._flush.dirty.add_folder(self.path)
+
+    def abandon_swap(self) -> None:
+        """What is about to be cut must not come back with a swap that a start finishes."""
+        if self._swap is not None:
+            self._swap[0].remove()
+            self._swap = None
+            self._flush.dirty.add_folder(self.path)
+
+    def mark_cleaned(self, offset: int | None) -> None:
+        """Takes note of how far the log is compacted."""
+        self.cleaned_to = offset
 
     # Durability.
+
+    @property
+    def recovery_point(self) -> int:
+        """All below it is durable."""
+        return self._flush.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was truncated in this run."""
+        return self._flush.truncations
 
     @property
     def trusted_end(self) -> int:
         """Up to where a start need not look: what is durable with its indexes. Those of the active
         segment are behind; it is looked at as a whole anyway."""
-        active, first = self.segments[-1], self.unsynced.first_without_indexes
-        end = min(self.recovery_point, active.base) if active.dirty else self.recovery_point
+        active, end = self.segments.active, self._flush.recovery_point
+        if active.dirty:
+            end = min(end, active.base)
+        first = self._flush.dirty.first_without_indexes
         return end if first is None else min(first, end)
 
     @property
     def unflushed_messages(self) -> int:
-        return self.end - self.recovery_point
+        return self.end - self._flush.recovery_point
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether something has been unflushed for `flush.ms`."""
+        flush_ms, flush = self._config.flush_ms, self._flush
+        if flush_ms == _NEVER_MS or flush.recovery_point >= self.end:
+            return False
+        return now_ms - flush.last_flush_ms >= flush_ms
+
+    def flush_checked(self, now_ms: int) -> None:
+        """Starts the interval of `flush.ms` again."""
+        self._flush.checked(now_ms)
 
     def flush_job(self, upto: int | None = None) -> FlushJob | None:
-        """What makes all below `upto` (the end of the log, if not given) durable, or None if it
-        already is. Segments from `upto` on are left alone."""
+        """The job that makes all below `upto` (by default the end of the log) durable, or None if
+        it already is. Segments from `upto` on are left alone."""
         upto = self.end if upto is None else min(upto, self.end)
-        if upto <= self.recovery_point and not self.unsynced:
+        if upto <= self.recovery_point and not self._flush.dirty:
             return None
-        place = segment_at(self.segments, self.recovery_point)
-        files = [s.file for s in self.segments[place:] if s.base < upto and s.size]
-        for file in files:
-            file.hold()
-        epochs = self.save_epochs(upto)
-        paths, folders = self.unsynced.take()
-        return FlushJob(
-            disk=self.disk,
-            health=self.health,
-            upto=upto,
-            truncations=self.truncations,
-            files=tuple(files),
-            paths=paths,
-            epochs=epochs,
-            folders=folders,
-            names=self.health.names,
-            indexes=self.unsynced.take_indexes(),
-        )
+        unsynced = self.segments.since(self.recovery_point)
+        files = [segment.file for segment in unsynced if segment.base < upto and segment.size]
+        return self._flush.job(upto, files, self._save_epochs(upto))
 
     def not_flushed(self, job: FlushJob) -> None:
         """The job has failed, as it does on a full disk: the next one has its work too."""
-        self.unsynced.give_back(job)
+        self._flush.failed(job)
         if job.epochs is not None:
             self.epochs.not_saved()
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
         """The job has run: what it covers need not be checked after a crash."""
-        self.unsynced.done(job)
-        if job.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, job.upto)
-        if now_ms is not None:
-            self.last_flush_ms = now_ms
+        self._flush.done(job, now_ms)
+        self._check()
+
+    def _save_epochs(self, upto: int) -> CheckpointWrite | None:
+        """The write that brings the epoch checkpoint up to date, None if it is."""
+        content = self.epochs.take_unsaved(upto)
+        return None if content is None else self._epoch_file.prepare(lambda: content)
 
     def seal(self) -> None:
         """Writes indexes and producer states as they are now, for a start that trusts them. The
         next flush job makes them durable."""
         with self.health.errors():
-            active = self.segments[-1]
+            active = self.segments.active
             if active.dirty:
-                rolling.cover_indexes(self, active)
+                self._add_indexes_to_dirty(active)
                 active.seal()
-            rolling.take_snapshot(self)
+            self._take_snapshot(self.end)
 
     def close(self, clean: bool) -> None:
         """Ends the use of the log; files close with their last reader. A clean close leaves on disk
         all that the next start needs; to be durable it must have been sealed and flushed before."""
         if clean and self.health.is_online:
             self.seal()
-            epochs = self.save_epochs(self.end)
+            epochs = self._save_epochs(self.end)
             if epochs is not None:
                 with self.health.errors():
                     epochs.run()
         for segment in self.segments:
             segment.close()
-        if self.swap is not None:
-            self.swap[0].close()
+        if self._swap is not None:
+            self._swap[0].close()
 
-    def cover(self, path: str) -> None:
-        """Lets the next flush job make this file durable too."""
-        self.unsynced.add_file(path)
+    # The directory.
 
     def move_to(self, path: str) -> None:
         """Renames the directory of the log."""
-        self.disk.rename(self.path, path)
-        self.health.names += 1
-        self.unsynced.move(self.path, path)
+        self._disk.rename(self.path, path)
+        self.health.add_name()
+        self._flush.dirty.move(self.path, path)
         self.path = path
-        self.snapshots.folder = path
-        self.epoch_file.path = f"{path}/{names.LEADER_EPOCHS}"
+        self._snapshots.move_to(path)
+        self._epoch_file.move_to(f"{path}/{names.LEADER_EPOCHS}")
         for segment in self.segments:
             segment.move_to(path)
-        if self.swap is not None:
-            self.swap[0].move_to(path)
+        if self._swap is not None:
+            self._swap[0].move_to(path)
 
-    def expire_producers(self, now_ms: int) -> None:
+    def write_topic_id(self, topic_id: bytes) -> None:
+        """Writes into the directory which topic the log belongs to. The next flush makes it
+        durable."""
+        with self.health.errors():
+            self._flush.dirty.add_file(write_topic_id(self._disk, self.path, topic_id))
+        self.topic_id = topic_id
+
+    def expire_producers(self, now_ms: int, expiration_ms: int | None = None) -> None:
         """Forgets producers that have been silent for longer than they are remembered."""
+        if expiration_ms is not None:
+            self._producer_expiration_ms = expiration_ms
         if len(self.producers):
-            self.producers.expire(now_ms, self.producer_expiration_ms)
-
-    def save_epochs(self, upto: int) -> CheckpointWrite | None:
-        """The write that brings the epoch checkpoint up to date, None if it is."""
-        content = self.epochs.take_unsaved(upto)
-        return None if content is None else self.epoch_file.prepare(lambda: content)
+            self.producers.expire(now_ms, self._producer_expiration_ms)
 
 
 def _gaps_to(cleaned_to: int | None, recovery_point: int | None) -> int:

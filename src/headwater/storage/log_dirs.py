@@ -23,7 +23,6 @@ from headwater.storage.checkpoints import (
     CheckpointWrite,
     read_topic_id,
     render_offsets,
-    write_topic_id,
 )
 from headwater.storage.failures import Health, StorageFailed
 from headwater.storage.log import Log
@@ -210,7 +209,7 @@ def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDi
             try:
                 directory.take(owner)
             except OSError as error:
-                directory.health.failure = str(error)
+                directory.health.fail(str(error))
     except DirectoryRefused:
         for directory in directories:
             directory.release()
@@ -311,7 +310,7 @@ class LogDirs:
         self.high_watermarks: dict[TopicPartition, int] = {}  # as the last run left them
         for directory in directories:
             self.high_watermarks |= directory.high_watermarks
-        self.deletions: list[DeleteJob] = []  # for the driver, after file.delete.delay.ms
+        self.deletions: list[DeleteJob] = []
         self.reports: list[RecoveryReport] = []
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
@@ -363,7 +362,7 @@ class LogDirs:
                     cluster_id = directory.identify(node_id, cluster_id, new_id) or cluster_id
                     directory.read_state()
                 except OSError as error:
-                    directory.health.failure = str(error)
+                    directory.health.fail(str(error))
             if not any(directory.health.is_online for directory in directories):
                 failures = "; ".join(f"{d.path}: {d.health.failure}" for d in directories)
                 raise DirectoryRefused(f"no log directory can be used: {failures}")
@@ -542,16 +541,18 @@ class LogDirs:
                 producer_expiration_ms=self._producer_expiration_ms,
                 on_truncated=lambda: self._write_ends(directory),
             )
-            log.cover(write_topic_id(self._disk, path, topic_id))
+            log.write_topic_id(topic_id)
         return log
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: bytes) -> None:
         """Says whose a log is that was found without an id: a crash may keep a directory and lose
         the file that says it."""
-        log = self._logs[tp]
-        with log.health.errors():
-            log.cover(write_topic_id(self._disk, log.path, topic_id))
-        log.topic_id = topic_id
+        self._logs[tp].write_topic_id(topic_id)
+
+    def take_deletions(self) -> list[DeleteJob]:
+        """The jobs that nobody has taken yet, to be run after `file.delete.delay.ms`."""
+        taken, self.deletions = self.deletions, []
+        return taken
 
     def delete(self, tp: TopicPartition) -> DeleteJob:
         """Takes a log away. Its directory has another name at once; its files go with the job,
@@ -608,7 +609,7 @@ class LogDirs:
         """The other log has all that this one has: it takes its place."""
         log, future = self._logs[tp], self._futures.pop(tp)
         assert future.end == log.end, f"{tp} is at {future.end} of {log.end}"
-        future.cleaned_to = log.cleaned_to
+        future.mark_cleaned(log.cleaned_to)
         self._rename_away(log, names.DELETE_DIR)
         self._put_in_place(tp, future)
         return future

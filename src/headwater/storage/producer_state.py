@@ -8,7 +8,7 @@ a snapshot and the batches after it restore it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,17 +89,15 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """All producers of one partition, up to (exclusive) `end`."""
+    """All producers of one partition."""
 
-    __slots__ = ("_entries", "_ongoing", "_tp", "_unreplicated", "end", "snapshot_offset")
+    __slots__ = ("_entries", "_ongoing", "_tp", "_unreplicated")
 
-    def __init__(self, tp: TopicPartition, end: int = 0) -> None:
+    def __init__(self, tp: TopicPartition) -> None:
         self._tp = tp
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in order of offsets
         self._unreplicated: dict[int, int] = {}  # first offset -> offset of the marker
-        self.end = end
-        self.snapshot_offset = end  # of the newest snapshot file, or the log's start
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -248,9 +246,8 @@ class ProducerStates:
                 del self._unreplicated[first]
 
     def start_at(self, log_start: int) -> None:
-        """The log now begins here."""
+        """Follows a new start of the log."""
         self.high_watermark_at(log_start)
-        self.end = max(self.end, log_start)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers that have been silent for so long and have nothing open."""
@@ -258,11 +255,10 @@ class ProducerStates:
         for producer_id in gone:
             del self._entries[producer_id]
 
-    def clear(self, end: int) -> None:
+    def clear(self) -> None:
         self._entries.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
-        self.end = end
 
     def render(self) -> bytes:
         """The content of a snapshot file."""
@@ -282,17 +278,16 @@ class ProducerStates:
         head = _SNAPSHOT_VERSION.to_bytes(2, "big") + _core.crc32c(body).to_bytes(4, "big")
         return head + bytes(body)
 
-    def load(self, snapshot: bytes, offset: int, *, now_ms: int, expiration_ms: int) -> None:
-        """Replaces everything by what a snapshot at `offset` says."""
+    def load(self, snapshot: bytes, *, now_ms: int, expiration_ms: int) -> None:
+        """Replaces everything by the content of a snapshot."""
         entries = list(read_snapshot(snapshot))
-        self.clear(offset)
+        self.clear()
         for entry in entries:
             if _expired(entry, now_ms, expiration_ms):
                 continue
             self._entries[entry.producer_id] = entry
             if entry.txn_first_offset != _NONE:
                 self._ongoing[entry.txn_first_offset] = entry.producer_id
-        self.snapshot_offset = offset
 
     def _epoch_error(self, batch: _core.Batch, offset: int, entry: ProducerEntry) -> ApiError:
         return ApiError(
@@ -391,7 +386,7 @@ def note_batch(
 
 
 def replay(
-    producers: ProducerStates, segments: list[Segment], from_offset: int, to_offset: int
+    producers: ProducerStates, segments: Sequence[Segment], from_offset: int, to_offset: int
 ) -> None:
     """Brings producer states from one offset to another by the batches in between."""
     for segment in segments[segment_at(segments, from_offset) :]:
@@ -404,27 +399,30 @@ def replay(
             # The log may start within a batch, which then still counts.
             if batch.last_offset >= from_offset and batch.producer_id >= 0:
                 note_batch(producers, batch, chunk, None)
-    producers.end = to_offset
 
 
 class Snapshots:
     """The producer snapshot files of a log, named by the offset they reach to (exclusive)."""
 
-    __slots__ = ("_disk", "folder", "offsets")
+    __slots__ = ("_disk", "_folder", "_saved_to", "offsets")
 
     def __init__(self, disk: Disk, folder: str, offsets: list[int]) -> None:
         self._disk = disk
-        self.folder = folder
+        self._folder = folder
+        self._saved_to = 0  # of the newest snapshot, or the log's start
         self.offsets = offsets  # sorted
 
     def path(self, offset: int) -> str:
-        return f"{self.folder}/{names.offset_name(offset, names.SNAPSHOT)}"
+        return f"{self._folder}/{names.offset_name(offset, names.SNAPSHOT)}"
 
-    def save(self, producers: ProducerStates) -> str | None:
-        """Writes one at the states' end if they are past the last; not yet durable. Says to which
-        file."""
-        offset = producers.end
-        if offset <= producers.snapshot_offset:
+    def move_to(self, folder: str) -> None:
+        """Follows the directory of the log to its new name."""
+        self._folder = folder
+
+    def save(self, producers: ProducerStates, offset: int) -> str | None:
+        """Writes a snapshot of the states at this offset, unless there is one; not yet durable.
+        Returns the path of the file."""
+        if offset <= self._saved_to:
             return None
         file = self._disk.open(self.path(offset), create=True)
         try:
@@ -432,7 +430,7 @@ class Snapshots:
             file.append(producers.render())
         finally:
             file.close()
-        producers.snapshot_offset = offset
+        self._saved_to = offset
         if offset not in self.offsets:
             self.offsets.append(offset)
             self.offsets.sort()
@@ -441,28 +439,34 @@ class Snapshots:
     def restore(
         self,
         producers: ProducerStates,
-        segments: list[Segment],
+        segments: Sequence[Segment],
         *,
         start: int,
         end: int,
         now_ms: int,
         expiration_ms: int,
     ) -> None:
-        """Makes the states those of the log up to `end`: the newest good snapshot, then batches.
-        A snapshot that is not good goes."""
-        producers.clear(start)
-        producers.snapshot_offset = start
+        """Brings the states to `end`: from the newest good snapshot, then by the batches after it.
+        A damaged snapshot is removed."""
+        producers.clear()
+        self._saved_to = start
         for offset in reversed(self.offsets.copy()):
             if not start <= offset <= end:
                 continue
             try:
                 data = self._disk.read(self.path(offset))
-                producers.load(data, offset, now_ms=now_ms, expiration_ms=expiration_ms)
+                producers.load(data, now_ms=now_ms, expiration_ms=expiration_ms)
+                self._saved_to = offset
                 break
             except SnapshotCorrupt:
                 self.drop(lambda other, bad=offset: other == bad)  # type: ignore[misc]
-        if producers.end < end:
-            replay(producers, segments, producers.end, end)
+        if self._saved_to < end:
+            replay(producers, segments, self._saved_to, end)
+
+    def restart_at(self, offset: int) -> None:
+        """Removes all, for a log that begins anew here."""
+        self.drop(lambda _: True)
+        self._saved_to = offset
 
     def drop(self, goes: Callable[[int], bool]) -> None:
         for offset in [offset for offset in self.offsets if goes(offset)]:

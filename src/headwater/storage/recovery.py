@@ -79,7 +79,7 @@ def load(
         segments,
         Snapshots(disk, path, snapshot_offsets),
         read_epochs(disk, f"{path}/{names.LEADER_EPOCHS}"),
-        ProducerStates(tp, start),
+        ProducerStates(tp),
         start,
     )
     log.end = _bring_up(log, len(segments) if clean else segment_at(segments, recovery_point))
@@ -89,7 +89,6 @@ def load(
     log.recovery_point = log.end if clean else min(recovery_point, log.end)
     log.epochs.truncate_from_end(log.end)
     log.epochs.truncate_from_start(log.start)
-    log.producers.end = log.end
     bases = {segment.base for segment in segments}
     log.snapshots.drop(
         lambda offset: (
@@ -121,7 +120,7 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
             break
         segments[place].seal()
     if first_unflushed < len(segments):
-        _save_producers(log)
+        _save_producers(log, end)
     if log.reports:
         # What was cut must be gone for good before anything is appended: a second crash could
         # bring it back behind batches that fit before it.
@@ -132,10 +131,10 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
     return end
 
 
-def _save_producers(log: Loaded) -> None:
+def _save_producers(log: Loaded, end: int) -> None:
     """Spares the next start some work; a full disk must not keep this one from coming up."""
     try:
-        log.snapshots.save(log.producers)
+        log.snapshots.save(log.producers, end)
     except OSError as error:
         if not is_full(error):
             raise
@@ -185,9 +184,7 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
             good = segment.size
         if reason is not None:
             break
-    producers.end = end
-    segment.size = good
-    segment.dirty = True
+    segment.recovered(good)
     if good == size:
         return end, False
     segment.cut_at(good)
@@ -209,8 +206,7 @@ def _reindex(log: Loaded, segment: Segment) -> None:
         for batch in batches:
             if batch.producer_id >= 0:
                 note_batch(producers, batch, chunk, segment.txn_index)
-    segment.size = size
-    segment.dirty = True
+    segment.recovered(size)
     segment.seal()
 
 
@@ -235,9 +231,8 @@ def _start_anew(log: Loaded) -> None:
     was_there = bool(log.segments)
     _drop(log, 0)
     log.epochs.clear()
-    log.snapshots.drop(lambda _: True)
-    log.producers.clear(log.start)
-    log.producers.snapshot_offset = log.start
+    log.snapshots.restart_at(log.start)
+    log.producers.clear()
     log.segments.append(Segment.create(log.disk, log.path, log.start, now_ms=log.now_ms))
     if was_there:
         log.disk.sync_dir(log.path)

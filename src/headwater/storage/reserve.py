@@ -44,10 +44,10 @@ class Reserve:
         if not self._disk.exists(self._path):
             _, usable = self._disk.space(self._directory)
             if usable < RESERVE_BYTES + _BESIDE_BYTES or not self._make():
-                health.is_low = True
+                health.set_low(True)
                 return False
         self.is_held = True
-        health.is_low = False
+        health.set_low(False)
         return True
 
     def _make(self) -> bool:
@@ -66,7 +66,7 @@ class Reserve:
     def give(self) -> bool:
         """Gives the room to whoever found none; whether there was any to give."""
         if self._health is not None:
-            self._health.is_low = True
+            self._health.set_low(True)
         self.is_held = False
         if not self._disk.exists(self._path):
             return False

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from headwater.config import TopicConfig
 from headwater.io import Disk
-from headwater.storage import names
 from headwater.storage.failures import Health
 from headwater.storage.segment import Segment
+from headwater.storage.segments import Segments
 
 if TYPE_CHECKING:
-    from headwater.storage.log import Log
+    pass
 
 
 class Reason(Enum):
@@ -46,7 +46,7 @@ class RetiredSegment:
 
 
 def expired(
-    segments: list[Segment],
+    segments: Segments,
     config: TopicConfig,
     *,
     log_start: int,
@@ -56,7 +56,7 @@ def expired(
 ) -> Iterator[tuple[Segment, Reason]]:
     """The segments to retire, from the oldest on. None that reaches above the high watermark, and
     not the last one while it is empty."""
-    surplus = sum(segment.size for segment in segments) - config.retention_bytes
+    surplus = segments.size - config.retention_bytes
     for place, segment in enumerate(segments):
         is_last = place + 1 == len(segments)
         upper = log_end if is_last else segments[place + 1].base
@@ -76,14 +76,3 @@ def expired(
             return
         surplus -= segment.size
         yield segment, reason
-
-
-def take_out(
-    log: Log, segment: Segment, reason: Reason, *, snapshot: bool = True
-) -> RetiredSegment:
-    """Gives the files of a segment, and the snapshot at its base, their last names."""
-    paths = segment.rename(names.DELETED)
-    segment.close()
-    if snapshot:
-        paths += log.snapshots.rename(segment.base, names.DELETED)
-    return RetiredSegment(log.disk, log.health, segment.base, segment.size, reason, tuple(paths))

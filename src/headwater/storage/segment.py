@@ -229,6 +229,11 @@ class Segment:
         self.size = start + batches[-1].position + batches[-1].size
         self.dirty = True
 
+    def recovered(self, size: int) -> None:
+        """Takes note of how much of the file is good, once it was scanned."""
+        self.size = size
+        self.dirty = True
+
     def filled(self, size: int, *, max_timestamp: int, offset_of_max_timestamp: int) -> None:
         """Takes note of all that was written to it, whose index entries it was given."""
         self.size = size
@@ -301,13 +306,16 @@ class Segment:
                 self._disk.rename(path, self.path(kind))
         self.move_to(self.folder)
 
-    def remove(self) -> None:
-        """Removes all files. Readers keep what they have."""
+    def remove(self, *other_suffixes: str) -> None:
+        """Removes all files, then those with other suffixes that a failed `resuffix` has left.
+        Readers keep what they have."""
         self.close()
-        for kind in names.SEGMENT_SUFFIXES:
-            for path in (self.path(kind), self.path(kind) + names.DELETED):
-                with contextlib.suppress(FileNotFoundError):
-                    self._disk.remove(path)
+        for suffix in (self.suffix, *other_suffixes):
+            for kind in names.SEGMENT_SUFFIXES:
+                path = f"{self.folder}/{names.offset_name(self.base, kind)}{suffix}"
+                for file in (path, path + names.DELETED):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._disk.remove(file)
 
     def sync(self) -> None:
         """Makes all files durable, but not their names. Blocks on the device."""

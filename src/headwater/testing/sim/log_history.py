@@ -218,7 +218,7 @@ class LogHistory:
 
     def _retire(self) -> None:
         try:
-            retired = self._log.retire(self._host.clock.wall_ms(), self._log.end)
+            retired = self._log.delete_old_segments(self._host.clock.wall_ms(), self._log.end)
         except ApiError as refusal:
             self._refused(refusal)
             return
