@@ -137,7 +137,7 @@ class CompactionModel(RuleBasedStateMachine):
         if found is None:
             assert not self.durable_end
             found = self.dirs.create(make.TP, make.TOPIC_ID, self.config)
-        found.config = self.config
+        found.configure(self.config)
         self.log = found
         self.decided_end = max((e.end for e in self.entries if e.marker), default=0)
 

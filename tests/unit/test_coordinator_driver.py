@@ -303,7 +303,7 @@ def test_an_append_that_fails_outside_of_a_request_is_logged_and_the_machine_loa
         assert isinstance(desk.commit(5), OffsetCommitResponse)
         key = OffsetCommitKey(group=GROUP, topic=TOPIC, partition=0)
         too_large = OffsetCommitValue(offset=6, metadata="m" * 30_000, commit_timestamp=NOW)
-        desk.log.config = settings(cleanup_policy="compact", max_message_bytes=1000)
+        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=1000))
         desk.driver.run(lambda machine: Decision((Record(key, too_large),)))
         assert desk.driver.state is State.LOADING
         assert any("append" in line for line in desk.lines)

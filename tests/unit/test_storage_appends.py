@@ -193,7 +193,7 @@ def test_the_producers_codec_stays_by_default() -> None:
 def test_settings_take_effect_with_the_next_append() -> None:
     log = open_log()
     append(log, batch(b"x" * 300))
-    log.config = settings(max_message_bytes=100)
+    log.configure(settings(max_message_bytes=100))
     assert refusal(log, batch(b"x" * 300)).code == ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -105,7 +105,7 @@ class LogMoves:
             if job is not None:
                 job.run()
                 future.flushed(job)
-        future.config = log.config
+        future.configure(log.config)
         future.delete_records_before(log.start)
         for epoch, start in log.epochs.entries:
             if epoch > future.latest_epoch:  # one in which nothing was written yet

@@ -174,7 +174,7 @@ class Partitions:
             log = None
         if log is None:
             log = self._log_dirs.create(tp, topic_id, config)
-        log.config = config
+        log.configure(config)
         high_watermark = self._log_dirs.high_watermarks.get(tp, log.start)
         return Partition(tp, topic_id, log, self._workers, high_watermark)
 
@@ -204,7 +204,7 @@ class Partitions:
         for topic in sorted(changed):
             config = self.topic_config(topic)
             for partition in self._here[topic].values():
-                partition.log.config = config
+                partition.log.configure(config)
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Dynamic broker settings changed; what topics inherit from them changes with them."""

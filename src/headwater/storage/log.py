@@ -96,7 +96,7 @@ class Log:
         self._producer_expiration_ms = producer_expiration_ms
         self._on_truncated = on_truncated
         self._swap: tuple[Segment, list[Segment]] | None = None  # the new one, those it is made of
-        self.config = config
+        self.configure(config)
         self._check()
 
     @classmethod
@@ -165,8 +165,8 @@ class Log:
     def config(self) -> TopicConfig:
         return self._config
 
-    @config.setter
-    def config(self, config: TopicConfig) -> None:
+    def configure(self, config: TopicConfig) -> None:
+        """Takes new settings, which hold from the next append on."""
         self._config = config
         self._rules = AppendRules(config, _core.crc32c(self.path.encode()))
 

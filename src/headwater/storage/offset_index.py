@@ -166,7 +166,13 @@ class OffsetIndex:
         """Forgets what is in memory; the file has it."""
         self._offsets = None
         self._positions = None
-        self._mapping = None
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
+
+    def move_to(self, path: str) -> None:
+        """Follows the file to its new name."""
+        self.path = path
 
     def _map(self) -> Mapping:
         if self._mapping is None:

@@ -331,9 +331,9 @@ class Segment:
     def move_to(self, folder: str) -> None:
         """The directory of the segment has another name now."""
         self.folder = folder
-        self.index.path = self.path(names.INDEX)
-        self.time_index.path = self.path(names.TIME_INDEX)
-        self.txn_index.path = self.path(names.TXN_INDEX)
+        self.index.move_to(self.path(names.INDEX))
+        self.time_index.move_to(self.path(names.TIME_INDEX))
+        self.txn_index.move_to(self.path(names.TXN_INDEX))
 
     def release(self) -> None:
         """Gives the descriptor back until somebody needs it. Not for a preallocated file: only

@@ -146,9 +146,16 @@ class TimeIndex:
             file.close()
 
     def unload(self) -> None:
+        """Forgets what is in memory; the file has it."""
         self._timestamps = None
         self._offsets = None
-        self._mapping = None
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
+
+    def move_to(self, path: str) -> None:
+        """Follows the file to its new name."""
+        self.path = path
 
     def _map(self) -> Mapping:
         if self._mapping is None:

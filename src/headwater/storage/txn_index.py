@@ -58,6 +58,10 @@ class TransactionIndex:
             del entries[keep:]
             self._disk.truncate(self.path, keep * ENTRY_BYTES)
 
+    def move_to(self, path: str) -> None:
+        """Follows the file to its new name."""
+        self.path = path
+
     def reset(self) -> None:
         self._entries = []
         if self._disk.exists(self.path):
