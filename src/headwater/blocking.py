@@ -42,7 +42,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-# What is no client is the same as in `headwater`.
+# Everything but the clients is the same as in `headwater`.
 _WHERE = dict.fromkeys(__all__, "headwater") | {
     "Admin": "headwater._blocking.admin",
     "Consumer": "headwater._blocking.consumer",

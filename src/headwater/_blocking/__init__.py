@@ -1,1 +1,1 @@
-"""The blocking faces of the clients: one background thread with an event loop for each client."""
+"""The blocking clients: each runs an event loop in a background thread."""

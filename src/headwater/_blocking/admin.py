@@ -1,4 +1,4 @@
-"""The blocking face of `Admin`: the same calls, for scripts and threads."""
+"""The blocking `Admin`: the same calls, for scripts and threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Admin(BlockingClient):
-    """A client for those who run a cluster; see `headwater.Admin`. Threads may share one."""
+    """Manages a cluster; see `headwater.Admin`. Threads may share one client."""
 
     asynchronous: AsyncAdmin
 

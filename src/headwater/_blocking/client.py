@@ -1,4 +1,4 @@
-"""What the blocking faces share: a thread that starts with the first call, and calls that wait."""
+"""The base of the blocking clients: a thread that starts with the first call; calls that wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class BlockingClient:
-    """A client whose asynchronous self lives on a loop in a thread of its own."""
+    """A client that runs on an event loop in its own thread."""
 
     asynchronous: Any
 
@@ -27,7 +27,7 @@ class BlockingClient:
         self._is_closed = False
 
     def start(self) -> Self:
-        """Finds a first broker; `with` does it, and so does the first call."""
+        """Connects to the cluster; `with` and the first call do it, too."""
         self._started()
         return self
 
@@ -35,13 +35,13 @@ class BlockingClient:
         return self.start()
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Has a coroutine run where the client lives, and waits for it."""
+        """Runs a coroutine on the client's loop and waits for its result."""
         return self._started().call(make)
 
     def _started(self) -> LoopThread:
         thread = self._thread
         if thread is not None:
-            return thread  # which says itself if it is closed
+            return thread  # which raises if it is closed
         with self._starting:
             if self._is_closed:
                 raise ClientClosed("the client was closed; make a new one")
@@ -59,7 +59,7 @@ class BlockingClient:
         thread.call(self.asynchronous.start)
 
     def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Runs the client's own close, and ends the thread; does nothing the second time."""
+        """Runs the client's own close and ends the thread; does nothing the second time."""
         with self._starting:
             self._is_closed = True
             if self._thread is not None:
@@ -69,7 +69,7 @@ class BlockingClient:
 def waiting(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingClient, P], R]:
-    """The same call, which waits. It has the arguments and the words of the other."""
+    """Returns a blocking version of an asynchronous method, with its signature and docstring."""
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -79,7 +79,7 @@ def waiting(
 
 
 def there(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[BlockingClient, P], R]:
-    """The same call of a plain function, made where the client lives."""
+    """Returns a version of a plain method that is called on the client's loop."""
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own, and how other threads have work done there.
+"""An event loop in its own thread, which runs work for other threads.
 
-A call hands a coroutine over and waits for it. Ctrl-C in the calling thread cancels that coroutine
-and comes out as KeyboardInterrupt. After `close` every call is `ClientClosed`, those too that were
-waiting; in a forked child, where the thread does not exist, it is `Forked`.
+A call passes a coroutine and waits for it. Ctrl-C in the calling thread cancels the coroutine and
+raises KeyboardInterrupt. After `close` every call raises `ClientClosed`, those too that were
+waiting; in a forked child, where the thread does not exist, it raises `Forked`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headwater.client.errors import ClientClosed, Forked, RequestTimedOut, Wrong
 
 T = TypeVar("T")
 
-# How long a coroutine that was cancelled may take to notice.
+# How long a cancelled coroutine may take to end.
 _CANCEL_SECONDS = 5.0
 
 
 class LoopThread:
-    """Starts at once; a daemon, so that a program which forgets to close still ends."""
+    """Starts at once. The thread is a daemon, so a program that forgets to close still ends."""
 
     def __init__(self, name: str = "headwater-client") -> None:
         self._process = os.getpid()
@@ -48,7 +48,7 @@ class LoopThread:
             # Names were looked up in threads; they end here and not some time later.
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
-            # What came too late to be begun must not wait for ever.
+            # Jobs that came too late to begin must not wait forever.
             for job in list(self._jobs):
                 job.give_up()
 
@@ -77,11 +77,10 @@ class LoopThread:
     def call(
         self, make: Callable[[], Coroutine[Any, Any, T]], *, timeout_ms: float | None = None
     ) -> T:
-        """Makes a coroutine in the loop's thread and waits for what it returns or raises.
+        """Runs a coroutine in the loop's thread and waits for its result.
 
         With `timeout_ms`, a coroutine that takes longer is cancelled: `RequestTimedOut`. Without,
-        it has to have a deadline of its own.
-        """
+        it must have its own deadline."""
 
         def begin(job: Job[T]) -> None:
             job.run(make)
@@ -89,8 +88,8 @@ class LoopThread:
         return self.ask(begin, timeout_ms=timeout_ms)
 
     def ask(self, begin: Callable[[Job[T]], None], *, timeout_ms: float | None = None) -> T:
-        """Calls a function in the loop's thread, which has the job run or ends it, then or later;
-        waits for that end."""
+        """Calls a function in the loop's thread and waits until it, or something it started, ends
+        the job."""
         self.check()
         # An interrupt may come between any two steps: what is to be cancelled exists before it is
         # handed over, and from there on whatever happens cancels it.
@@ -118,13 +117,13 @@ class LoopThread:
             raise ClientClosed("the client was closed") from None
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
-        """Has a plain function called in the loop's thread; does not wait for it."""
+        """Calls a function in the loop's thread without waiting for it."""
         self.check()
         self._schedule(callback, *args)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
-        """Runs `last` (the client's own close), ends the loop and its thread. May be called twice,
-        and in a forked child, where there is nothing to end."""
+        """Runs `last` (the client's own close), then ends the loop and its thread. May be called
+        twice, and in a forked child, where there is nothing to end."""
         if self._closed or os.getpid() != self._process:
             self._closed = True
             return
@@ -140,11 +139,11 @@ class LoopThread:
 
 
 class Job(Generic[T]):
-    """Something that is done in the loop's thread, and its end as the one waiting thread sees it.
+    """Work in the loop's thread, and its result for the one waiting thread.
 
-    Not a `concurrent.futures.Future`: that one shares a lock between the two threads, and an
-    interrupt that comes in the moment the waiting one takes it leaves it locked, and the loop with
-    it. Here the waiting thread only ever waits at a gate, which the loop's thread opens once.
+    Not a `concurrent.futures.Future`: that shares a lock between the two threads, and an interrupt
+    at the moment when the waiting thread takes it leaves it locked, and the loop with it. Here the
+    waiting thread only waits at a gate, which the loop's thread opens once.
     """
 
     def __init__(self) -> None:
@@ -175,7 +174,7 @@ class Job(Generic[T]):
             self.end(None, error)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """Has a coroutine do it."""
+        """Runs a coroutine as the job."""
         self._task = asyncio.ensure_future(make())
         self._task.add_done_callback(self._on_done)
 
@@ -195,7 +194,7 @@ class Job(Generic[T]):
             self.end(task.result(), None)
 
     def end(self, value: T | None, error: BaseException | None) -> None:
-        """It is done, or has failed."""
+        """Ends the job with a value or an error."""
         if self.is_done:
             return
         self.was_cancelled = isinstance(error, asyncio.CancelledError)

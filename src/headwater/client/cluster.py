@@ -1,7 +1,7 @@
-"""The cluster as a client sees it: whom to ask, and asking again until a deadline.
+"""The cluster as a client sees it: connections, metadata, coordinators, and requests with retries.
 
-What all clients share stands here: the first contact, connections by node, the least loaded one,
-coordinators, the controller, hints about leaders, and the one loop that retries.
+All clients share it: the first contact, connections by node, the least loaded one, coordinators,
+the controller, leader hints, and `ask`, which retries until a deadline.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("headwater.client")
 # How long one broker has to answer before the next one is tried beside it.
 _STAGGER_SECONDS = 1.0
 
-# Codes that say "ask again", or "ask another one": `ask` does, until its deadline.
+# Codes after which `ask` retries, possibly at another broker, until its deadline.
 RETRIED = frozenset(
     {
         ErrorCode.NOT_CONTROLLER,
@@ -59,7 +59,7 @@ _COORDINATOR_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.N
 
 
 class Where(Enum):
-    """Who is to be asked, if it is nobody in particular."""
+    """Where a request goes that is for no particular node."""
 
     ANY = "any broker"
     CONTROLLER = "the controller"
@@ -69,7 +69,7 @@ Target = Where | Coordinator | int
 
 
 class Cluster:
-    """All that a client has of its cluster. Lives on the loop on which it was started."""
+    """A client's view of its cluster. Belongs to the event loop on which it was started."""
 
     def __init__(self, config: ClientConfig, host: Host) -> None:
         self.config = config
@@ -89,21 +89,21 @@ class Cluster:
         return self.host.clock.monotonic()
 
     def deadline(self, timeout_ms: float) -> float:
-        """The moment that is so far away."""
+        """Returns the end of a timeout, by the monotonic clock."""
         return self.host.clock.monotonic() + timeout_ms / 1000
 
     def retries(self, deadline: float) -> Retries:
         """Returns the attempts of one operation, with retry_backoff_ms between them."""
         return Retries(self._backoff, self.host, deadline)
 
-    # Beginning and ending
+    # Start and close
 
     async def start(self) -> None:
         """Finds a first broker and learns of the others, within start_timeout_ms."""
         if self._closed:
             raise ClientClosed("the client was closed; make a new one")
         if self._loop is not None:
-            raise ClientError("the client is started already")
+            raise ClientError("the client was already started")
         self._loop = asyncio.get_running_loop()
         self.check()
         retries = self.retries(self.deadline(self.config.start_timeout_ms))
@@ -125,7 +125,7 @@ class Cluster:
         self._updater.start()
 
     async def close(self) -> None:
-        """Ends all connections. What is in flight ends with `Disconnected`."""
+        """Closes all connections. Requests in flight fail with `Disconnected`."""
         if self._closed:
             return
         self._closed = True
@@ -138,12 +138,12 @@ class Cluster:
 
     @property
     def is_started(self) -> bool:
-        """Whether somebody has begun to start it."""
+        """Whether `start` was called."""
         return self._loop is not None
 
     @property
     def is_open_here(self) -> bool:
-        """Whether it is started and not closed, and this is no fork of the process that did it."""
+        """Whether it is started and not closed, in the process that started it."""
         return self.is_started and not self._closed and process_id() == self._process
 
     def warn_unclosed(self, client: object, what: str, *, block: str, details: str = "") -> None:
@@ -158,10 +158,10 @@ class Cluster:
             _log.warning(message)
 
     def check(self) -> None:
-        """Where a public call enters: this client may be used here and now."""
+        """Raises unless the client may be used here and now; first in every public call."""
         if self._closed:
             raise ClientClosed("the client was closed; make a new one")
-        if process_id() != self._process:  # looked at here, since each record comes this way
+        if process_id() != self._process:  # checked here first, since each record comes this way
             self.check_process()
         try:
             running = asyncio.get_running_loop()
@@ -179,8 +179,8 @@ class Cluster:
             )
 
     def check_process(self) -> None:
-        """A fork shares the connections with its parent: what it sent there would be taken for the
-        parent's."""
+        """Raises in a forked child: it shares the connections with its parent, and what it sent
+        there would be taken for the parent's."""
         if process_id() != self._process:
             raise Forked(
                 f"the client was made in process {self._process} and this is its fork "
@@ -190,16 +190,16 @@ class Cluster:
     # Connections
 
     def ready(self, node_id: int, use: int = DATA) -> Connection | None:
-        """An open connection to a node, now; None if there is none, or it is throttled."""
+        """Returns an open connection to a node; None if there is none, or it is throttled."""
         return self._pool.ready(node_id, use)
 
     async def connection(self, node_id: int, use: int = DATA) -> Connection:
-        """Opens or reuses a connection to a node. Raises a RetriableError after one try, which
-        begins when the reconnect backoff of the failure before is over."""
+        """Opens or reuses a connection to a node. Raises a RetriableError after one attempt, which
+        begins when the reconnect backoff of an earlier failure is over."""
         return await self._pool.connection(node_id, use)
 
     async def any(self) -> Connection:
-        """The least loaded connection; if none is open, whichever broker answers first."""
+        """Returns the least loaded connection; if none is open, the first that can be opened."""
         connection = self._pool.least_loaded()
         if connection is not None:
             return connection
@@ -214,7 +214,7 @@ class Cluster:
         return await self._first(nodes)
 
     async def _first(self, nodes: list[int]) -> Connection:
-        """Tries nodes in order, the next one beside those that take long."""
+        """Tries nodes in order, each next one beside those that take long."""
         trying: dict[asyncio.Task[Connection], int] = {}
         failures: list[ClientError] = []
         left = iter(nodes)
@@ -247,11 +247,12 @@ class Cluster:
         raise self._unreachable()
 
     def _bootstrap_ids(self) -> list[int]:
-        """Bootstrap addresses are nodes, too, whose ids nobody knows yet."""
+        """Returns the node ids that stand for bootstrap addresses, whose real ids are not known
+        yet."""
         return [-1 - index for index in range(len(self.config.bootstrap_servers))]
 
     def _unreachable(self) -> BrokersUnavailable:
-        """Every address and its reason."""
+        """Returns the error with every address and its reason."""
         reasons: dict[str, None] = {}
         for node_id in [*self.metadata.brokers, *self._bootstrap_ids()]:
             error = self._pool.reason(node_id)
@@ -263,7 +264,7 @@ class Cluster:
         return BrokersUnavailable("no broker can be reached: " + "; ".join(reasons))
 
     def _rebootstrap(self) -> None:
-        """Forgets the brokers; the bootstrap addresses are where the next question goes."""
+        """Forgets the brokers, so that the next request goes to the bootstrap addresses."""
         self.metadata.brokers.clear()
         self._coordinators.clear()
         self._pool.drop_all()
@@ -273,7 +274,8 @@ class Cluster:
             self._pool.on_brokers()
 
     def measured(self) -> dict[str, float]:
-        """What every client measures: connections, requests, how old its metadata is (seconds)."""
+        """Returns the metrics of every client: connections, requests, the age of the metadata in
+        seconds."""
         now = self.now()
         updated_at = self._updater.updated_at
         age = -1.0 if updated_at is None else now - updated_at
@@ -288,16 +290,16 @@ class Cluster:
     async def topics(
         self, names: Iterable[str], *, deadline: float, create: bool = False
     ) -> dict[str, Topic]:
-        """What is known of these topics, asked for if need be. At the deadline UnknownTopic; an
-        invalid or forbidden name at once."""
+        """Returns these topics, asking for them if need be. Raises UnknownTopic at the deadline,
+        and at once for an invalid or forbidden name."""
         return await self._updater.topics(names, deadline=deadline, create=create)
 
     def need_update(self, topic: str | None = None) -> None:
-        """Something did not fit what we know: ask again soon. Many calls are one question."""
+        """Requests fresh metadata soon; many calls are one request."""
         self._updater.need_update(topic)
 
     async def updated(self, deadline: float) -> None:
-        """Waits until the next question for metadata is answered, or has failed."""
+        """Waits until the next metadata request has succeeded or failed."""
         await self._updater.updated(deadline)
 
     def follow(self, topic: str, *, create: bool = False) -> None:
@@ -312,7 +314,7 @@ class Cluster:
         self._updater.follow_all(wanted)
 
     def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Calls the listener with what each update changed; call the answer to end that."""
+        """Calls the listener with each change; call the returned function to stop."""
         return self._updater.on_change(listener)
 
     def learn_leader(
@@ -322,7 +324,7 @@ class Cluster:
         leader_epoch: int,
         endpoint: Broker | None = None,
     ) -> bool:
-        """A broker refused and said who leads (KIP-951); whether that was news."""
+        """Applies a leader hint (KIP-951); returns whether it was new."""
         if endpoint is None and leader_id not in self.metadata.brokers:
             return False
         if not self.metadata.learn_leader(tp, leader_id, leader_epoch):
@@ -341,17 +343,18 @@ class Cluster:
         *,
         deadline: float | None = None,
     ) -> Connection:
-        """A connection to the coordinator, looked for until the deadline (request.timeout.ms if
-        none is given). It is used for nothing else, so what waits there holds nobody up."""
+        """Returns a connection to the coordinator, looked up until the deadline (by default, for
+        request.timeout.ms). It is used for nothing else, so a request that waits there blocks no
+        others."""
         if deadline is None:
             deadline = self.deadline(self.config.request_timeout_ms)
         return await self._coordinators.connection(Coordinator(key, kind), deadline)
 
     def coordinator_lost(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> None:
-        """It said that it is not, or cannot be reached: look again the next time."""
+        """Forgets a coordinator that has moved or cannot be reached."""
         self._coordinators.lost(Coordinator(key, kind))
 
-    # Asking
+    # Requests
 
     async def ask(
         self,
@@ -364,12 +367,12 @@ class Cluster:
         timeout_ms: int | None = None,
         retry: frozenset[ErrorCode] = RETRIED,
     ) -> Any:
-        """The answer, asked for again while it says to (`code_of` finds the code in it), while
-        connections fail or the controller or coordinator moves, until the deadline.
+        """Sends a request and returns the response. Retries until the deadline while the response
+        has a code of `retry` (`code_of` finds it), while connections fail, and while the controller
+        or coordinator moves.
 
-        An answer with any other code, or still with one of those at the deadline, is returned:
-        the caller knows what it means. Without any answer the last error is raised.
-        """
+        A response with another code, or still with one of those at the deadline, is returned: the
+        caller knows what it means. Without any response the last error is raised."""
         self.check()
         retries = self.retries(deadline)
         answer: Any = None
@@ -378,7 +381,7 @@ class Cluster:
             code = 0
             problem: RetriableError | None = None
             try:
-                # The caller's deadline ends the waiting, not the connection: it has others on it.
+                # The caller's deadline ends the wait, not the connection, which others use.
                 async with asyncio.timeout(max(0.0, deadline - self.now())):
                     connection = await self._find(to, deadline)
                     answer = await connection.ask(request, at_most=at_most, timeout_ms=timeout_ms)
@@ -417,7 +420,7 @@ class Cluster:
                 return await self.connection(node_id)
 
     def _react(self, to: Target, code: int, problem: ClientError | None) -> None:
-        """Makes sure that the next try does not go the same wrong way."""
+        """Makes sure that the next attempt does not repeat the same mistake."""
         if isinstance(to, Coordinator):
             if problem is not None or code in _COORDINATOR_MOVED:
                 self.coordinator_lost(to.key, to.kind)
@@ -436,4 +439,4 @@ class Cluster:
                 whom = f"node {to}"
         what = type(request).__name__.removesuffix("Request")
         before = f"; before that: {last}" if last is not None else ""
-        return RequestTimedOut(f"{what}: no answer from {whom} within the time given{before}")
+        return RequestTimedOut(f"{what}: no answer from {whom} within the timeout{before}")

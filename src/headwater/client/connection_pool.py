@@ -1,7 +1,7 @@
-"""The connections of a client: one for each broker and use, opened when needed, once.
+"""The connections of a client: one for each broker and use, opened when needed.
 
-A group's coordinator has a connection of its own even if the same broker leads partitions: a broker
-serves a connection in order, and a JoinGroup that waits would hold the fetches behind it.
+A group's coordinator has its own connection even if the same broker leads partitions: a broker
+serves a connection in order, and a waiting JoinGroup would hold the fetches behind it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DATA = 0
 COORDINATION = 1
-FETCHING = 2  # a fetch waits at the broker for records; what stands behind it would, too
+FETCHING = 2  # a fetch waits at the broker for records, and holds what is behind it
 JOINING = 3  # JoinGroup waits for the whole group; heartbeats and commits must not
 
-# When a connection is given up, as a part of the time for which its login holds.
+# When a connection is retired, as a share of the time for which its login is valid.
 _RETIRE_AT = (0.85, 0.95)
 _RETIRING_SECONDS = 0.005
 
@@ -37,7 +37,7 @@ Key = tuple[int, int]  # node id (negative: a bootstrap address), use
 
 @dataclass(slots=True)
 class _Failures:
-    """How often in a row a node could not be reached, and until when we leave it alone."""
+    """The failures of a node in a row, and when it may be tried again."""
 
     count: int = 0
     until: float = 0.0
@@ -61,14 +61,16 @@ class ConnectionPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._security: PeerSecurity | None = None
         if config.security_protocol != "PLAINTEXT":
-            from headwater.client.security import security_of  # few need it, and it loads a lot
+            from headwater.client.security import (
+                security_of,  # loaded only where it is used; it is large
+            )
 
             self._security = security_of(config)
 
-    # What is open
+    # Open connections
 
     def ready(self, node_id: int, use: int = DATA) -> Connection | None:
-        """An open connection that may be used now."""
+        """Returns an open connection that may be used now."""
         connection = self._open.get((node_id, use))
         if connection is None or not connection.is_open:
             return None
@@ -83,8 +85,8 @@ class ConnectionPool:
         return True
 
     def least_loaded(self) -> Connection | None:
-        """The open connection with the least in flight, if there is one that may be used. Not one
-        of those on which requests wait at the broker: who comes behind them would wait, too."""
+        """Returns the open connection with the fewest requests in flight. Connections on which
+        requests wait at the broker are left out: a request behind them would wait, too."""
         free = [
             each
             for (_, use), each in self._open.items()
@@ -93,7 +95,7 @@ class ConnectionPool:
         return min(free, key=lambda each: each.in_flight, default=None)
 
     def measured(self, now: float) -> dict[str, float]:
-        """What is open now, and what passed."""
+        """Returns metrics of connections and traffic."""
         return {
             "connection-count": len(self._open),
             "requests-in-flight": sum(each.in_flight for each in self._open.values()),
@@ -101,12 +103,12 @@ class ConnectionPool:
         }
 
     def retry_at(self, node_id: int) -> float:
-        """When a node that could not be reached may be tried again."""
+        """Returns when a node that could not be reached may be tried again."""
         failures = self._failures.get(node_id)
         return 0.0 if failures is None else failures.until
 
     def reason(self, node_id: int) -> ClientError | None:
-        """Why a node could not be reached the last time."""
+        """Returns why a node could not be reached the last time."""
         failures = self._failures.get(node_id)
         return None if failures is None else failures.last
 
@@ -119,15 +121,15 @@ class ConnectionPool:
     # Opening
 
     async def connection(self, node_id: int, use: int = DATA) -> Connection:
-        """Opens or reuses; waits for the reconnect backoff if there was a failure before, and
-        raises what went wrong after one try."""
+        """Opens or reuses a connection; waits for the reconnect backoff after a failure, and raises
+        the error of one attempt."""
         key = (node_id, use)
         while True:
             if self.is_closed:
                 raise ClientClosed("the client was closed")
             address = self.address(node_id)
             if address is None:
-                raise BrokersUnavailable(f"node {node_id} is not up, as far as the brokers know")
+                raise BrokersUnavailable(f"node {node_id} is not among the live brokers")
             connection = self._open.get(key)
             if connection is not None and connection.is_open and connection.address == address:
                 wait = connection.throttled_until - self._host.clock.monotonic()
@@ -140,13 +142,13 @@ class ConnectionPool:
                 task = background_task(self._connect(key, address))
                 self._connecting[key] = task
                 task.add_done_callback(_seen)
-            # One attempt serves all who wait; that one of them gives up does not end it.
+            # One attempt serves all waiters; it goes on if one of them is cancelled.
             await asyncio.wait((task,))
             if task.cancelled():
                 raise ClientClosed("the client was closed")
             error = task.exception()
             if isinstance(error, ClientError):
-                # Each waiter raises its own: a shared one would gather all their tracebacks.
+                # Each waiter raises its own: a shared exception would collect all their tracebacks.
                 raise type(error)(str(error), code=error.code)
             if error is not None:
                 raise error
@@ -197,7 +199,7 @@ class ConnectionPool:
             if each is connection:
                 del self._open[key]
                 self.traffic.closed += 1
-        # A broker that takes connections and drops them is not to be asked in a tight circle.
+        # A broker that accepts connections and drops them must not be asked in a tight loop.
         failures = self._failures.setdefault(connection.node_id, _Failures())
         if not failures.until:
             failures.until = self._host.clock.monotonic() + self._backoff.seconds(
@@ -205,15 +207,15 @@ class ConnectionPool:
             )
 
     def _retire_in_time(self, key: Key, connection: Connection) -> None:
-        """The broker ends a connection on which something is asked after its login has run out
-        (KIP-368). A new one in good time costs less than to log in again between requests."""
+        """Replaces a connection before its login expires: the broker would close it then (KIP-368),
+        and a new one costs less than logging in again between requests."""
         lifetime = connection.trusted_until - self._host.clock.monotonic()
         early = self._host.random.uniform(*_RETIRE_AT)
         loop = asyncio.get_running_loop()
         loop.call_later(max(0.0, lifetime * early), self._retire, key, connection)
 
     def _retire(self, key: Key, connection: Connection) -> None:
-        """Asks no more on it, and ends it when all that was asked is answered."""
+        """Sends no more on a connection, and closes it when all responses have come."""
         if not connection.is_open or self.is_closed:
             return
         connection.throttled_until = inf
@@ -239,23 +241,23 @@ class ConnectionPool:
                 self._drop(key, connection)
         self._watch_idle()
 
-    # Ending
+    # Closing
 
     def _drop(self, key: Key, connection: Connection) -> None:
-        """Ends a connection of which we want no more. The node has not failed."""
+        """Closes a connection that is no longer wanted. The node has not failed."""
         if self._open.pop(key, None) is not None:
             self.traffic.closed += 1
         connection.on_closed = None
         connection.close()
 
     def _leave_bootstrap(self) -> None:
-        """Closes what is open to bootstrap addresses: brokers are known by their ids now."""
+        """Closes connections to bootstrap addresses: brokers are known by their ids now."""
         for key, connection in list(self._open.items()):
             if key[0] < 0 and not connection.in_flight:
                 self._drop(key, connection)
 
     def on_brokers(self) -> None:
-        """The brokers have changed: connections follow, unless answers are owed on them."""
+        """Follows a change of brokers, except on connections with requests in flight."""
         for key, connection in list(self._open.items()):
             node_id, use = key
             if node_id >= 0:
@@ -289,6 +291,6 @@ class ConnectionPool:
 
 
 def _seen(task: asyncio.Task[Connection]) -> None:
-    """Whoever waited may have given up; the failure is noted, and nobody need hear of it."""
+    """Retrieves the exception: waiters may have been cancelled, and the failure is noted."""
     if not task.cancelled():
         task.exception()

@@ -33,7 +33,7 @@ class CoordinatorKind(IntEnum):
 
 
 class Coordinator(NamedTuple):
-    """The broker that coordinates a group or a transactional id."""
+    """The coordinator of a group or a transactional id."""
 
     key: str
     kind: CoordinatorKind = CoordinatorKind.GROUP

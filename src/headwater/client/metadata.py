@@ -1,8 +1,8 @@
-"""What a client knows of the cluster: brokers, topics, who leads which partition.
+"""The metadata of the cluster: brokers, topics, and the leaders of partitions.
 
-A machine: answers in, what changed out. Brokers answer from images of different age, so what is
-older than what we have is left aside: within one topic id, leader epochs never go back (KIP-320).
-Another id under the same name is another topic.
+A machine: responses in, changes out. Brokers answer from images of different age, so what is older
+than what is known is ignored: within one topic id, leader epochs never go back (KIP-320). Another
+id under the same name is another topic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Partition:
     topic: str
     index: int
     leader: int  # NO_NODE while there is none
-    leader_epoch: int  # NO_EPOCH from brokers that do not say it
+    leader_epoch: int  # NO_EPOCH from brokers that do not report it
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
@@ -48,9 +48,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an update changed, for those who listen. Names of topics, in order."""
+    """The changes of an update, for listeners. Names of topics, in order."""
 
-    topics: tuple[str, ...] = ()  # something about them is new: they, partitions, leaders
+    topics: tuple[str, ...] = ()  # new, or with new partitions or leaders
     recreated: tuple[str, ...] = ()  # they have another id than before
     gone: tuple[str, ...] = ()
     brokers: bool = False
@@ -66,9 +66,9 @@ class ClusterMetadata:
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)  # by topic id
-    # Topics that were asked for and refused, with the code.
+    # Topics that were requested and refused, with the code.
     errors: dict[str, int] = field(default_factory=dict)
-    # Whether some partition had no leader when it was last looked at.
+    # Whether a partition had no leader at the last update.
     leaderless: bool = False
 
     def partition(self, tp: TopicPartition) -> Partition | None:
@@ -78,14 +78,14 @@ class ClusterMetadata:
         return topic.partitions[tp.partition]
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The node that leads, or None while none is known."""
+        """Returns the leader's node id, or None while none is known."""
         partition = self.partition(tp)
         return None if partition is None or partition.leader == NO_NODE else partition.leader
 
-    # Learning
+    # Updates
 
     def update(self, answer: MetadataResponse, *, is_all: bool = False) -> Change:
-        """Takes an answer in. `is_all`: it was about all topics, so others are gone."""
+        """Applies a response. `is_all`: it is about all topics, so others are gone."""
         brokers = {
             each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
             for each in answer.brokers
@@ -131,9 +131,9 @@ class ClusterMetadata:
         return Change(tuple(changed), tuple(recreated), tuple(gone), brokers_changed)
 
     def _refused(self, name: str, code: int) -> bool:
-        """Notes why a topic is not there; whether it was there before."""
+        """Notes why a topic was refused; returns whether it was known before."""
         self.errors[name] = code
-        # While a leader is elected or an answer is late, what we know may still be right.
+        # During an election, or if a response is late, what is known may still be right.
         if code not in _GONE or name not in self.topics:
             return False
         self.forget(name)
@@ -148,7 +148,7 @@ class ClusterMetadata:
             self.names[topic.topic_id] = topic.name
 
     def learn_leader(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
-        """A broker said who leads now (KIP-951); whether that is news."""
+        """Applies a leader hint (KIP-951); returns whether it was new."""
         partition = self.partition(tp)
         if partition is None or leader < 0 or leader_epoch <= partition.leader_epoch:
             return False
@@ -159,7 +159,7 @@ class ClusterMetadata:
         return True
 
     def learn_broker(self, broker: Broker) -> bool:
-        """A broker named another one, in a hint or as a coordinator; whether that is news."""
+        """Adds a broker named in a hint or as a coordinator; returns whether it was new."""
         before = self.brokers.get(broker.node_id)
         if before is not None and before.address == broker.address:
             return False
@@ -172,7 +172,7 @@ class ClusterMetadata:
             self.names.pop(topic.topic_id, None)
 
 
-# The topic is not there, or not for us: what we had of it is void.
+# The topic does not exist or is not allowed: what was known of it is void.
 _GONE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -184,7 +184,7 @@ _GONE = frozenset(
 
 
 def _is_same(one: bytes, other: bytes) -> bool:
-    """Whether two ids may be of one topic. Old brokers say none."""
+    """Returns whether two ids may be of one topic. Old brokers report none."""
     return ZERO_ID in (one, other) or one == other
 
 
@@ -201,7 +201,7 @@ def _merged(before: Topic | None, answer: MetadataResponseTopic, name: str) -> T
         else:
             partitions.append(_partition(name, each))
     if answer.topic_id != ZERO_ID:
-        # Partitions are never taken away, so an answer with fewer of them is an old one. Without
+        # Partitions are never removed, so a response with fewer of them is an old one. Without
         # ids it may as well be about a new topic of the same name.
         partitions += known[len(partitions) :]
     return Topic(name, answer.topic_id, tuple(partitions), answer.is_internal)
@@ -210,7 +210,7 @@ def _merged(before: Topic | None, answer: MetadataResponseTopic, name: str) -> T
 def _in_order(
     partitions: Iterable[MetadataResponsePartition],
 ) -> Iterable[MetadataResponsePartition]:
-    """By index, up to the first that is missing: a place in the tuple is a partition's number."""
+    """Yields partitions by index, up to the first that is missing: a tuple is indexed by number."""
     in_order = sorted(partitions, key=lambda each: each.partition_index)
     for index, each in enumerate(in_order):
         if each.partition_index != index:

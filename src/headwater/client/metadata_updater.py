@@ -1,7 +1,7 @@
-"""Keeps a client's picture of the cluster fresh: by age, when somebody asks, when topics are new.
+"""Keeps a client's metadata fresh: by age, on request, and for new topics.
 
-One task sends every metadata request, so that a thousand callers who miss the same topic cost one
-question, and questions that bring nothing new come ever slower.
+One task sends every metadata request, so that a thousand callers that miss the same topic cost one
+request, and requests that bring nothing new come ever slower.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class MetadataUpdater:
         any_connection: Callable[[], Awaitable[Connection]],
         rebootstrap: Callable[[], None],
     ) -> None:
-        self.updated_at: float | None = None  # when the last good answer came
-        self.failure: ClientError | None = None  # why the last question had none
+        self.updated_at: float | None = None  # when the last response came
+        self.failure: ClientError | None = None  # of the last request
         self._config = config
         self._host = host
         self._metadata = metadata
@@ -56,19 +56,19 @@ class MetadataUpdater:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._followed: dict[str, bool] = {}  # with whether the broker may create them
         self._all = False
-        self._new: dict[str, bool] = {}  # asked for, and not answered yet
+        self._new: dict[str, bool] = {}  # requested, and without a response yet
         self._wanted = False
-        self._urgent = False  # somebody waits for a topic that was never asked for
+        self._urgent = False  # a caller waits for a topic that was never requested
         self._failing_since: float | None = None
         self._lost_at: float | None = None  # when the log said that no broker can be reached
-        self._barren = 0  # questions in a row that brought nothing new
+        self._barren = 0  # requests in a row that brought nothing new
         self._tried_at = float("-inf")
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
 
-    # What to keep fresh
+    # Topics to keep fresh
 
     def follow(self, topic: str, *, create: bool = False) -> None:
         self._followed[topic] = create
@@ -80,7 +80,8 @@ class MetadataUpdater:
         self._all = wanted
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
-        """Calls the listener after each update that changed something; the answer ends that."""
+        """Calls the listener after each update that changed something; the returned function stops
+        it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -96,7 +97,7 @@ class MetadataUpdater:
     # Waiting
 
     async def updated(self, deadline: float) -> None:
-        """Until the next question is answered, or could not be asked."""
+        """Waits until the next request has succeeded or failed."""
         if self._task is None or self._task.done():
             raise ClientClosed("the client was closed")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +107,7 @@ class MetadataUpdater:
                 await waiter
         except TimeoutError:
             why = f": {self.failure}" if self.failure is not None else ""
-            raise RequestTimedOut(f"no fresh metadata within the time given{why}") from None
+            raise RequestTimedOut(f"no fresh metadata within the timeout{why}") from None
         finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
@@ -136,14 +137,14 @@ class MetadataUpdater:
         return {name: known[name] for name in wanted}
 
     def _too_late(self, missing: list[str]) -> ClientError:
-        """What a broker said of a topic; if none has answered, nobody knows whether it exists."""
+        """Returns a broker's error for a topic; without one, nobody knows whether it exists."""
         for name in missing:
             code = self._metadata.errors.get(name)
             if code is not None:
                 return error_for(code, f"topic {name}")
-        return RequestTimedOut(f"topic {missing[0]}: no broker answered within the time given")
+        return RequestTimedOut(f"topic {missing[0]}: no broker answered within the timeout")
 
-    # Asking
+    # Requests
 
     def start(self) -> None:
         self._task = background_task(self._run(), name="headwater-metadata")
@@ -227,7 +228,7 @@ class MetadataUpdater:
         return max(soon, updated_at + self._config.metadata_max_age_ms / 1000)
 
     async def refresh(self) -> None:
-        """Asks once, for all that is followed and all that is new."""
+        """Asks once, for all followed and all new topics."""
         connection = await self._any()
         new, self._new, self._wanted, self._urgent = self._new, {}, False, False
         try:
@@ -251,7 +252,7 @@ class MetadataUpdater:
             self._wanted = True
 
     def _may_appear(self, name: str) -> bool:
-        """Whether a topic is not there, and may be the next time."""
+        """Returns whether a topic is missing and may appear later."""
         if name in self._metadata.topics:
             return False
         code = self._metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -283,7 +284,7 @@ class MetadataUpdater:
         if answer.error_code:
             raise error_for(answer.error_code, f"metadata of {connection.address}")
         if not answer.brokers:
-            raise BrokersUnavailable(f"{connection.address} knows of no broker yet")
+            raise BrokersUnavailable(f"{connection.address} does not know any broker yet")
         change = self._metadata.update(answer, is_all=names is None)
         if self._metadata.leaderless:
             self._wanted = True

@@ -1,5 +1,4 @@
-"""What ships for those who test: the embedded broker and the simulator. Nothing loads here until
-it is asked for.
+"""For tests: the embedded broker and the simulator. Nothing is loaded before it is used.
 
 from headwater.testing import EmbeddedBroker
 

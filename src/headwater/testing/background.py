@@ -1,4 +1,4 @@
-"""One life of a node, from start to stop, in a thread with an event loop of its own."""
+"""A node that runs in a thread with its own event loop, from start to stop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class BackgroundNode:
-    """A node that nobody has to await. All calls come from other threads than its own."""
+    """A node that nobody has to await. All calls come from other threads."""
 
     def __init__(self, settings: dict[str, str], host: Host, log: Log) -> None:
         self._settings = settings
         self._host = host
         self._log = log
-        # Not the loop of the policy: under uvloop's the node would not be the one that is shipped.
+        # Not the policy's loop: under uvloop this would not be the node that is shipped.
         self._loop = asyncio.SelectorEventLoop()
         self._asked_to_stop = asyncio.Event()
         self._started: Future[Node] = Future()
@@ -41,14 +41,14 @@ class BackgroundNode:
         return self._thread.is_alive()
 
     def start(self) -> dict[str, str]:
-        """HOST:PORT of each listener by its name, as soon as they are served."""
+        """Returns HOST:PORT of each listener, by name, as soon as they accept connections."""
         self._thread.start()
         node = self._started.result(_PATIENCE_SECONDS)
         return {at.name: str(node.addresses[at.name]) for at in node.config.broker_listeners}
 
     def stop(self) -> None:
         self._may_go_on.set()
-        if not self._thread.is_alive():  # it failed, or this is a child that was forked
+        if not self._thread.is_alive():  # it failed, or this is a forked child
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has just ended
             self._loop.call_soon_threadsafe(self._asked_to_stop.set)
@@ -56,7 +56,7 @@ class BackgroundNode:
         assert not self._thread.is_alive(), "the broker did not stop"
 
     def pause(self) -> None:
-        """Holds the loop itself, so that not a timer goes on. Returns when it is held."""
+        """Blocks the loop itself, timers included. Returns when it is blocked."""
         assert self._may_go_on.is_set(), "paused already"
         self._may_go_on.clear()
         held = threading.Event()
@@ -75,7 +75,7 @@ class BackgroundNode:
         return self._call(lambda: self._started.result().drop_connections())
 
     def _call(self, work: Callable[[], T]) -> T:
-        """What `work` gives, done in the node's thread."""
+        """Runs `work` in the node's thread and returns its result."""
         done: Future[T] = Future()
 
         def do() -> None:

@@ -1,11 +1,10 @@
-"""The real broker inside a test's own process: on loopback, on any free port, gone at the end.
+"""The real broker inside the process of a test: on loopback, on a free port, gone at the end.
 
     with EmbeddedBroker() as broker:
         client = Client(bootstrap=broker.bootstrap)
 
-It runs in a thread with an event loop of its own, so the test may use whatever client it likes,
-blocking or not. Nothing of the node is replaced: only its files are kept in memory unless a
-directory is given.
+It runs in a thread with its own event loop, so a test may use any client, blocking or not. Nothing
+of the node is replaced; only its files are in memory unless it has a data directory.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _UNLESS_GIVEN = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class EmbeddedBroker:
-    """A node alone, as `headwater start` runs it, over any number of starts.
+    """A single broker in this process, as `headwater start` runs it; it can be stopped and started.
 
-    `stop` and `start` keep its data, in memory, too; `close`, and the end of a `with` block, let go
-    of what is in memory.
+    `stop` and `start` keep its data, also in memory; `close`, and the end of a `with` block, drop
+    the data in memory.
     """
 
     def __init__(
@@ -49,9 +48,9 @@ class EmbeddedBroker:
         data: str | os.PathLike[str] | None = None,
         topics: Mapping[str, int] | None = None,
     ) -> None:
-        """`settings` have Kafka's names, and Kafka's defaults but for one: groups begin at once
+        """Takes Kafka's settings, with Kafka's defaults but for one: groups begin at once
         (`group.initial.rebalance.delay.ms` is 0). `data` is a directory, or None to stay in memory.
-        `topics` are there from the start, each with so many partitions."""
+        `topics` are created at the start, each with its number of partitions."""
         self._settings = {"log.dirs": _MEMORY_DATA if data is None else os.fspath(data)}
         self._settings |= _UNLESS_GIVEN | dict(settings or {})
         self._topics = dict(topics or {})
@@ -70,37 +69,37 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves. A node that cannot go on ends by itself; `log_lines` say why."""
+        """Whether it accepts connections. If it fails it stops by itself; `log_lines` say why."""
         return self._node is not None and self._node.is_alive
 
     @property
     def addresses(self) -> dict[str, str]:
-        """HOST:PORT of each listener, by its name."""
+        """HOST:PORT of each listener, by name."""
         return dict(self._addresses)
 
     @property
     def log_lines(self) -> list[str]:
-        """What it said, the newest last."""
+        """The lines of its log, the newest last."""
         return list(self._lines)
 
-    # Beginning and ending
+    # Start and stop
 
     def start(self) -> Self:
-        """Returns when it can serve, and raises what keeps it from that."""
+        """Starts the broker; returns when it accepts connections, or raises why it cannot."""
         assert not self.is_running, "already running"
-        # A node closes the threads it worked with when it stops; its files stay.
+        # A node closes its worker threads when it stops; its files stay.
         host = replace(self._host, workers=ThreadWorkers())
         self._node = BackgroundNode(self._settings_now(), host, Log(host.clock, self._lines.append))
         try:
             self._remember(self._node.start())
             topics_of.create(self.bootstrap, self._topics)
-        except BaseException:  # Ctrl-C, too: it may be there the moment after
+        except BaseException:  # Ctrl-C, too: it may have started a moment later
             self.stop()
             raise
         return self
 
     def stop(self) -> None:
-        """As SIGTERM would: answers what is owed, then ends. May be called twice."""
+        """Stops as SIGTERM would: sends the responses due, then ends. May be called twice."""
         if self._node is not None:
             self._node.stop()
             self._node = None
@@ -111,7 +110,7 @@ class EmbeddedBroker:
         self.start()
 
     def close(self) -> None:
-        """Stops, and lets go of what is in memory: were it started again, it would be empty."""
+        """Stops, and drops the data in memory: started again, it would be empty."""
         self.stop()
         if self._memory is not None:
             self._memory.clear()
@@ -127,23 +126,23 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    # What may go wrong with a broker
+    # Faults
 
     def pause(self) -> None:
-        """Answers nobody until `resume`: connections stay open and new ones are taken by the
-        kernel, as when a machine stalls. Clients find out by their timeouts."""
+        """Stops answering until `resume`: connections stay open and the kernel accepts new ones, as
+        when a machine stalls. Clients notice by their timeouts."""
         self._running().pause()
 
     def resume(self) -> None:
-        """Goes on after `pause`; `stop` does so, too."""
+        """Continues after `pause`; `stop` does so, too."""
         self._running().resume()
 
     def drop_connections(self) -> int:
-        """Cuts every connection, whatever is under way on it; how many there were. Clients may
-        connect again at once."""
+        """Closes every connection, whatever is in flight on it; returns how many there were.
+        Clients may reconnect at once."""
         return self._running().drop_connections()
 
-    # What is in it
+    # Records
 
     def send(
         self,
@@ -153,15 +152,15 @@ class EmbeddedBroker:
         key: str | bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Puts a record into a topic; it is stored when this returns."""
+        """Writes a record to a topic; it is stored when this returns."""
         topics_of.send(self.bootstrap, topic, value, key=key, headers=headers)
 
     def records(
         self, topic: str, count: int | None = None, *, timeout_ms: int = 10_000
     ) -> list[ConsumedRecord]:
-        """All that is in a topic, in order within each partition.
+        """Returns all records of a topic, in order within each partition.
 
-        With `count` it waits until there are so many, and raises TimeoutError if they do not come:
+        With `count` it waits until there are that many, and raises TimeoutError otherwise:
 
             assert [record.value for record in broker.records("orders", 2)] == [b"tea", b"milk"]
         """
@@ -172,7 +171,7 @@ class EmbeddedBroker:
         return self._node
 
     def _settings_now(self) -> dict[str, str]:
-        """Any free port at first, then the port that clients know already."""
+        """Uses any free port at first, then the port that clients already know."""
         settings = dict(self._settings)
         if self._addresses:
             settings["listeners"] = ",".join(

@@ -3,10 +3,10 @@
     def test_my_service(headwater_broker):
         service = Service(bootstrap=headwater_broker.bootstrap)
 
-Installing headwater is enough; nothing has to be imported. `headwater_broker` is fresh for each
-test, `headwater_shared_broker` lives as long as the session, and `make_headwater_broker` makes as
-many as a test wants. Settings have Kafka's names and come, the later over the earlier, from the
-ini file, from the nearest marker, and from the call; a marker may name topics, too:
+Installing headwater is enough; nothing has to be imported. `headwater_broker` is new for each test,
+`headwater_shared_broker` lives as long as the session, and `make_headwater_broker` starts as many
+as a test needs. Settings have Kafka's names. The call overrides the nearest marker, and the marker
+overrides the ini file; a marker may name topics, too:
 
     [tool.pytest.ini_options]
     headwater_settings = ["num.partitions=3"]
@@ -63,13 +63,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def headwater_broker(make_headwater_broker: MakeHeadwaterBroker) -> EmbeddedBroker:
-    """A broker of this test's own: empty, in memory, on a free port."""
+    """A broker for this test: empty, in memory, on a free port."""
     return make_headwater_broker()
 
 
 @pytest.fixture(scope="session")
 def headwater_shared_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBroker]:
-    """One broker for the whole session: for tests that use topics of their own."""
+    """One broker for the whole session, for tests that use their own topics."""
     from headwater.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(_ini_settings(pytestconfig)) as broker:
@@ -79,7 +79,7 @@ def headwater_shared_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBro
 
 @pytest.fixture
 def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwaterBroker]:
-    """Starts brokers, with settings or a data directory of their own; they end with the test."""
+    """Starts brokers with their own settings or data directory; they end with the test."""
     from headwater.testing.embedded import EmbeddedBroker
 
     marked = _marked(request.node)
@@ -104,7 +104,7 @@ def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwa
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A test that fails shows what its brokers had to say."""
+    """Shows the logs of a test's brokers if the test fails."""
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:

@@ -1,4 +1,4 @@
-"""What a test puts into a broker before, and looks for in it afterwards."""
+"""Puts records into a broker before a test, and reads them afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLL_MS_MAX = 1000
 
 
 def create(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Makes those that are not there yet, each with so many partitions."""
+    """Creates the topics that do not exist yet, each with its number of partitions."""
     if not topics:
         return
     from headwater import NewTopic, TopicExists
