@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -327,3 +329,16 @@ def test_records_count_when_they_are_handed_out_and_not_before() -> None:
     assert buffer.records_returned == 2
     buffer.forget(state)  # the user seeks
     assert buffer.records_returned == 2
+
+
+def test_a_first_table_does_not_load_pandas() -> None:
+    program = (
+        "import sys; from headwater import _core, TopicPartition\n"
+        "from headwater.client.consumer.arrow import table\n"
+        "data = _core.encode([(None, b'v', (), 1)])\n"
+        "columns = _core.FetchedRecords(data, topic='t', partition=0).take_arrow(9)\n"
+        "made = table([(TopicPartition('t\\u00e4', 0), columns)])\n"
+        "print(made.column('topic')[0], 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "tä False\n", done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
@@ -55,4 +56,7 @@ def _kept(topic: str) -> pa.Array:
 
 
 def _repeated(topic: str, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(topic, pa.string()), rows)
+    # `pa.scalar` would import pandas where it is installed, and block the event loop meanwhile.
+    text = topic.encode()
+    buffers = [None, pa.py_buffer(struct.pack("=ii", 0, len(text))), pa.py_buffer(text)]
+    return pa.repeat(pa.Array.from_buffers(pa.string(), 1, buffers)[0], rows)
