@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _STATES_SINCE = 4  # from these versions on ListGroups tells states and types, and filters by them
 _TYPES_SINCE = 5
-_SIGNS_SINCE = 5  # from this version on DescribeGroups has tags, for a request of our own
+_LIVENESS_SINCE = 5  # from this version on DescribeGroups has tags, for a request of our own
 _MANY_MEMBERS_SINCE = 3  # of LeaveGroup
 
 # No group of this name and kind; another kind may have one.
@@ -245,7 +245,7 @@ async def _describe_classic(
     ) -> dict[str, Group | ClientError]:
         request = DescribeGroupsRequest(groups=list(keys))
         version = node.version(ApiKey.DESCRIBE_GROUPS)
-        if version is not None and version >= _SIGNS_SINCE:
+        if version is not None and version >= _LIVENESS_SINCE:
             request.unknown_tags = asks_for_liveness()
             request.include_authorized_operations = operations
         answer = await admin.router.ask(node, request, deadline)

@@ -564,17 +564,18 @@ class ConsumerGroup:
         return -inf if is_ready else self.deadlines.next_deadline()
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
-        overdue = []
+        overdue: list[Member] = []
+        reasons: dict[str, list[str]] = {}
         for member_id, epoch in self.deadlines.overdue(now):
             member = self.state.members.get(member_id)
             if member is None:
                 self.deadlines.forget(member_id)
             elif epoch in (None, member.epoch):
                 overdue.append(member)
+                reasons.setdefault(_why_removed(member, epoch), []).append(member_id)
         if overdue:
-            why = "sent no heartbeat, or did not revoke partitions, in time"
-            note = Note(removed(self.id, [member.id for member in overdue], why))
-            return replace(self.remove(overdue, now_ms), notes=(note,))
+            notes = [Note(removed(self.id, names, why)) for why, names in reasons.items()]
+            return replace(self.remove(overdue, now_ms), notes=notes)
         if self.regexes.is_asked and not self._removing:
             return Decision(self.regexes.resolve(now_ms))
         return NOTHING
@@ -750,6 +751,14 @@ def _assignment(held: Held) -> Assignment:
             for topic, partitions in held.items()
         ]
     )
+
+
+def _why_removed(member: Member, revoking_epoch: int | None) -> str:
+    if revoking_epoch is not None:
+        return "did not revoke partitions within the rebalance timeout"
+    if member.classic is not None:
+        return "sent no heartbeat, or did not rejoin, in time"
+    return "sent no heartbeat within the session timeout"
 
 
 def _stale(member: Member) -> ErrorCode:
