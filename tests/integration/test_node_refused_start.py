@@ -9,17 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from harness.wire import Wire
 from headwater import _core
 from headwater.broker.formatting import METADATA_LOG, FormatRefused, format_directories
 from headwater.broker.node import Node
 from headwater.cli.main import main
 from headwater.config import ConfigError, node_config
+from headwater.errors import ErrorCode
 from headwater.io import Host
 from headwater.metadata import ResourceType
 from headwater.metadata.batches import encode_batch, encode_control_batch
 from headwater.metadata.features import LEVEL_LATEST
 from headwater.observability import Log
 from headwater.protocol import Message
+from headwater.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headwater.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headwater.protocol.records.metadata_topics import ConfigRecord
 from headwater.quorum import ReplicaKey, Voter, VoterSet
 from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
@@ -201,6 +213,26 @@ def test_a_topic_that_is_not_tiered_any_more_is_served(tmp_path: Path, value: st
     append_to_metadata(tmp_path, topic_setting("remote.storage.enable", "true"))
     append_to_metadata(tmp_path, topic_setting("remote.storage.enable", value))
     start(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+
+
+def test_tiered_storage_is_refused_for_new_topics_and_for_those_that_exist() -> None:
+    with EmbeddedBroker(topics={"orders": 1}) as broker, Wire(broker.bootstrap) as wire:
+        setting = CreatableTopicConfig(name="remote.storage.enable", value="true")
+        topic = CreatableTopic(
+            name="tiered", num_partitions=1, replication_factor=1, configs=[setting]
+        )
+        created = wire.ask(CreateTopicsRequest(topics=[topic])).topics[0]
+        assert created.error_code == ErrorCode.INVALID_CONFIG
+        assert "tiered storage is not supported yet" in created.error_message
+        change = AlterConfigsResource(
+            resource_type=ResourceType.TOPIC,
+            resource_name="orders",
+            configs=[
+                AlterableConfig(name="remote.storage.enable", config_operation=0, value="true")
+            ],
+        )
+        altered = wire.ask(IncrementalAlterConfigsRequest(resources=[change], validate_only=False))
+        assert altered.responses[0].error_code == ErrorCode.INVALID_CONFIG
 
 
 # Ports

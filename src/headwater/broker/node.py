@@ -75,6 +75,8 @@ class Node:
             check_start(host, config)
             self._check_ports()
             self._lines.info(node_log.start_line(config))
+            for at in config.controller_listeners:
+                self._lines.info(f"{at} is not opened: the only controller is in this process")
             for warning in config.warnings:
                 self._lines.warn(warning)
             self._open_directories()
@@ -154,6 +156,9 @@ class Node:
 
     async def _load_logs(self) -> None:
         """Opens every log, several at a time: after a crash each may have to be looked through."""
+        for directory in self._log_dirs.directories:
+            for note in directory.notes:
+                self._lines.warn(f"{directory.path}: {note}")
         defaults = self.config.topic_defaults.config()
         jobs = self._log_dirs.load_jobs(lambda topic: defaults)
         if not jobs:
