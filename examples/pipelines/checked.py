@@ -1,4 +1,4 @@
-"""A function for each record: what it raises for goes to the dead letters, with the reason.
+"""A function for each record. If it raises, the record goes to the dead letters with the reason.
 
 headwater pipeline run examples/pipelines/checked.py
 """

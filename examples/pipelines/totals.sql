@@ -1,4 +1,4 @@
--- What each customer has spent, renewed with every order.
+-- The total of each customer, updated with every order.
 --
 --   headwater pipeline run examples/pipelines/totals.sql
 

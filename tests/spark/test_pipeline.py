@@ -198,9 +198,11 @@ def test_what_cannot_be_run_is_said_in_words_of_the_pipeline(place: Place) -> No
         return made(function).with_name("sums")
 
     counts = declared(lambda orders: orders.groupBy("customer").count())
-    with pytest.raises(PipelineError, match=r'sums: .*say mode="update"'):
+    with pytest.raises(PipelineError, match=r'sums: .*use mode="update"'):
         place.run(counts)
-    with pytest.raises(PipelineError, match="key 'id' is no column of the result; it has customer"):
+    with pytest.raises(
+        PipelineError, match="key 'id' is not a column of the result; it has customer"
+    ):
         place.run(declared(lambda orders: orders, key="id"))
     with pytest.raises(PipelineError, match="sums returned 7: expected a DataFrame"):
         place.run(declared(lambda orders: 7))

@@ -95,9 +95,7 @@ def test_what_cannot_be_written_is_said_with_its_column_and_its_topic(
     assert refusal(wrong, topics, topic=topic).startswith(
         f"topic {topic}: column headers is string: expected array"
     )
-    assert (
-        refusal(frame, topics) == "there is no topic: give option topic, or a column called topic"
-    )
+    assert refusal(frame, topics) == "no topic: set option topic, or add a column topic"
     nowhere = frame.selectExpr("value", "cast(null as string) as topic")
     assert refusal(nowhere, topics) == "column topic: row 0 has none"
     beyond = frame.selectExpr("value", "7 as partition")

@@ -62,7 +62,7 @@ def test_partitions_that_are_new_are_read_from_their_beginning(
     assert flat(streams.run(source)) == [3, 4, 5]
 
 
-def test_a_topic_made_anew_is_noticed(streams: Streams, topics: Topics, topic: str) -> None:
+def test_a_recreated_topic_is_noticed(streams: Streams, topics: Topics, topic: str) -> None:
     topics.create(topic)
     topics.write(topic, range(3))
     streams.run(streams.source(topic))
@@ -70,7 +70,7 @@ def test_a_topic_made_anew_is_noticed(streams: Streams, topics: Topics, topic: s
     topics.create(topic)
     topics.write(topic, range(10, 15))
     said = failure(streams, streams.source(topic))
-    assert f"topic {topic} was deleted and made anew" in said
+    assert f"topic {topic} was deleted and created again" in said
     # What was planned with the old id is still in the checkpoint; it is read when that is allowed.
     anew = streams.run(streams.source(topic, failOnDataLoss="false"))
     assert flat(anew) == list(range(10, 15))

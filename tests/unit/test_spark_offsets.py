@@ -83,11 +83,11 @@ def test_a_new_partition_that_does_not_start_at_zero_is_a_loss() -> None:
     assert "starts at offset 4 instead of 0" in losses(position(3), position(3, 9), {1: 4})[0]
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_and_said() -> None:
+def test_a_recreated_topic_is_read_from_its_beginning_and_reported() -> None:
     start, end = position(30, 40), position(5, 0, topic_id=NEW)
     assert spans(start, end) == ["orders-0 [0, 5)"]
     assert len(losses(start, end)) == 1
-    assert "deleted and made anew" in losses(start, end)[0]
+    assert "deleted and created again" in losses(start, end)[0]
 
 
 def test_an_unknown_id_is_no_reason_to_doubt() -> None:

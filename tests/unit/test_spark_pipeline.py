@@ -64,8 +64,8 @@ def test_a_module_has_its_pipelines_in_order_and_each_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"mode": "complete", "name": "x"}, "mode 'complete' is neither append"),
-        ({"to": "not a topic", "name": "x"}, "no name for a topic"),
+        ({"mode": "complete", "name": "x"}, "mode 'complete': expected append"),
+        ({"to": "not a topic", "name": "x"}, "not a valid name of a topic"),
     ],
 )
 def test_what_cannot_be_is_said_when_it_is_declared(arguments: Any, says: str) -> None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_said_when_it_is_declared(arguments: Any, says: str) -
 def test_an_input_that_cannot_be_is_said_with_its_topic() -> None:
     with pytest.raises(PipelineError, match="topic orders: watermark 'soon'"):
         Stream("orders", schema="at timestamp", watermark="soon")
-    with pytest.raises(PipelineError, match="a name has letters"):
+    with pytest.raises(PipelineError, match="a name consists of letters"):
         Stream("orders and more")
     with pytest.raises(PipelineError, match="totals has no parameter order: it takes orders"):
 

@@ -1,6 +1,6 @@
-"""`headwater load`: a topic into files, or files into a topic, on Spark, by all partitions at once.
+"""`headwater load`: a topic into files, or files into a topic, with Spark, all partitions at once.
 
-A load may be ended at any time and run again: it goes on where it was, and writes no file twice.
+A load may be stopped at any time and run again: it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater load orders --to /lake/orders                          parquet, all there is
-  headwater load orders --to /lake/orders                          again: what has come since
+  headwater load orders --to /lake/orders                          parquet, the whole topic
+  headwater load orders --to /lake/orders                          again: records since then
   headwater load orders --to out --format json --since -2h --partition-by day
   headwater load orders --to out --value json --schema 'id string, amount double'
   headwater load --from /lake/orders --to-topic copy               each row a record
   headwater load --from csv --format csv --to-topic customers --key id
 
-A folder that was loaded has its offsets in _headwater/ beside the data; other tools see the data
-only. From files, a record's value is the column value (text or bytes), else the whole row as JSON.
+A loaded folder keeps its offsets in _headwater/, which other tools skip. From files, the value of a
+record is the column value (text or bytes), else the whole row as JSON.
 """
 
 _FORMATS = ("parquet", "json", "csv", "orc")
@@ -54,13 +54,13 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic to load into files")
     parser.add_argument("--to", metavar="PATH", help="the folder for its files")
     parser.add_argument("--from", dest="source", metavar="PATH", help="the folder to load from")
-    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic for what is in it")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic for its rows")
     parser.add_argument("--format", choices=_FORMATS, default="parquet", help="default: parquet")
     parser.add_argument(
         "--partition-by",
         metavar="COLUMN,...",
         default="",
-        help="a folder for each value: day, hour, partition, or fields of the schema",
+        help="a subfolder for each value: day, hour, partition, or fields of the schema",
     )
     parser.add_argument(
         "--since",
@@ -70,7 +70,7 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--value",
         metavar="WHAT",
-        help="what values are: bytes (default for parquet and orc), text (default for json and "
+        help="the type of values: bytes (default for parquet and orc), text (default for json and "
         "csv), or json, whose fields become columns; with --from: the column that is the value",
     )
     parser.add_argument("--schema", metavar="FIELDS", help="the fields: 'id string, amount double'")
@@ -78,19 +78,19 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--keep-partitions",
         action="store_true",
-        help="with --from: records go to the partition that the column partition says",
+        help="with --from: write each record to the partition in its column partition",
     )
     parser.add_argument(
         "--state",
         metavar="DIR",
-        help="with --from: where to note what is loaded (default: in the folder itself)",
+        help="with --from: where to keep track of loaded files (default: in the folder itself)",
     )
     parser.add_argument(
         "--option",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="an option of the source, or of Spark's reader of files",
+        help="an option of the source, or of Spark's file reader; may be repeated",
     )
     add_spark_options(parser)
     add_cluster_options(parser)
@@ -103,7 +103,7 @@ def _run(options: Namespace) -> int:
     from_files = options.source is not None and options.to_topic is not None
     if to_files == from_files or (to_files and (options.source or options.to_topic)):
         raise CommandError(
-            "say what goes where: `load TOPIC --to PATH`, or `load --from PATH --to-topic TOPIC`",
+            "expected `load TOPIC --to PATH` or `load --from PATH --to-topic TOPIC`",
             code=USAGE,
         )
     require_spark()

@@ -1,7 +1,7 @@
-"""Reading what a topic has now, once: a snapshot of offsets, then tasks.
+"""Reads the records that a topic has now: a snapshot of offsets, then tasks.
 
 With `pushFilters=true` (and Spark's setting for it) conditions on topic, partition, offset and
-timestamp narrow what is read; Spark still checks every row.
+timestamp narrow the ranges; Spark still checks every row.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 
 def make_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Spark refuses readers that take filters unless a setting of the session allows them, so
-    only those who ask for it get one."""
+    """Makes a reader. Spark refuses readers that take filters unless a setting of the session
+    allows them, so only option pushFilters gives one."""
     parsed = parse(options, streaming=False)
     return (FilteringReader if parsed.push_filters else BatchReader)(parsed, schema)
 
@@ -86,14 +86,14 @@ class BatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark gives a partition without a value when there is none at all.
+        # Spark passes a partition without a value if there are none at all.
         return iter(()) if partition.value is None else self._tasks.read(partition.value)
 
 
 class FilteringReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = list(filters)
-        return filters  # they narrow what is read; whether a row fits is for Spark to say
+        return filters  # they narrow the ranges; Spark checks each row
 
 
 def _directories(reader: OffsetReader, ranges: list[OffsetRange]) -> dict[TopicPartition, str]:
@@ -105,7 +105,7 @@ def _directories(reader: OffsetReader, ranges: list[OffsetRange]) -> dict[TopicP
         ) from None
     for each in ranges:
         if each.tp not in places:
-            raise FilesNotVisible(f"{each}: its leader does not tell where it is")
+            raise FilesNotVisible(f"{each}: its leader does not report its directory")
     return {tp: place.directory for tp, place in places.items()}
 
 
@@ -129,7 +129,7 @@ def _narrowed(
             if moment is not None:
                 since_ms = max(since_ms or 0, moment)
     if since_ms is not None and ranges:
-        # Everything before the first record of that time is older. Nothing such is known of the
+        # All records before the first one of that time are older. There is no such bound for the
         # end: records may come in any order of their times.
         starts = reader.at({one.tp: since_ms for one in ranges})
         ranges = [

@@ -1,7 +1,9 @@
-"""The columns of the source, and how what was read becomes batches of them.
+"""The columns of the source, and the conversion of batches of records into them.
 
-The columns are those of Spark's own Kafka source, in its order and types. What is the same in every
-row of a partition (topic, partition, most often the timestamp type) is made once and sliced.
+The columns are those of Spark's own Kafka source, in its order and types. Columns with one value
+for a whole partition (topic, most often the timestamp type) are made once and sliced. A value that
+is not of its type becomes null, as with Spark's `from_json`, or fails the query with its place
+(`valueMode=FAILFAST`).
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ _TYPES = {
     "headers": "array<struct<key: string, value: binary>>",
 }
 _CREATE_TIME, _APPEND_TIME = 1, 2  # bits of `_core.extent`
-# Batches of this size are the quickest for Spark to take; a batch that is larger is cut.
+# Spark takes batches of this size the quickest; larger ones are cut.
 _ROWS_MAX = 100_000
 _BLOCK_BYTES_MIN = 1 << 20
 
 
 def spark_schema(options: SourceOptions) -> str:
-    """In Spark's notation; Spark reads it, and hands the fields of a JSON value back to us."""
+    """Returns the schema in Spark's notation, which Spark parses and hands back to the readers."""
     types = dict(_TYPES)
     if options.value_format == "string":
         types["value"] = "string"
@@ -49,7 +51,7 @@ def spark_schema(options: SourceOptions) -> str:
 
 
 class Columns:
-    """Makes batches of the wanted columns for one partition after another."""
+    """Makes Arrow batches of the columns, for one partition after another."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -68,7 +70,7 @@ class Columns:
         aborted: list[tuple[int, int]],
         check_crc: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """The records of whole batches, in order; nothing is copied but in the core."""
+        """Yields the records of whole batches, in order. Only the core copies anything."""
         records = _core.decode_arrow(
             data,
             partition=partition,
@@ -94,7 +96,7 @@ class Columns:
             yield batch.slice(at, _ROWS_MAX) if rows > _ROWS_MAX else batch
 
     def _constant(self, name: str, value: Any, rows: int) -> pa.Array:
-        """So many times the same value. What was made for the longest batch serves the others."""
+        """Returns an array of the same value. The one for the longest batch serves the others."""
         known = self._constants.get((name, value))
         if known is None or len(known) < rows:
             type_ = pa.string() if name == "topic" else pa.int32()
@@ -105,7 +107,7 @@ class Columns:
     def _timestamp_types(self, read: pa.RecordBatch, data: Buffer, types: int) -> pa.Array:
         if types in (_CREATE_TIME, _APPEND_TIME):
             return self._constant("timestampType", types - 1, read.num_rows)
-        # The topic's setting was changed somewhere in here: each batch says which it has.
+        # The topic's setting was changed within this range: each batch has its own.
         batches, _, _ = _core.scan(data, check_crc=False)
         edges = [(batch.last_offset, int(batch.is_log_append_time)) for batch in batches]
         found = []
@@ -123,7 +125,7 @@ class Columns:
 def convert(
     batch: pa.RecordBatch, *, value_format: str, type_: pa.DataType, fails: bool
 ) -> pa.RecordBatch:
-    """The batch with its value column as text, or as a struct."""
+    """Returns the batch with its value column as text, or as a struct."""
     at = batch.schema.get_field_index("value")
     values = batch.column(at)
     typed = _texts(values) if value_format == "string" else _objects(values, type_)
@@ -157,7 +159,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _objects(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """All at once by Arrow's reader; if it stumbles, one by one."""
+    """Parses all values at once with Arrow's reader; if one is invalid, one by one."""
     if not len(values):
         return pa.array([], type_)
     present = pc.fill_null(values, b"{}")

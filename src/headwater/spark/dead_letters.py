@@ -1,9 +1,9 @@
-"""Records that a pipeline cannot use, and where they go.
+"""Dead letters: the records that a pipeline cannot process.
 
-A value that is not what the input's schema says, and a record for which a user's function raised,
-are written to the dead-letter topic as they were, key, value, time and headers, with the reason and
-the place they came from in headers more. The pipeline goes on. They are part of the same query as
-the results: one checkpoint, and, once the sink is exactly once, one transaction.
+A record whose value does not fit the input's schema, or for which a user's function raised, is
+written to the dead-letter topic with its key, value, time and headers; more headers have the reason
+and where it came from. The pipeline continues. Dead letters are part of the same query as the
+results: one checkpoint, and, once the sink is exactly once, one transaction.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 REASON, PIPELINE = "headwater.reason", "headwater.pipeline"
 TOPIC, PARTITION, OFFSET = "headwater.topic", "headwater.partition", "headwater.offset"
 
-REASON_COLUMN = "__reason"  # null in a record that is well
+REASON_COLUMN = "__reason"  # null in a valid record
 PARSED_COLUMN = "__parsed"
 _CORRUPT = "__corrupt"  # from_json puts a value here that it cannot read
 _REASON_CHARACTERS_MAX = 1000
 
 
 def parse_json(raw: DataFrame, schema: str) -> DataFrame:
-    """`raw` with the fields of its values in a struct, and with a reason where there are none. A
-    record without a value (a tombstone) has no fields and is well."""
+    """Adds the fields of the values in a struct, and a reason where a value does not parse. A
+    record without a value (a tombstone) has no fields and is valid."""
     text = raw["value"].cast("string")
     parsed = f.from_json(
         text,
@@ -47,15 +47,15 @@ def parse_json(raw: DataFrame, schema: str) -> DataFrame:
 
 
 def parse_text(raw: DataFrame) -> DataFrame:
-    """`raw` with a reason where the value is not UTF-8."""
+    """Adds a reason where the value is not UTF-8."""
     reason = f.when(
-        ~f.is_valid_utf8(raw["value"].cast("string")), f.lit("the value is not text in UTF-8")
+        ~f.is_valid_utf8(raw["value"].cast("string")), f.lit("the value is not UTF-8 text")
     )
     return raw.withColumn(REASON_COLUMN, reason)
 
 
 def letters(frame: DataFrame, *, topic: str, pipeline: str) -> DataFrame:
-    """The records of `frame` that have a reason, as rows for the sink."""
+    """Returns the records with a reason, as rows for the sink."""
     bad = frame.where(frame[REASON_COLUMN].isNotNull())
     return bad.select(
         f.lit(topic).alias("topic"),
@@ -67,7 +67,7 @@ def letters(frame: DataFrame, *, topic: str, pipeline: str) -> DataFrame:
 
 
 def headers_with_reason(pipeline: str) -> Column:
-    """The headers of a record and ours, for a frame with the source's columns and a reason."""
+    """Returns the headers of a record and ours, for the source's columns with a reason."""
     ours = {
         REASON: f.col(REASON_COLUMN),
         PIPELINE: f.lit(pipeline),
@@ -99,10 +99,10 @@ def each_record(
     *,
     fields: Mapping[str, Column],
 ) -> DataFrame:
-    """Calls a function for each record that is well. What it returns stands in RESULT_COLUMN; if
-    it raises, its record has a reason.
+    """Calls a function for each valid record. Its result is in RESULT_COLUMN; if it raises, the
+    record gets a reason.
 
-    `fields` are the keys of the dict that it gets, and the columns they come from.
+    `fields` has the keys of the function's argument, a dict, and the columns they come from.
     """
     given = f.struct(*(column.alias(name) for name, column in fields.items()))
     rest = frame.drop(PARSED_COLUMN)
@@ -112,7 +112,7 @@ def each_record(
 
 
 class _Caller:
-    """What runs in the workers: batches in, batches out, one call a record."""
+    """Runs in the workers: batches in, batches out, one call for each record."""
 
     def __init__(self, function: Callable[[dict[str, Any]], Any], result: pa.StructType) -> None:
         self._function = function
@@ -139,12 +139,12 @@ class _Caller:
             yield kept.append_column(RESULT_COLUMN, pa.array(results, self._type))
 
     def _results(self, record: dict[str, Any]) -> list[Any] | str:
-        """What the function returns, as Arrow takes it; or why there is nothing."""
+        """Returns the results of the function, checked for Arrow; or the reason of a failure."""
         try:
             returned = self._function(record)
             if returned is None:
                 return []
-            # If a generator raises in the middle, nothing of what it has given goes out.
+            # If a generator raises, the results before that are dropped, too.
             several = [returned] if isinstance(returned, Mapping) else list(returned)
             for each in several:
                 self._check(each)
@@ -157,5 +157,7 @@ class _Caller:
             raise TypeError(f"the function returned {result!r}: expected a dict, several, or None")
         unknown = sorted(set(result) - self._names)
         if unknown:
-            raise ValueError(f"the function returned {unknown[0]!r}, which its schema has not")
+            raise ValueError(
+                f"the function returned the field {unknown[0]!r}, which is not in its schema"
+            )
         pa.scalar(result, self._type)

@@ -1,7 +1,8 @@
-"""What a query can fail with, said first: Spark shows the trace of the process that raised.
+"""The errors of a query, and how they reach the user.
 
-Whoever reads it wants the topic, the offset and what to do; where in our code that was found out
-only pushes it off the screen. So the methods that Spark calls raise these without a trace.
+Spark shows the trace of the process that raised an error. A user wants the topic, the offset and
+what to do; a trace of our code pushes that off the screen. So the methods that Spark calls raise
+these errors without a trace.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _Answer = TypeVar("_Answer")
 
 
 class OptionError(ValueError):
-    """An option is missing, has no such value, or does not go with another one."""
+    """An option is missing, invalid, or in conflict with another one."""
 
 
 class CheckpointError(Exception):
@@ -26,11 +27,11 @@ class CheckpointError(Exception):
 
 
 class DataLost(Exception):
-    """Records that the query has not read are gone. Raised only with failOnDataLoss=true."""
+    """Records were deleted before the query read them. Raised only with failOnDataLoss=true."""
 
 
 class NotInFiles(Exception):
-    """The files do not have this offset (any more); the broker is asked from there on."""
+    """The files do not have this offset, or no longer; the read continues from the broker."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -38,18 +39,18 @@ class NotInFiles(Exception):
 
 
 class FilesNotVisible(Exception):
-    """This host does not see the log directory at all."""
+    """This host cannot see the log directory."""
 
 
 class CorruptSegment(Exception):
-    """Bytes in a file that are no record batch."""
+    """A file has bytes that are not a record batch."""
 
 
 class BadValue(ValueError):
-    """A value is not what valueFormat says."""
+    """A value is not of its valueFormat."""
 
 
-# What has a message for people. Anything else is a fault of ours, and its trace is wanted.
+# Errors with a message for users. Any other is a bug of ours, and its trace is wanted.
 PLAIN = (
     ClientError,
     OptionError,
@@ -61,12 +62,12 @@ PLAIN = (
 )
 
 
-# They are about brokers; what was wanted of these is known to who asked.
+# Errors about brokers: the caller knows what it asked them for.
 UNANSWERED = (BrokersUnavailable, RequestTimedOut, Disconnected)
 
 
 def unanswered(error: ClientError, about: object) -> ClientError:
-    """One of the UNANSWERED that says first what it is about."""
+    """Returns one of the UNANSWERED errors with what it is about in front."""
     return type(error)(f"{about}: {error}", code=error.code)
 
 
@@ -75,16 +76,16 @@ _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
 def _bare(error: BaseException) -> BaseException:
-    """The error without the way it took. Spark puts a trace before the message of whatever comes
-    out of a process of its own, unless this variable is set; such a process ends with its first
-    error, so that no trace of anybody else's is lost."""
+    """Removes the trace. Spark puts a trace before the message of an error in one of its Python
+    processes unless this variable is set; such a process ends with its first error, so that no
+    other trace is lost."""
     if os.environ.get(_RUNTIME) == _WORKER:
         os.environ[_HIDE_TRACEBACK] = "1"
     return error.with_traceback(None)
 
 
 def plainly(method: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
-    """A method that Spark calls: its errors come as one line."""
+    """Decorates a method that Spark calls: its errors are one line."""
 
     @wraps(method)
     def called(*given: _Given.args, **named: _Given.kwargs) -> _Answer:
@@ -97,7 +98,7 @@ def plainly(method: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
 
 
 def plainly_each(rows: Iterator[_Answer]) -> Iterator[_Answer]:
-    """The same for what a method yields."""
+    """Does the same for an iterator."""
     try:
         yield from rows
     except PLAIN as error:

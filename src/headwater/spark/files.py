@@ -1,12 +1,12 @@
-"""Reading a partition's segments where a broker keeps them, without asking the broker.
+"""Reads the segments of a partition from the log directory, without the broker.
 
-For hosts that see the log directory. What to read was settled with the broker before (never past
-the high watermark), so all of it lies in the files already. They are another process's: they may be
-deleted, compacted or renamed while we read. An open file stays whole whatever happens to its name,
-and a name that is gone is looked for anew; what cannot be found any more raises `NotInFiles`, and
-the caller asks the broker.
+For hosts that see the log directory. The range was agreed with the broker before (never past the
+high watermark), so all of it is in the files already. They belong to another process, which may
+delete, compact or rename them meanwhile. An open file stays complete whatever happens to its name;
+if a name is gone, the folder is listed again; for an offset that is not found, `NotInFiles` sends
+the caller to the broker.
 
-Bytes are read and not mapped: a mapped file that its owner cuts short kills the reader.
+Files are read and not mapped: a mapped file that its owner truncates kills the reader.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def file_chunks(
     read_committed: bool,
     log_start: Callable[[], int],
 ) -> Iterator[Chunk]:
-    """The batches of a range, as `RangeReader.chunks` gives them. A chunk's bytes are good until
-    the next one is asked for. `log_start` asks the broker where the log starts now."""
+    """Yields the batches of a range, as `RangeReader.chunks` does. The bytes of a chunk are valid
+    until the next one. `log_start` asks the broker for the current log start."""
     folder = os.path.join(log_dir, f"{wanted.topic}-{wanted.partition}")
     if not disk.is_dir(folder):
         raise FilesNotVisible(
             f"{wanted}: the broker has it in {folder}, which is not on this host; run Spark where "
-            "that directory can be seen, or use read.from=broker"
+            "that directory is visible, or use read.from=broker"
         )
     _check_topic(disk, folder, wanted)
     offset = wanted.start
@@ -67,27 +67,27 @@ def file_chunks(
                 yield chunk
         if offset > before:
             continue
-        # Nothing more in this segment. What lies before the next one was compacted away, unless
-        # retention has taken whole segments, which the broker knows.
+        # The segment ends here. Offsets before the next segment were compacted, unless retention
+        # has deleted whole segments, which the broker knows.
         if following is None or log_start() > offset:
             raise NotInFiles(offset, f"{folder} does not have offset {offset}")
         offset = following
 
 
 def _check_topic(disk: Disk, folder: str, wanted: OffsetRange) -> None:
-    """A topic that was made anew has the same directory."""
+    """Checks the topic id: a topic that was created again has the same directory."""
     try:
         text = disk.read(os.path.join(folder, PARTITION_METADATA)).decode()
     except OSError:
         return
     named = [line.partition(":")[2].strip() for line in text.splitlines() if "topic_id" in line]
     if wanted.topic_id != ZERO_ID and named and named[0] != id_text(wanted.topic_id):
-        raise NotInFiles(wanted.start, f"{folder} belongs to another topic of the same name")
+        raise NotInFiles(wanted.start, f"{folder} belongs to another topic of that name")
 
 
 def _open_segment(disk: Disk, folder: str, offset: int) -> tuple[int, int | None, BinaryIO]:
-    """The segment that has the offset, or would have it: its base, the next one's, and the file.
-    Names change while a log is cleaned."""
+    """Opens the segment for an offset: returns its base, that of the next one, and the file. Names
+    change while a log is cleaned, so it tries again."""
     for _ in range(_TRIES):
         try:
             names = disk.list(folder)
@@ -103,7 +103,7 @@ def _open_segment(disk: Disk, folder: str, offset: int) -> tuple[int, int | None
             return bases[at], following, open(path, "rb", buffering=0)
         except FileNotFoundError:
             continue
-    raise NotInFiles(offset, f"the segments of {folder} change all the time")
+    raise NotInFiles(offset, f"the segments of {folder} keep changing")
 
 
 def _bases(names: list[str]) -> Iterator[int]:
@@ -143,7 +143,7 @@ def _segment_chunks(
         if whole == 0:
             if filled < size:
                 return  # the end of the file
-            size *= 2  # a batch that is larger than all this
+            size *= 2  # a batch that is larger than the buffer
             buffer = bytearray(size)
             continue
         position += whole
@@ -174,14 +174,14 @@ def _fill(file: BinaryIO, buffer: bytearray) -> int:
 
 
 def _whole_before(view: memoryview, at: int) -> int | None:
-    """Where the batches end if the rest is room that was taken in advance; None if it is not."""
+    """Returns where the batches end if the rest was preallocated; None if it was not."""
     rest = view[at : at + _LENGTH_PREFIX_BYTES]
     return at if not any(rest) else None
 
 
 def _position_of(disk: Disk, folder: str, base: int, offset: int) -> int:
-    """A byte position at or before the offset, by the index if there is one. The index of a
-    segment that is written to may be missing or end in zeros."""
+    """Returns a byte position at or before the offset, by the index if there is one. The index of
+    the active segment may be missing or end in zeros."""
     relative = offset - base
     if not 0 < relative <= _RELATIVE_MAX:
         return 0
@@ -201,8 +201,8 @@ def _position_of(disk: Disk, folder: str, base: int, offset: int) -> int:
 
 
 def _aborted(disk: Disk, folder: str, base: int, wanted: OffsetRange) -> list[AbortedTransaction]:
-    """The aborted transactions that reach into the range, from this segment's index and those of
-    the segments behind it: the one in which a transaction ends has it."""
+    """Returns the aborted transactions that overlap the range, from the index of this segment and
+    of later ones: a transaction is in the index of the segment in which it ends."""
     found = []
     for name in disk.list(folder):
         if name.endswith(TXN_INDEX) and (offset_of(name) or 0) >= base:

@@ -1,11 +1,11 @@
-"""From a topic to files: a bounded stream with its checkpoint in the folder that it fills.
+"""Loads a topic into files: a bounded stream with its checkpoint in the folder that it fills.
 
-The folder has the data and, in `_headwater/`, which readers of folders leave out, all that a second
-run needs: the checkpoint with the offsets, what was loaded how, and a note for each batch. A batch
-is written aside, then its files are moved in under names that only this batch has, then its note is
-made. A run that ends anywhere in between is taken up by the next: a batch with a note is not
-written again; of one without, the files that were moved in are removed and it is written anew. So
-no record is there twice, for any reader, and none is missing.
+The folder has the data and, in `_headwater/`, which readers of folders skip, the state for the next
+run: the checkpoint with the offsets, the arguments of the load, and a note for each batch. A batch
+is written aside, then its files are moved in under names of their own, then its note is written. A
+run that ends anywhere in between is continued by the next one: a batch with a note is not written
+again; of one without, the files that were moved in are deleted and it is written again. So no
+reader sees a record twice or misses one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "orc", "json", "csv")
 VALUES = ("bytes", "text", "json")
 OWN = "_headwater"
-# Small enough that a progress bar moves, large enough for files that are good to read.
+# Small enough for a progress bar to move, large enough for files that are efficient to read.
 BATCH_BYTES = "256m"
 
 # What a record has besides its value, as columns of the files.
@@ -40,12 +40,12 @@ TIMES = {"day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
 
 
 class LoadError(Exception):
-    """What was asked for cannot be loaded: which topic or path, and what to do."""
+    """A load cannot be done as asked: which topic or path, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToFiles:
-    """What is loaded, and how. A folder is filled by one of these, over any number of runs."""
+    """The arguments of a load. A folder is filled by one of these, over any number of runs."""
 
     topic: str
     format: str
@@ -56,7 +56,7 @@ class ToFiles:
     def __post_init__(self) -> None:
         if (self.value == "json") != (self.schema is not None):
             raise LoadError(
-                "values as JSON need a schema, and a schema needs them: give the fields, such as "
+                "--value json and --schema go together: give the fields, such as "
                 "--value json --schema 'id string, amount double'"
             )
         if self.value == "bytes" and self.format == "csv":
@@ -84,7 +84,7 @@ class ToFiles:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a run has written."""
+    """The amount that a run has written."""
 
     records: int
     files: int
@@ -104,7 +104,8 @@ class TopicLoad:
     def start(
         self, bootstrap: str, *, since: str | None, options: Mapping[str, str]
     ) -> StreamingQuery:
-        """`since` is for the first run only: later ones go on where the last one ended."""
+        """Starts the load. `since` is for the first run only: later ones continue where the last
+        one ended."""
         self._claim()
         given = {
             "kafka.bootstrap.servers": bootstrap,
@@ -143,7 +144,7 @@ class TopicLoad:
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         folder, note = self._folder, f"{OWN}/batches/{batch_id}.json"
         if folder.exists(note):
-            return  # the last run ended after it was noted and before Spark had noted it, too
+            return  # the last run ended after the note and before Spark's commit
         moving = folder.read_json(f"{OWN}/moving.json")
         if moving is not None and moving["batch"] == batch_id:
             for name in moving["files"]:
@@ -196,7 +197,7 @@ def check_folder(path: str, what: ToFiles, known: Any | None, *, has_files: bool
 
 
 def rows_of(raw: DataFrame, what: ToFiles) -> DataFrame:
-    """The columns of the files."""
+    """Returns the columns of the files."""
     columns: dict[str, Column]
     if what.value == "json":
         assert what.schema is not None
@@ -215,7 +216,7 @@ def rows_of(raw: DataFrame, what: ToFiles) -> DataFrame:
 
 
 def _about(raw: DataFrame, what: ToFiles, *, prefix: str) -> dict[str, Column]:
-    """What a record has besides its value."""
+    """Returns the columns of a record besides its value."""
     key, headers = raw["key"], raw["headers"]
     if what.value != "bytes":
         key = key.cast("string")

@@ -1,7 +1,7 @@
-"""A folder on whatever file system Spark knows: local, HDFS, an object store.
+"""A folder on any file system that Spark knows: local, HDFS, an object store.
 
-Everything goes through Hadoop's file systems in the JVM, as Spark's own files do, so that a folder
-is the same thing to both. Names are relative to the folder, with '/'.
+Everything goes through Hadoop's file systems in the JVM, as with Spark's own files, so that a
+folder is the same to both. Names are relative to the folder, with '/'.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Folder:
         self._home = self._disk.makeQualified(self._root).toString().rstrip("/")
 
     def at(self, name: str) -> str:
-        """The whole path of a name."""
+        """Returns the full path of a name."""
         return f"{self._home}/{name}"
 
     def exists(self, name: str) -> bool:
@@ -34,7 +34,7 @@ class Folder:
         return bool(self._disk.exists(self._root) and self._disk.isDirectory(self._root))
 
     def has_files(self) -> bool:
-        """Whether there is anything in it that is not hidden."""
+        """Returns whether it has anything that is not hidden."""
         if not self._disk.exists(self._root):
             return False
         return any(
@@ -43,7 +43,7 @@ class Folder:
         )
 
     def files(self, name: str) -> Iterator[tuple[str, int]]:
-        """The files of a folder in it and their sizes, in order, also those further down."""
+        """Yields the files below a name and their sizes, in order."""
         if not self.exists(name):
             return
         found = self._disk.listFiles(self._path(name), True)
@@ -76,8 +76,8 @@ class Folder:
         return json.loads(text)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Whole or not at all: it is written aside and moved in. What is there already may be gone
-        if we end in between; whoever writes a name twice must be able to do without."""
+        """Writes a file atomically: aside first, then renamed. If the process ends in between, an
+        older file of that name may be gone."""
         aside = f"{name}.new"
         stream = self._disk.create(self._path(aside), True)
         try:

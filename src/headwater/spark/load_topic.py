@@ -1,8 +1,8 @@
-"""From files to a topic: every file that is not loaded yet, each row a record.
+"""Loads files into a topic: each file that is not loaded yet, each row a record.
 
-A bounded stream over the folder: its checkpoint knows the files, so a second run takes only what is
-new. If a run ends in the middle of a batch, the records of that batch are written again by the next
-one: the sink is at least once.
+A bounded stream over the folder: its checkpoint has the files, so a second run loads only new ones.
+If a run ends in the middle of a batch, the next one writes the records of that batch again: the
+sink is at least once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# What a folder that was loaded from a topic has about a record, and a new record does not take.
+# Columns of a folder that was loaded from a topic, which a new record does not take.
 _OLD = frozenset({"offset", "partition", "day", "hour", "topic", "timestampType"})
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -47,8 +47,8 @@ def start(
     options: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Starts the load. `options` are for the files, `settings` for the topic. LoadError if there is
-    nothing there, or a column is missing."""
+    """Starts the load. `options` are for the files, `settings` for the topic. LoadError if the
+    folder is empty or a column is missing."""
     folder = Folder(spark, what.path)
     check_source(what, is_folder=folder.is_folder(), has_files=folder.has_files())
     reading = {"header": "true", **options} if what.format == "csv" else dict(options)
@@ -79,8 +79,8 @@ def check_source(what: FromFiles, *, is_folder: bool, has_files: bool) -> None:
 
 
 def records_of(rows: DataFrame, what: FromFiles) -> DataFrame:
-    """Rows for the sink. A column `value` of text or bytes is the value; without one, the whole
-    row is, as JSON."""
+    """Returns rows for the sink. A column `value` of text or bytes is the value; without one, the
+    whole row is, as JSON."""
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     for option, name in (("--key", what.key), ("--value", what.value)):
         if name is not None and name not in kinds:

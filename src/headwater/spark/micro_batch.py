@@ -1,7 +1,7 @@
-"""Reading a topic as it grows: which offsets the next micro-batch has.
+"""Reads a topic as it grows: decides which offsets the next micro-batch has.
 
-Lives as long as the query in a process on the driver. Spark's checkpoint is the truth about
-progress; all that is kept here is what makes the next answer quicker.
+It lives as long as the query, in a process on the driver. Spark's checkpoint is the truth about
+progress; the state here only makes the next answer quicker.
 
 The start that Spark gives with `latestOffset` is the end of the last batch that is finished, so
 that is when progress is committed to the group. (`commit` is not called for the last batch before
@@ -57,8 +57,8 @@ _log = logging.getLogger("headwater.spark")
 _TOPICS_SECONDS = 1.0
 _WEIGHTS_SECONDS = 60.0
 _ALARM_SECONDS = 60.0
-# Spark asks again after 10 ms if there was nothing. If it took longer, it was busy with a batch, of
-# this source or of another one in the same query: that one must not wait for us.
+# An idle query asks again after 10 ms. If it took longer, Spark was busy with a batch, of this
+# source or of another one in the same query, which must not wait for this one.
 _IDLE_SECONDS = 0.05
 _RECORD_BYTES = 1024  # where brokers do not report the size of their logs
 _RECORD_BYTES_MAX = 1024 * 1024
@@ -86,7 +86,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _now(self) -> float:
         return self._offset_reader.host.clock.monotonic()
 
-    # What Spark asks, in the order it asks
+    # Calls of Spark, in their order
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
@@ -104,8 +104,8 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._offset_reader.latest(self._partitions())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows no limits that hold together, so what `latestOffset` does is in the options;
-        this only says that there is a limit."""
+        """Tells Spark that there is a limit. Spark has no limits that combine, so `latestOffset`
+        takes them from the options."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -144,8 +144,8 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if planned.losses:
             said = "; ".join(planned.losses)
             if options.fail_on_data_loss:
-                raise DataLost(f"{said}. failOnDataLoss=false goes on without them")
-            _log.warning("%s; going on without them", said)
+                raise DataLost(f"{said}. failOnDataLoss=false continues without them")
+            _log.warning("%s; continuing without them", said)
         tasks = pack(
             planned.ranges,
             cores=cores_here(),
@@ -211,7 +211,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SourceOffset(offsets, end.ids)
 
     def _is_too_little(self, waiting: int) -> bool:
-        """minOffsetsPerTrigger: a batch waits for so many, but not for longer than a bound."""
+        """Implements minOffsetsPerTrigger: a batch waits for that many, up to maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
         if least is None or waiting >= least or self._target is not None:
             return False
@@ -222,7 +222,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _weights_of(self, offsets: Offsets) -> Mapping[TopicPartition, float]:
-        """About how many bytes an offset of each partition stands for: those of the whole log."""
+        """Estimates how many bytes an offset of each partition takes, from the whole log."""
         now = self._now()
         if now - self._weights_at > _WEIGHTS_SECONDS or any(
             tp not in self._weights for tp in offsets
@@ -237,8 +237,8 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             except ClientError as error:
                 _log.warning(
-                    "maxBytesPerTrigger: the brokers do not report the size of their logs (%s); a "
-                    "record is taken to have %d bytes",
+                    "maxBytesPerTrigger: the brokers do not report the size of their logs (%s); "
+                    "assuming %d bytes for each record",
                     error,
                     _RECORD_BYTES,
                 )
@@ -249,7 +249,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._weights[tp] = place.size_bytes / count
         return self._weights
 
-    # What others should know
+    # Commits and alarms
 
     def _commit(self, position: SourceOffset) -> None:
         group = self._options.group
@@ -259,7 +259,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = position
 
     def _alarm(self, read_to: SourceOffset, earliest: Offsets, end: SourceOffset) -> None:
-        """One line a minute while retention is about to delete what was not read."""
+        """Warns once a minute while retention is about to delete records that were not read."""
         now = self._now()
         latest = (self._latest or end).offsets
         if not self._options.retention_alarm or now - self._alarmed_at < _ALARM_SECONDS:
@@ -269,7 +269,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ):
             self._alarmed_at = now
             _log.warning(
-                "retention alarm: %s is read up to offset %d of %d and its log starts at %d now; "
+                "retention alarm: %s is read up to offset %d of %d, and its log now starts at %d; "
                 "raise retention.ms or retention.bytes of the topic, or give the query more cores",
                 tp,
                 read_to.offsets[tp],
@@ -279,8 +279,7 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Stands for a stream that cannot be read as it was asked for, and says why at the first
-    question."""
+    """Stands in for a stream with invalid options, and raises the error at the first call."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

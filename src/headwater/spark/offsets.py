@@ -17,20 +17,20 @@ from headwater.model import ZERO_ID, TopicPartition, id_from_text, id_text
 from headwater.spark.errors import CheckpointError
 from headwater.spark.options import Subscription
 
-_IDS = "@ids"  # no topic can be called so
+_IDS = "@ids"  # not a valid name of a topic
 
 Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """The next offset of each partition, and which topics they belong to."""
+    """The next offset of each partition, and the ids of the topics."""
 
     offsets: Offsets
     ids: Mapping[str, bytes] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """In a fixed order: Spark compares the text to find out whether anything is new."""
+        """Returns JSON in a fixed order: Spark compares texts to find out whether there is data."""
         found: dict[str, Any] = {}
         for tp in sorted(self.offsets):
             found.setdefault(tp.topic, {})[str(tp.partition)] = self.offsets[tp]
@@ -39,7 +39,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, parsed: Any, subscription: Subscription) -> SourceOffset:
-        """Reads what a checkpoint has, or CheckpointError."""
+        """Reads an entry of a checkpoint. CheckpointError if it belongs to another query."""
         if not isinstance(parsed, Mapping):
             raise _foreign(parsed, subscription)
         offsets: dict[TopicPartition, int] = {}
@@ -65,13 +65,13 @@ class SourceOffset:
 
 def _foreign(parsed: Any, subscription: Subscription) -> CheckpointError:
     return CheckpointError(
-        f"{subscription}: the checkpoint has {json.dumps(parsed)[:200]}, which are no offsets of "
-        "topics: it belongs to another query; give this one a checkpoint of its own"
+        f"{subscription}: the checkpoint has {json.dumps(parsed)[:200]}, which are not offsets "
+        "of topics: it belongs to another query; give this one a checkpoint of its own"
     )
 
 
 def recreated(start: SourceOffset, end: SourceOffset) -> list[str]:
-    """Topics that have another id than before. An id that is not known is no reason to doubt."""
+    """Returns topics whose id has changed. Unknown ids are ignored."""
     return sorted(
         topic
         for topic, now in end.ids.items()
@@ -80,8 +80,8 @@ def recreated(start: SourceOffset, end: SourceOffset) -> list[str]:
 
 
 def begin(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Offsets:
-    """Where the reading of each partition of `end` begins: where it stopped, or, for partitions
-    that are new and for topics that were made anew, at the first record there is."""
+    """Returns the offset at which the read of each partition of `end` begins: where the last read
+    ended, or at the log start for new partitions and recreated topics."""
     anew = set(recreated(start, end))
     return {
         tp: earliest.get(tp, 0)
@@ -91,19 +91,19 @@ def begin(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Offsets:
     }
 
 
-# How much of what is there one micro-batch takes
+# The size of a micro-batch
 
 
 def limited_by_count(start: Offsets, end: Offsets, count_max: int) -> dict[TopicPartition, int]:
-    """At most about so many offsets, each partition by its share of what waits; every partition
-    that has something gets at least one, so that none starves."""
+    """Limits the end to about `count_max` offsets, each partition by its share of the backlog. A
+    partition with a backlog gets at least one, so that none starves."""
     return _limited(start, end, dict.fromkeys(end, 1.0), count_max)
 
 
 def limited_by_bytes(
     start: Offsets, end: Offsets, bytes_max: int, bytes_each: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """At most about so many bytes, where an offset of a partition stands for so many."""
+    """Limits the end to about `bytes_max`, with the bytes that each offset of a partition takes."""
     return _limited(start, end, bytes_each, bytes_max)
 
 
@@ -130,8 +130,8 @@ def waiting_count(start: Offsets, end: Offsets) -> int:
 def near_the_end_of_retention(
     read_to: Offsets, earliest: Offsets, latest: Offsets, fraction: float
 ) -> list[TopicPartition]:
-    """Partitions with unread records among the oldest that are left: retention has taken records
-    before, and what it takes next is not far from what we have not read."""
+    """Returns partitions whose unread records are among the oldest in the log, where retention has
+    deleted records before: what it deletes next may not have been read."""
     return [
         tp
         for tp, offset in sorted(read_to.items())

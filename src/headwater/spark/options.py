@@ -1,8 +1,7 @@
 """The options of the source: those of Spark's own Kafka connector under its names, and ours.
 
-Names do not care about case, as everywhere in Spark. What is wrong is said when the query is
-planned, before any broker is asked. Options that nobody knows are named in a warning and have no
-effect, as with Spark's connector.
+Names are case-insensitive, as everywhere in Spark. Errors are raised when the query is planned,
+before any broker is asked. Unknown options are logged and ignored, as by Spark's connector.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from headwater.spark.fields import FieldsError, field_names
 
 _log = logging.getLogger("headwater.spark")
 
-LATEST, EARLIEST = -1, -2  # in offsets that users write, as in Kafka's protocol
+LATEST, EARLIEST = -1, -2  # in offsets of users, as in Kafka's protocol
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-# A batch that follows an outage of hours must not take all memory there is. Compressed bytes count.
+# A batch after an outage of hours must not take all memory. Compressed bytes count.
 _BYTES_PER_TRIGGER = "2g"
 
 _KNOWN = (
@@ -54,7 +53,7 @@ _KNOWN = (
     "maxRecordsPerPartition",
     "groupIdPrefix",
     "includeHeaders",
-    # What follows is ours.
+    # Ours.
     "startingTime",
     "endingTime",
     "maxBytesPerTrigger",
@@ -70,12 +69,12 @@ _KNOWN = (
     "latestOffset.waitMs",
     "pushFilters",
 )
-# They would change what the source must decide itself; Spark's connector refuses them too.
+# The source must decide these itself; Spark's connector refuses them, too.
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets",
     "key.deserializer": "keys are bytes; cast the column",
     "value.deserializer": "values are bytes; cast the column, or use valueFormat",
-    "enable.auto.commit": "use group, which commits what Spark has finished",
+    "enable.auto.commit": "use group, which commits finished batches",
     "interceptor.classes": "interceptors are Java classes",
 }
 
@@ -98,7 +97,7 @@ class ByTime:
 
     everywhere_ms: int | None = None
     each_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ago_ms: int | None = None  # instead: that long before the query starts
+    ago_ms: int | None = None  # instead: this long before the query starts
     latest_if_none: bool = False
     option: str = "startingTimestamp"
 
@@ -108,7 +107,7 @@ Bound = Place | ByOffset | ByTime
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read: exactly one of the three is set."""
+    """The topics or partitions to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -160,14 +159,14 @@ class SourceOptions:
 
 
 def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
-    """Reads the options of a query. OptionError says what is wrong with which one. `streaming` is
-    None while it is not known whether it is: then only what holds for both is checked."""
+    """Parses the options of a query. OptionError names the invalid one. `streaming` is None while
+    the kind of the query is unknown: then only rules for both kinds are checked."""
     given = _Given(options)
     if streaming is not None:
         given.warn_of_unknown()
     settings = given.settings()
     if "bootstrap.servers" not in settings:
-        raise OptionError("kafka.bootstrap.servers is missing: give it as host:port[,host:port]")
+        raise OptionError("kafka.bootstrap.servers is missing: set it to host:port[,host:port]")
     bootstrap = settings.pop("bootstrap.servers")
     isolation = settings.pop("isolation.level", "read_uncommitted")
     result = SourceOptions(
@@ -217,9 +216,9 @@ def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOption
 
 
 def client_config(options: SourceOptions) -> ConsumerConfig:
-    """The settings for the connections of the source. OptionError if one of kafka.* is wrong."""
+    """Returns the settings of the connections. OptionError if one of kafka.* is invalid."""
     settings = dict(options.settings)
-    # A group is nothing we join: it only says where progress is noted. Spark's connector takes it.
+    # The source joins no group. Spark's connector accepts this setting.
     settings.pop("group.id", None)
     settings.setdefault("client.id", "headwater-spark")
     try:
@@ -229,7 +228,7 @@ def client_config(options: SourceOptions) -> ConsumerConfig:
 
 
 class _Given:
-    """The options as they came, by lower-case name."""
+    """Options by lower-case name."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): str(value) for name, value in options.items()}
@@ -270,15 +269,15 @@ class _Given:
                 continue
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
-            _log.warning("option %s is not known and has no effect%s", name, hint)
+            _log.warning("unknown option %s is ignored%s", name, hint)
 
 
 def _subscription(given: _Given) -> Subscription:
     named = given.named("assign", "subscribe", "subscribePattern")
     if len(named) != 1:
-        what = " and ".join(named) + " are given" if named else "none is given"
+        what = " and ".join(named) + " are set" if named else "none is set"
         raise OptionError(
-            f"exactly one of subscribe, subscribePattern and assign is needed: {what}"
+            f"exactly one of subscribe, subscribePattern and assign is required: {what}"
         )
     name, text = named[0], given.text(named[0]) or ""
     if name == "assign":
@@ -288,7 +287,9 @@ def _subscription(given: _Given) -> Subscription:
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern={text!r} is no regular expression: {error}") from None
+        raise OptionError(
+            f"subscribePattern={text!r} is not a regular expression: {error}"
+        ) from None
     if not text.strip():
         raise OptionError("subscribePattern is empty")
     return Subscription(pattern=text)
@@ -330,7 +331,8 @@ def _ending(given: _Given, *, streaming: bool | None) -> Bound:
 
 
 def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | None:
-    """What the options of one side say, the strongest first; None if there are none."""
+    """Returns the bound of one side by the option of the highest precedence; None if none is
+    set."""
     timestamp, each, time, offsets = (
         f"{side}Timestamp",
         f"{side}OffsetsByTimestamp",
@@ -344,7 +346,7 @@ def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | 
         times = read_by_partition(each, text)
         return ByTime(each_ms=times, latest_if_none=bool(latest_if_none), option=each)
     if (text := given.text(time)) is not None:
-        # Nobody who says "since two hours ago" means an error when nothing has come since.
+        # "Since two hours ago" is not meant to fail if nothing has arrived since.
         latest = latest_if_none is not False
         if text.strip().startswith("-"):
             ago = -read_time_ms(time, text, 0)
@@ -365,7 +367,7 @@ def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | 
 def _bytes_per_trigger(given: _Given) -> int | None:
     text = given.text("maxBytesPerTrigger")
     if text is None:
-        # Whoever bounds a batch by offsets has thought about its size.
+        # A batch that is limited by offsets needs no other limit.
         text = "none" if given.text("maxOffsetsPerTrigger") else _BYTES_PER_TRIGGER
     return read_size("maxBytesPerTrigger", text)
 
@@ -402,7 +404,7 @@ def _check(options: SourceOptions, *, streaming: bool | None) -> None:
     if options.value_format != "bytes" and "value" not in options.columns:
         raise OptionError(f"valueFormat={options.value_format}: columns has no value")
     if streaming and options.from_files:
-        raise OptionError("read.from=files is for batch reads; a stream reads from the brokers")
+        raise OptionError("read.from=files is for batch reads; streams read from the brokers")
     if options.group is not None and streaming is False:
         _log.warning("option group has no effect in a batch read")
 
@@ -460,7 +462,7 @@ def read_choice(name: str, text: str, *allowed: str) -> str:
 
 
 def read_size(name: str, text: str) -> int | None:
-    """Bytes: 1048576, 512m, 1g, 64MiB. None for no bound: none, off, unlimited or 0."""
+    """Reads a number of bytes: 1048576, 512m, 1g, 64MiB. None for none, off, unlimited or 0."""
     if text.strip().lower() in _OFF:
         return None
     found = _SIZE.fullmatch(text.strip())
@@ -470,15 +472,15 @@ def read_size(name: str, text: str) -> int | None:
 
 
 def read_span_ms(name: str, text: str) -> int:
-    """A span of time as Spark writes them: 15m, 30s, 100ms; a bare number is milliseconds."""
+    """Reads a duration as Spark writes it: 15m, 30s, 100ms; a bare number is milliseconds."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
-        raise OptionError(f"{name}={text!r}: expected a span of time such as 30s, 15m or 1h")
+        raise OptionError(f"{name}={text!r}: expected a duration such as 30s, 15m or 1h")
     return int(found[1]) * _SPAN_UNITS_US[(found[2] or "").lower()] // 1000
 
 
 def read_time_ms(name: str, text: str, now_ms: int) -> int:
-    """A time as people write it: ISO 8601 (UTC unless it says otherwise), or so long ago: -2h."""
+    """Reads a time: ISO 8601 (UTC by default), or a duration before now: -2h."""
     stripped = text.strip()
     if stripped.startswith("-"):
         return now_ms - read_span_ms(name, stripped[1:])
@@ -495,7 +497,7 @@ def read_time_ms(name: str, text: str, now_ms: int) -> int:
 
 
 def read_names(name: str, text: str) -> tuple[str, ...]:
-    """A list with commas between; each name once."""
+    """Reads names separated by commas; each counts once."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
         raise OptionError(f"{name}={text!r}: expected at least one name")
@@ -503,7 +505,7 @@ def read_names(name: str, text: str) -> tuple[str, ...]:
 
 
 def read_partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
-    """{"orders": [0, 1]}"""
+    """Reads {"orders": [0, 1]}."""
     parsed = _json_object(name, text, '{"orders": [0, 1]}')
     found = []
     for topic, numbers in parsed.items():
@@ -516,7 +518,7 @@ def read_partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def read_by_partition(name: str, text: str) -> dict[TopicPartition, int]:
-    """{"orders": {"0": 23, "1": -2}}"""
+    """Reads {"orders": {"0": 23, "1": -2}}."""
     example = '{"orders": {"0": 23, "1": 45}}'
     parsed = _json_object(name, text, example)
     found = {}

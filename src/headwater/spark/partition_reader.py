@@ -1,7 +1,7 @@
-"""What a task does: reads its ranges, from leaders or from files, and gives Arrow batches.
+"""Reads the ranges of a task, from leaders or from files, into Arrow batches.
 
-Runs in Spark's Python workers on the executors. One range after the other: a task has one thread,
-and its connection to a leader is kept for the next task.
+It runs in Spark's Python workers on the executors, one range after the other: a task has one
+thread, and its connection to a leader is kept for the next task.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ _log = logging.getLogger("headwater.spark")
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MIN = 64 * 1024
-# What a record is taken to need until one has been seen: a short range must not fetch megabytes.
+# The assumed size of a record: a short range must not fetch megabytes.
 _RECORD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Ranges that are read together; `directories` has the log directory of each, if the files
-    are to be read."""
+    """Ranges that are read together; to read files, with the log directory of each."""
 
     ranges: tuple[OffsetRange, ...]
     directories: tuple[str, ...] = ()
@@ -39,7 +38,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskReader:
-    """Goes to the executors with every task."""
+    """Is pickled to the executors with every task."""
 
     options: SourceOptions
     schema: pa.Schema
@@ -95,7 +94,7 @@ def _chunks(
             log_start=lambda: offset_reader.log_start(wanted.tp),
         )
     except NotInFiles as missing:
-        _log.warning("%s: %s; reading on from the broker", wanted, missing)
+        _log.warning("%s: %s; continuing with the broker", wanted, missing)
         yield from _broker_chunks(offset_reader, replace(wanted, start=missing.offset), options)
 
 
@@ -142,14 +141,15 @@ def _after_loss(
     error: OffsetOutOfRange,
     options: SourceOptions,
 ) -> int:
-    """Where to go on after records are gone; DataLost if that must not be."""
+    """Returns the offset to continue at after records were deleted. DataLost if that is an
+    error."""
     if options.fail_on_data_loss:
         raise DataLost(
-            f"{error}. It was to be read from {wanted.start} up to {wanted.end}. Records were "
-            "deleted before they were read, by retention or by hand; failOnDataLoss=false goes on "
+            f"{error}. The task reads {wanted.start} up to {wanted.end}. Records were deleted "
+            "before they were read, by retention or by hand; failOnDataLoss=false continues "
             "without them"
         ) from None
     start = offset_reader.log_start(wanted.tp)
     following = min(max(start, offset + 1), wanted.end) if start > offset else wanted.end
-    _log.warning("%s; offsets %d up to %d are left out", error, offset, following)
+    _log.warning("%s; skipping offsets %d up to %d", error, offset, following)
     return following

@@ -1,4 +1,4 @@
-"""What a pipeline is: topics in, a function over tables, a topic out.
+"""Declares pipelines: topics in, a function over tables, a topic out.
 
     from headwater.spark.pipeline import Stream, pipeline
 
@@ -10,8 +10,8 @@
         return orders.groupBy("customer").sum("amount")
 
 A Python file with such functions is a pipeline file; `headwater pipeline run` runs each of them as
-one Spark query. A SQL file says the same in statements (`pipeline_sql`). Here are only the words;
-`pipeline_query` makes Spark queries of them.
+one Spark query. A SQL file declares the same in statements (`pipeline_sql`). `pipeline_query` makes
+Spark queries of the declarations.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Input:
     """A topic that a pipeline reads.
 
     With a `schema` ("id string, amount double") a record's value is a JSON object whose fields are
-    the columns; what does not parse goes to the dead letters. With format="text" or "bytes" there
-    is a column `value` instead. All have `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`
-    and `_headers` besides; what a function leaves of these is no part of its result.
+    the columns; values that do not parse go to the dead letters. With format="text" or "bytes"
+    there is a column `value` instead. All have the columns `_key`, `_topic`, `_partition`,
+    `_offset`, `_timestamp` and `_headers`, which are not fields of the result.
     """
 
     topic: str
@@ -82,11 +82,11 @@ class Input:
     def __post_init__(self) -> None:
         if not TOPIC_NAME.fullmatch(self.topic):
             raise PipelineError(
-                f"topic {self.topic!r}: a name has letters, digits, '.', '_' and '-'"
+                f"topic {self.topic!r}: a name consists of letters, digits, '.', '_' and '-'"
             )
         if self.value_format not in FORMATS:
             raise PipelineError(
-                f"topic {self.topic}: format {self.format!r} is none of {', '.join(FORMATS)}"
+                f"topic {self.topic}: format {self.format!r}: expected {', '.join(FORMATS)}"
             )
         if (self.value_format == "json") != (self.schema is not None):
             raise PipelineError(
@@ -103,8 +103,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Stream(Input):
-    """A topic read as it grows. `watermark` is a column of times and how late an event may come,
-    such as "at 10 seconds": what is later than that is left out of windows."""
+    """A topic read as it grows. `watermark` is a timestamp column and how late an event may be,
+    such as "at 10 seconds": later ones are dropped from windows."""
 
     watermark: str | None = None
 
@@ -118,15 +118,15 @@ class Stream(Input):
         if not column or not re.fullmatch(r"\d+\s+\w+", delay.strip()):
             raise PipelineError(
                 f"topic {self.topic}: watermark {self.watermark!r}: expected a column and how late "
-                'an event may come, such as "at 10 seconds"'
+                'an event may be, such as "at 10 seconds"'
             )
         return column, delay.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Table(Input):
-    """The newest value of each key, as it is when the pipeline starts; keys whose newest value is
-    null are gone."""
+    """The latest value of each key when the pipeline starts; keys whose latest value is null are
+    left out."""
 
 
 def _check_fields(text: str, what: str) -> None:
@@ -141,10 +141,10 @@ Function = Callable[..., "DataFrame | Any"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One query: what it reads, what it does, where it writes.
+    """One query: its inputs, its function, its output topic.
 
-    `function` gets a DataFrame for each input, by name, and returns one. If `each` is a schema, it
-    gets a dict for each record instead and returns a dict with these fields, or several, or None.
+    `function` takes a DataFrame for each input, by name, and returns one. If `each` is a schema, it
+    takes a dict for each record instead and returns a dict with these fields, or several, or None.
     """
 
     name: str
@@ -159,15 +159,17 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         if not TOPIC_NAME.fullmatch(self.to):
-            raise PipelineError(f"{self.name}: writes to {self.to!r}, which is no name for a topic")
+            raise PipelineError(
+                f"{self.name}: writes to {self.to!r}, which is not a valid name of a topic"
+            )
         if self.mode not in MODES:
             raise PipelineError(
-                f"{self.name}: mode {self.mode!r} is neither append (each row once, when it is "
-                "final) nor update (a row whenever it changes)"
+                f"{self.name}: mode {self.mode!r}: expected append (each row once, when it is "
+                "final) or update (a row whenever it changes)"
             )
         if not self.inputs:
             raise PipelineError(
-                f"{self.name} reads nothing: give it a parameter such as orders, and say "
+                f"{self.name} reads nothing: add a parameter such as orders, and declare it with "
                 '@pipeline(orders=Stream("orders", schema="id string"))'
             )
         if self.each is not None:
@@ -179,7 +181,7 @@ class Pipeline:
 
     @property
     def is_batch(self) -> bool:
-        """It reads no stream: it runs once and ends."""
+        """Whether it reads no stream: it runs once and ends."""
         return not any(isinstance(each, Stream) for each in self.inputs.values())
 
     def with_name(self, name: str) -> Pipeline:
@@ -215,14 +217,13 @@ def pipeline(
 ) -> Pipeline | Callable[[Function], Pipeline]:
     """Declares a function as a pipeline.
 
-    inputs: a `Stream` or a `Table` for each parameter of the function, by its name; a parameter
-        without one reads the topic of its own name, as bytes
-    to: the topic that is written (default: the function's name, with '-' for '_')
-    key: the column that becomes the key of each record (default: the key of the input, if it is
-        still there)
+    inputs: a `Stream` or a `Table` for each parameter of the function, by name; a parameter without
+        one reads the topic of the same name, as bytes
+    to: the output topic (default: the function's name, with '-' for '_')
+    key: the column that becomes the key of each record (default: `_key`, if the result has it)
     mode: "append" writes a row once, when it is final; "update" whenever it changes
-    each: the function is for one record (a dict), and this is the schema of what it returns
-    every: how often a batch is started, such as "5 seconds" (default: when there is something new)
+    each: the function takes one record (a dict), and this is the schema of its result
+    every: how often a batch starts, such as "5 seconds" (default: when there are new records)
     """
 
     def declare(declared: Function) -> Pipeline:
@@ -256,6 +257,6 @@ def _inputs(function: Function, given: Mapping[str, Input]) -> dict[str, Input]:
 
 
 def declared_in(namespace: Mapping[str, Any]) -> list[Pipeline]:
-    """The pipelines that a module has declared, in their order."""
+    """Returns the pipelines that a module declares, in order."""
     found = [value for value in namespace.values() if isinstance(value, Pipeline)]
     return list({id(each): each for each in found}.values())

@@ -1,8 +1,7 @@
 """Makes Spark queries of pipelines: reads the inputs, calls the function, writes its result.
 
-Results and dead letters are rows of one query: what comes from good records goes to the pipeline's
-topic, what does not parse goes to the dead letters, and one sink writes both. So a pipeline has one
-checkpoint; and when the sink writes a micro-batch in one transaction, both are in it.
+Results and dead letters are rows of one query, and one sink writes both. So a pipeline has one
+checkpoint; and once the sink writes a micro-batch in one transaction, both are in it.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FORMAT = "headwater"
-# What a record has besides its value, under names that fields of users do not have.
+# The columns of a record besides its value; a function sees them with an underscore in front.
 ABOUT = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _SINK_COLUMNS = frozenset({"key", "value", "partition", "headers", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a pipeline runs: the cluster, its folder for checkpoints, its dead letters."""
+    """The environment of a pipeline: its cluster, its checkpoints, its dead letters."""
 
     bootstrap: str
     checkpoints: str
     options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and the sink
-    dead_letters: str | None = None  # a topic; None: what cannot be read fails the query
-    once: bool = False  # take what is there now, then end
+    dead_letters: str | None = None  # a topic; None: records that do not parse are dropped
+    once: bool = False  # read what is there now, then stop
 
     def checkpoint(self, pipeline: Pipeline) -> str:
         return f"{self.checkpoints.rstrip('/')}/{pipeline.name}"
@@ -52,7 +51,7 @@ def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> Streamin
     """Starts a pipeline that reads streams. PipelineError if it cannot be run."""
     records = rows_to_write(spark, pipeline, setting)
     if not records.isStreaming:
-        raise PipelineError(f"{pipeline.name} reads a stream but returns a table that is none")
+        raise PipelineError(f"{pipeline.name} reads a stream, but its result does not depend on it")
     writer = records.writeStream.queryName(pipeline.name).outputMode(pipeline.mode)
     writer = writer.option("checkpointLocation", setting.checkpoint(pipeline))
     if setting.once:
@@ -61,7 +60,7 @@ def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> Streamin
         writer = writer.trigger(processingTime=pipeline.every)
     options = _sink_options(pipeline, setting)
     if pipeline.mode == "update":
-        # Spark lets no Python sink have rows that change; a batch of them, however, is a table.
+        # Spark refuses output mode update for Python sinks; a batch of it can be written, though.
         def write(batch: DataFrame, _batch_id: int) -> None:
             batch.write.format(FORMAT).mode("append").options(**options).save()
 
@@ -81,7 +80,7 @@ def run_once(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> None:
 
 
 def rows_to_write(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> DataFrame:
-    """Rows for the sink: the results of a pipeline, and its dead letters."""
+    """Returns rows for the sink: the results of a pipeline, and its dead letters."""
     if pipeline.each is not None:
         return _rows_of_each(spark, pipeline, setting)
     frames, parsed = {}, []
@@ -111,7 +110,7 @@ def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
     """Makes the pipelines of a SQL script: one for each INSERT INTO TOPIC."""
     inputs = {each.name: each.input for each in statements if isinstance(each, CreateInput)}
     others = [each for each in statements if isinstance(each, SparkText)]
-    done: set[int] = set()  # views and settings are made once, for all queries of the script
+    done: set[int] = set()  # views and settings are run once, for all queries of the script
 
     def pipeline_of(insert: InsertInto) -> Pipeline:
         texts = [insert.select.text, *(other.text for other in others)]
@@ -165,14 +164,15 @@ def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Settin
     if any(name.lower().startswith("starting") for name in source.options):
         del options["startingOffsets"]
     if isinstance(source, Stream):
-        # So its lag shows in every tool that shows the lag of groups.
+        # With the group, every tool that shows the lag of groups shows that of the pipeline.
         reader = spark.readStream.format(FORMAT).options(**options, group=pipeline.name)
         return reader.options(**source.options).load()
     return spark.read.format(FORMAT).options(**options).options(**source.options).load()
 
 
 def _parsed(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Setting) -> DataFrame:
-    """The source's columns; with a schema also the parsed value; with one or with text a reason."""
+    """Returns the source's columns, with a schema also the parsed value, and for JSON and text a
+    reason."""
     raw = _raw(spark, pipeline, source, setting)
     if isinstance(source, Table):
         raw = _newest(raw)
@@ -188,7 +188,8 @@ def _parsed(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Set
 
 
 def _newest(raw: DataFrame) -> DataFrame:
-    """The newest record of each key. A key is always in the same partition, so offsets compare."""
+    """Returns the latest record of each key. A key is always in the same partition, so offsets can
+    be compared."""
     whole = f.struct(*(raw[name] for name in raw.columns))
     newest = (
         raw.where(raw["key"].isNotNull()).groupBy("key").agg(f.max_by(whole, "offset").alias("r"))
@@ -213,7 +214,7 @@ def struct_of(text: str, what: str) -> StructType:
 
 
 def _columns_of(source: Input) -> dict[str, Column]:
-    """What a pipeline's function sees of a record: its fields, and what there is about it."""
+    """Returns the columns that a pipeline's function sees."""
     columns: dict[str, Column] = {}
     is_text = source.value_format != "bytes"
     if source.value_format == "json":
@@ -234,7 +235,7 @@ def _good(frame: DataFrame, source: Input) -> DataFrame:
         column, delay = source.watermark_parts()
         if column not in good.columns:
             raise PipelineError(
-                f"topic {source.topic}: watermark of {column}, but there is no such column; there "
+                f"topic {source.topic}: there is no column {column} for the watermark; the columns "
                 f"are {', '.join(good.columns)}"
             )
         good = good.withWatermark(column, delay)
@@ -282,11 +283,11 @@ def _as_records(result: DataFrame, pipeline: Pipeline) -> DataFrame:
 def _record_columns(
     columns: dict[str, Column], kinds: dict[str, str], pipeline: Pipeline
 ) -> dict[str, Column]:
-    """The sink's columns out of those of a result.
+    """Returns the sink's columns for a result.
 
-    A result that has a value, text or bytes, and otherwise only columns of the sink is taken as it
-    is. Of any other the columns become the fields of a JSON object. `_key`, `_timestamp` and
-    `_headers`, where the function has left them, are those of the record.
+    A result with a value of text or bytes, and otherwise only columns of the sink, is written as it
+    is. The columns of any other become the fields of a JSON object. `_key`, `_timestamp` and
+    `_headers`, if the result has them, become those of the record.
     """
     own = [name for name in columns if not name.startswith("_")]
     text_or_bytes = (StringType.typeName(), BinaryType.typeName())
@@ -300,7 +301,7 @@ def _record_columns(
     if pipeline.key is not None:
         if pipeline.key not in columns:
             raise PipelineError(
-                f"{pipeline.name}: key {pipeline.key!r} is no column of the result; it has "
+                f"{pipeline.name}: key {pipeline.key!r} is not a column of the result; it has "
                 f"{', '.join(columns)}"
             )
         key = columns[pipeline.key]
@@ -328,7 +329,7 @@ def _refusal(pipeline: Pipeline, error: Exception) -> PipelineError:
         text = f"{type(error).__name__}: {error}"
     elif "OUTPUT_MODE" in text.upper() or "output mode not supported" in text.lower():
         text = (
-            'rows that may still change cannot be appended: say mode="update", or give the input a '
+            'rows that may still change cannot be appended: use mode="update", or give the input a '
             f"watermark and group by a window of it ({text})"
         )
     code: Any = getattr(pipeline.function, "__code__", None)

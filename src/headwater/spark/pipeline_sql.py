@@ -1,4 +1,4 @@
-"""Pipelines in SQL: three statements of ours around Spark's own.
+"""Parses pipelines in SQL: three statements of ours around Spark's own.
 
     CREATE STREAM orders (customer STRING, amount DOUBLE, at TIMESTAMP,
                           WATERMARK FOR at AS 10 SECONDS)
@@ -9,9 +9,9 @@
     INSERT INTO TOPIC totals WITH (key = 'customer', mode = 'update')
     SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;
 
-Columns are the fields of the JSON in a record's value; without them the value stays bytes, or text
-with `format = 'text'`. Names under WITH that are not `format`, `key`, `mode`, `every` and `name`
-are options of the source or the sink. Every other statement goes to Spark as it is.
+Columns are the fields of the JSON object in a record's value; without them the value stays bytes,
+or text with `format = 'text'`. Names under WITH other than `format`, `key`, `mode`, `every` and
+`name` are options of the source or the sink. All other statements are passed to Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.spark.pipeline import Input, PipelineError, Stream, Table
 
 @dataclass(frozen=True, slots=True)
 class CreateInput:
-    """A name for a topic that later statements select from."""
+    """Names a topic that later statements select from."""
 
     name: str
     input: Input

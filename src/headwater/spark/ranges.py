@@ -17,7 +17,7 @@ from headwater.spark.offsets import Offsets, SourceOffset, begin, recreated
 
 # A task costs Spark some 50 ms; reading this many records takes about that long.
 _WORTH_A_TASK = 25_000
-# From here on a task of its own for each partition costs nothing that could be noticed.
+# From this size on, the cost of a task for each partition is not noticeable.
 _WORTH_A_CORE = 250_000
 
 
@@ -44,18 +44,18 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be read, and each way in which records may have been lost, as a sentence."""
+    """The ranges to read, and a sentence for each way in which records may have been lost."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[str, ...] = ()
 
 
 def plan(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Plan:
-    """The ranges between two positions. `earliest` has the first offsets of new partitions, and
-    of others if they are known."""
+    """Plans the ranges between two offsets of a query. `earliest` has the log starts of new
+    partitions, and of others if they are known."""
     losses = [
-        f"topic {topic} was deleted and made anew: its id was {id_text(start.ids[topic])} and is "
-        f"{id_text(end.ids[topic])}; what was not read of the old one is gone"
+        f"topic {topic} was deleted and created again: its id was {id_text(start.ids[topic])} and "
+        f"is {id_text(end.ids[topic])}; records of the old one that were not read are gone"
         for topic in recreated(start, end)
     ]
     losses += [
@@ -89,8 +89,8 @@ def plan(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Plan:
 
 
 def cores_here() -> int:
-    """The cores of this host: on the driver a guess at those of the executors, which Spark tells
-    nobody in Python. Large reads do not depend on it."""
+    """Returns the cores of this host: on the driver a guess at those of the executors, which Spark
+    does not tell Python. The tasks of large reads do not depend on it."""
     return os.cpu_count() or 1
 
 
@@ -102,9 +102,9 @@ def pack(
     min_partitions: int | None = None,
     records_max: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """Ranges as tasks, the same for the same ranges. `min_partitions` and `records_max` split
-    ranges, as Spark's own source does; then each piece is a task. Otherwise small ranges share
-    tasks: about as many tasks as `cores`, fewer for a little, more for a lot."""
+    """Groups ranges into tasks. `min_partitions` and `records_max` split ranges, as Spark's own
+    source does; then each piece is a task. Otherwise small ranges share tasks: about as many tasks
+    as `cores`, fewer for a small read, more for a large one."""
     if not ranges:
         return []
     if min_partitions is not None or records_max is not None:
@@ -119,8 +119,8 @@ def pack(
 
 
 def _packed(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
-    """The largest first, each to the task that has the least so far; the order never depends on
-    anything but the ranges."""
+    """Assigns ranges, the largest first, each to the task that has the least so far. The order
+    depends on the ranges only."""
     bins: list[list[OffsetRange]] = [[] for _ in range(tasks)]
     loads = [0] * tasks
     for piece in sorted(ranges, key=lambda each: (-len(each), each)):

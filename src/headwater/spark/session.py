@@ -1,9 +1,9 @@
-"""A SparkSession with the settings that matter for topics; each was measured.
+"""Makes a SparkSession with the settings that matter for topics; each was measured.
 
     from headwater.spark import spark_session
     spark = spark_session("orders", master="local[*]")
 
-Whatever the caller sets wins. `configured` does the same to a builder of the caller's own.
+Settings of the caller win. `configured` applies the settings to the caller's own builder.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Lets option pushFilters work.
+    # For option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Arrow looks at every access twice, at bounds and at nulls, where Spark has looked already. That is
-# a quarter of the JVM's time for a row.
+# Arrow checks bounds and nulls at every access, which Spark has checked already. That takes a
+# quarter of the JVM's time for a row.
 _JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _JAVA_SETTINGS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
@@ -51,7 +51,7 @@ _LINKS = ("bin", "conf", "jars", "sbin")
 def configured(
     builder: SparkSession.Builder, *, settings: Mapping[str, str] | None = None
 ) -> SparkSession.Builder:
-    """The builder with our settings, and the caller's over them."""
+    """Returns the builder with our settings, overridden by the caller's."""
     chosen = {**SETTINGS, **(settings or {})}
     for name in _JAVA_SETTINGS:
         chosen[name] = f"{_JAVA_OPTIONS} {chosen.get(name, '')}".strip()
@@ -68,12 +68,12 @@ def spark_session(
     shuffle_partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session on `master`, or on a Spark Connect server (`remote="sc://host"`)."""
+    """Makes a session on `master`, or on a Spark Connect server (`remote="sc://host"`)."""
     from pyspark.sql import SparkSession
 
     chosen = dict(settings or {})
     if remote is not None:
-        # What a running server was started with cannot be changed from here.
+        # The settings that a running server was started with cannot be changed from here.
         builder = SparkSession.builder.remote(remote).appName(name)
         for key, value in chosen.items():
             builder = builder.config(key, value)
@@ -93,7 +93,7 @@ def spark_session(
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if (home := quick_home(caches)) is None:
         return builder.getOrCreate()
-    # Only for the JVM that begins now: what this process starts later may be another Spark.
+    # Only for the JVM that starts now: this process may later start another Spark.
     os.environ["SPARK_HOME"] = str(home)
     try:
         return builder.getOrCreate()

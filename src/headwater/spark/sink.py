@@ -1,11 +1,11 @@
-"""Writing to topics: the options and columns of the sink, checked before anything is written.
+"""The options and columns of the sink, checked before anything is written.
 
-A row becomes a record by its columns: `value` (needed), `key`, `topic`, `partition`, `headers`,
-`timestamp`, by name and in any order; others are not looked at. Option `topic` is for all rows.
-Values and keys are binary or string. Names of options are those of Spark's own Kafka sink.
+A row becomes a record by its columns: `value` (required), `key`, `topic`, `partition`, `headers`,
+`timestamp`, by name and in any order; others are ignored. Option `topic` is for all rows. Values
+and keys are binary or string. The names of options are those of Spark's own Kafka sink.
 
-Delivery is at least once: a producer is idempotent, so it writes nothing twice by itself, but a
-task that fails is run again by Spark, and so is a micro-batch after a crash.
+Delivery is at least once: a producer is idempotent and writes nothing twice by itself, but Spark
+runs a failed task again, and a micro-batch after a crash.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SinkOptions:
     settings: tuple[tuple[str, str], ...]  # the kafka.* ones, without the prefix, in order
 
     def client_config(self) -> ProducerConfig:
-        """OptionError if one of kafka.* is wrong."""
+        """Returns the settings of the producer. OptionError if one of kafka.* is invalid."""
         try:
             return ProducerConfig.build(self.bootstrap, config=dict(self.settings))
         except ConfigError as error:
@@ -73,8 +73,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 def stream_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> StreamWriter:
-    """`overwrite` is output mode complete: each batch has the whole result, and all of it is
-    written, as by Spark's own sink."""
+    """Makes the writer of a stream. `overwrite` is output mode complete: each batch has the whole
+    result, and all of it is written, as by Spark's own sink."""
     from headwater.spark.writer import StreamWriter
 
     checked = parse(options)
@@ -83,7 +83,7 @@ def stream_writer(
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Reads the options of a query. OptionError says what is wrong with which one."""
+    """Parses the options of a query. OptionError names the invalid one."""
     given = {name.lower(): str(value) for name, value in options.items()}
     settings = {
         name.removeprefix("kafka."): value
@@ -95,13 +95,13 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         if name not in known and not name.startswith("kafka."):
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
-            _log.warning("option %s is not known and has no effect%s", name, hint)
+            _log.warning("unknown option %s is ignored%s", name, hint)
     for name, advice in _REFUSED.items():
         if name in settings:
             raise OptionError(f"kafka.{name} is not supported: {advice}")
     bootstrap = settings.pop("bootstrap.servers", "").strip()
     if not bootstrap:
-        raise OptionError("kafka.bootstrap.servers is missing: give it as host:port[,host:port]")
+        raise OptionError("kafka.bootstrap.servers is missing: set it to host:port[,host:port]")
     settings.setdefault("client.id", "headwater-spark")
     topic = given.get("topic", "").strip() or None
     parsed = SinkOptions(bootstrap, topic, tuple(sorted(settings.items())))
@@ -110,16 +110,16 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """OptionError if the rows cannot become records: which column, what it is, what it must be."""
+    """Checks that rows can become records. OptionError names the column and the expected type."""
     types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
     where = "" if topic is None else f"topic {topic}: "
     if "value" not in types:
         raise OptionError(
-            f"{where}column value is missing: there are {', '.join(types) or 'no columns'}; make "
+            f"{where}column value is missing: there are {', '.join(types) or 'no columns'}; add "
             'one, for example with to_json(struct("*")).alias("value")'
         )
     if topic is None and "topic" not in types:
-        raise OptionError("there is no topic: give option topic, or a column called topic")
+        raise OptionError("no topic: set option topic, or add a column topic")
     for name, expected in COLUMNS.items():
         found = types.get(name)
         if found is not None and found.simpleString() not in expected:

@@ -1,7 +1,7 @@
-"""The data source `headwater`: what Spark asks for by name, for reading and for writing.
+"""The data source `headwater`, which Spark looks up by name, for reading and for writing.
 
-Spark makes one of these wherever it plans, in processes of its own, and asks it for a reader or a
-writer. So it holds nothing but the options, and imports the rest when it is asked for.
+Spark makes one of these wherever it plans a query, in processes of its own, and asks it for a
+reader or a writer. So it holds only the options, and imports the rest when needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HeadwaterSource(DataSource):
         from headwater.spark.columns import spark_schema
         from headwater.spark.options import parse
 
-        # Which kind of read it will be is not known yet. What depends on that is checked later.
+        # The kind of read is not known yet; rules that depend on it are checked later.
         return spark_schema(parse(self.options, streaming=None))
 
     @plainly
@@ -49,7 +49,7 @@ class HeadwaterSource(DataSource):
         try:
             return MicroBatchStream(self.options, schema)
         except PLAIN as error:
-            # Raised here, it would be lost: Spark would say that it has no reader to stop.
+            # An error that is raised here is lost: Spark complains that it has no reader to stop.
             return RefusedStream(error)
 
     @plainly

@@ -1,8 +1,8 @@
-"""What the tasks of a query do to write: Arrow batches in, acknowledged records out.
+"""Writes the rows of a task: Arrow batches in, acknowledged records out.
 
-A task hands its batches to a producer and flushes it, so that when Spark hears that a task is done,
-its records are on every replica in sync. Spark keeps Python workers, and a worker keeps its
-producers, so that a micro-batch costs no connection.
+A task hands its batches to a producer and flushes it: when Spark hears that a task is done, its
+records are on every in-sync replica. Spark keeps Python workers, and a worker keeps its producers,
+so that a micro-batch costs no connection.
 
 A stream's `write` runs in tasks, its `commit` on the driver, and `write` learns the batch it is in
 from the task's properties. A sink that is exactly once needs just these three places: a producer id
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task says when all it was given is acknowledged."""
+    """The message of a task whose rows are all acknowledged."""
 
     rows: int
 
@@ -60,8 +60,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Sends all rows and waits for their acknowledgements. ClientError says which topic, and what
-    was wrong; nothing that was not acknowledged passes as written."""
+    """Sends all rows and waits for their acknowledgements. ClientError names the topic and the
+    reason."""
     rows = 0
     try:
         outlet = _outlet_of_process(options)
@@ -75,15 +75,15 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
             raise
         raise unanswered(error, f"topic {options.topic}") from None
     except BaseException:
-        # What it still holds belongs to a task that has failed. The next one begins afresh.
+        # Its queued records belong to the failed task. The next task gets a new producer.
         _discard(options)
         raise
     return Written(rows)
 
 
 class _Outlet:
-    """A producer that lives on a loop in a thread of its own, so that batches are on their way
-    while the task waits for Spark to give it the next one."""
+    """A producer with its event loop in a thread, so that batches are sent while the task waits for
+    the next one."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._topic = options.topic
@@ -102,11 +102,11 @@ class _Outlet:
         self._thread.call(self._producer.flush)
 
     def close(self, *, timeout_ms: int) -> None:
-        with suppress(ClientError):  # the task that it belongs to has heard it already
+        with suppress(ClientError):  # its task has had the error already
             self._thread.close(lambda: self._producer.close(timeout_ms))
 
 
-# One of these for each kind of settings in each process: a fork must not use its parent's sockets.
+# Keyed by process: a fork must not use its parent's sockets.
 _of_process: dict[tuple[int, SinkOptions], _Outlet] = {}
 _OF_PROCESS_MAX = 4
 
@@ -116,7 +116,7 @@ def _outlet_of_process(options: SinkOptions) -> _Outlet:
     outlet = _of_process.pop(key, None)
     if outlet is None:
         outlet = _Outlet(options)
-    _of_process[key] = outlet  # the one that was used last is last
+    _of_process[key] = outlet  # in the order of their last use
     while len(_of_process) > _OF_PROCESS_MAX:
         oldest = next(iter(_of_process))
         _of_process.pop(oldest).close(timeout_ms=0)

@@ -15,7 +15,16 @@ import pytest
 from headwater.testing import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README", "docs/clients", "docs/producer", "docs/consumer", "docs/admin", "docs/testing")
+PAGES = (
+    "README",
+    "docs/clients",
+    "docs/producer",
+    "docs/consumer",
+    "docs/admin",
+    "docs/testing",
+    "docs/spark",
+    "docs/pipelines",
+)
 
 
 def page(name: str) -> str:
