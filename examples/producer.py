@@ -1,4 +1,4 @@
-"""Sending records: awaited, submitted, and what becomes of those that cannot be sent.
+"""Sends records: awaited, submitted, and some that cannot be sent.
 
 python examples/producer.py 127.0.0.1:9092
 """
@@ -14,14 +14,14 @@ from headwater import Producer, RecordTooLarge, blocking
 
 async def asynchronous(address: str) -> None:
     async with Producer(address) as producer:
-        # Awaits the acknowledgement, and says where the record is.
+        # Waits for the acknowledgement and returns where the record is stored.
         place = await producer.send("orders", key="alice", value=b"2 books", headers={"v": b"1"})
         print(f"{place.topic}, partition {place.partition}, {place.value_size} bytes")
 
-        # Queues, and goes on: thousands of records become a few requests.
+        # Queues the record and returns: thousands of records become a few requests.
         for number in range(10_000):
             producer.submit("orders", value=f"order {number}")
-        await producer.flush()  # all are acknowledged, or this raises why one is not
+        await producer.flush()  # waits for all acknowledgements, or raises the first error
 
         try:
             await producer.send("orders", value=bytes(5_000_000))
