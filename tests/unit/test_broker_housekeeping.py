@@ -22,7 +22,7 @@ class Deletion:
 
 def housekeeping(workers: ThreadWorkers) -> Housekeeping:
     nothing: Any = None
-    return Housekeeping(nothing, nothing, nothing, nothing, workers, nothing, nothing, nothing)
+    return Housekeeping(nothing, nothing, nothing, nothing, workers, nothing, nothing)
 
 
 def test_a_deletion_is_forgotten_once_it_has_run() -> None:

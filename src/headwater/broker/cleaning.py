@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
     from headwater.storage.cleaner import CleaningJob, CleaningLimits, Dirty, Source
     from headwater.storage.segment import Segment
+
+T = TypeVar("T")
 
 _LOOKED_AT_ONCE = 64
 _BACKOFF_SECONDS_MIN = 0.05  # the loop is everybody's: none at all would leave no time for others
@@ -47,7 +48,6 @@ class Cleaning:
         disk: Disk,
         clock: Clock,
         workers: Workers,
-        checkpoints: Checkpoints,
         delete_later: Callable[[Callable[[], None], float], None],
         lines: Lines,
     ) -> None:
@@ -57,7 +57,6 @@ class Cleaning:
         self._disk = disk
         self._clock = clock
         self._workers = workers
-        self._checkpoints = checkpoints
         self._delete_later = delete_later
         self._lines = lines
         # By name and not by log: a topic may be deleted and made again while a worker still has
@@ -169,10 +168,10 @@ class Cleaning:
         await partition.flush()
         await partition.flush_closed()
         stable = min(stable, log.trusted_end)
-        await self._checkpoints.write()
+        await self._run(self._log_dirs.checkpoint_job().run)
         if log.cleaned_to is None and self._is_here(partition, log):
             log.mark_cleaned(log.start)
-            await self._checkpoints.write_cleaned(log)
+            await self._run(self._log_dirs.cleaned_job(log).run)
         # What was rolled meanwhile lies above what later checkpoints will say of this log.
         return min(stable, partition.last_stable_offset, log.trusted_end)
 
@@ -185,20 +184,20 @@ class Cleaning:
         if not dirty.is_worth_it or not self._is_here(partition, log):
             return False
         job = CleaningJob(self._disk, dirty, limits=_limits(config), now_ms=self._clock.wall_ms())
-        await run_to_completion(self._workers, job.learn, job.cancel)
+        await self._run(job.learn, job.cancel)
         await self._pause(dirty.dirty_bytes, began)
         for group in job.groups:
             paced = self._clock.monotonic()
-            segment = await run_to_completion(self._workers, partial(job.clean, group), job.cancel)
+            segment = await self._run(partial(job.clean, group), job.cancel)
             if not (self._is_here(partition, log) and job.is_current and log.config.compact):
-                await run_to_completion(self._workers, segment.remove)
+                await self._run(segment.remove)
                 raise CleaningAborted
             await self._swap(partition, job, segment, group)
             await self._pause(sum(source.size for source in group) + segment.size, paced)
         if not job.is_current:
             raise CleaningAborted
         log.mark_cleaned(job.end)
-        await self._checkpoints.write_cleaned(log)
+        await self._run(self._log_dirs.cleaned_job(log).run)
         self._refused.discard(partition.tp)
         self._say(partition, job, self._clock.monotonic() - began)
         return True
@@ -211,10 +210,10 @@ class Cleaning:
         log = partition.log
         bases = [source.base for source in group]
         if not log.begin_swap(segment, bases, truncations=job.truncations):
-            await run_to_completion(self._workers, segment.remove)
+            await self._run(segment.remove)
             raise CleaningAborted
         try:
-            await run_to_completion(self._workers, job.sync_names)
+            await self._run(job.sync_names)
         except ApiError:
             log.abandon_swap()
             raise
@@ -225,9 +224,13 @@ class Cleaning:
             raise CleaningAborted
         for old in retired:
             self._delete_later(old.delete, log.config.file_delete_delay_ms / 1000)
-        await run_to_completion(self._workers, job.sync_names)
+        await self._run(job.sync_names)
         log.end_swap()
-        await run_to_completion(self._workers, job.sync_names)
+        await self._run(job.sync_names)
+
+    async def _run(self, work: Callable[[], T], *on_cancel: Callable[[], None]) -> T:
+        """Runs work in a worker to its end, even if the cleaner is stopped meanwhile."""
+        return await run_to_completion(self._workers, work, *on_cancel)
 
     async def _pause(self, done_bytes: int, began: float) -> None:
         """`log.cleaner.io.max.bytes.per.second`, kept on average."""

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import NamedTuple
 
-from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError
 from headwater.io import Clock, Workers
+from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import FullNotes, LogDirs, Reserve
@@ -37,7 +37,6 @@ class Housekeeping:
         workers: Workers,
         lines: Lines,
         reserve: Reserve,
-        checkpoints: Checkpoints,
     ) -> None:
         self._config = config
         self._partitions = partitions
@@ -46,7 +45,6 @@ class Housekeeping:
         self._workers = workers
         self._lines = lines
         self._reserve = reserve
-        self._checkpoints = checkpoints
         self._numbers = count()
         # By number: a timer that knew itself would keep what it deletes.
         self._deletions: dict[int, asyncio.TimerHandle] = {}
@@ -142,13 +140,13 @@ class Housekeeping:
         first, so that a crash leaves only the newest ones to be looked at."""
         for partition in self._partitions.all():
             await partition.flush_closed()
-        await self._checkpoints.write()
+        await run_to_completion(self._workers, self._log_dirs.checkpoint_job().run)
 
     async def write_high_watermarks(self) -> None:
         marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
         if marks != self._written_marks:
             self._written_marks = marks
-            await self._checkpoints.write(marks)
+            await run_to_completion(self._workers, self._log_dirs.checkpoint_job(marks).run)
 
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from headwater.broker import node_log
 from headwater.broker.broker import Broker
-from headwater.broker.checkpoints import Checkpoints
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.coordinators.groups import GroupCoordinator
@@ -243,7 +242,6 @@ class Node:
             auto_topics=AutoTopics(self._controller, lambda: self.config, self._lines),
             groups=self._groups,
         )
-        checkpoints = Checkpoints(self._log_dirs, host.workers)
         self._housekeeping = Housekeeping(
             config,
             self._partitions,
@@ -252,7 +250,6 @@ class Node:
             host.workers,
             storage,
             self._reserve,
-            checkpoints,
         )
         self._cleaning = Cleaning(
             lambda: self.config,
@@ -261,7 +258,6 @@ class Node:
             host.disk,
             host.clock,
             host.workers,
-            checkpoints,
             self._housekeeping.delete_later,
             storage,
         )
