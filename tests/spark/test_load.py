@@ -153,6 +153,10 @@ def test_what_cannot_be_loaded_is_refused_without_spark(tmp_path: Path) -> None:
     for arguments, says in (
         (["a", "--to", str(tmp_path)], "has files that were not written by a load"),
         (["a", "--to", str(tmp_path / "mine.txt")], "is not a folder"),
+        (
+            ["a", "--to", str(tmp_path / "new"), "--since", "soon"],
+            "--since='soon': expected a time",
+        ),
         (["--from", str(tmp_path / "nowhere"), "--to-topic", "a"], "is not a folder"),
     ):
         # Nothing listens there: the folder is looked at first.

@@ -132,7 +132,7 @@ def _advice(failure: Failure, options: Namespace) -> str:
         case Cause.CHECKPOINT:
             return f"the folder belongs to another load: choose another with {_folder(options)}"
         case Cause.DATA_LOST:
-            return "to go on without these records, add --option failOnDataLoss=false"
+            return "to continue without these records, add --option failOnDataLoss=false"
         case Cause.TRANSIENT:
             return "run it again: it continues where it stopped"
         case _:
@@ -161,6 +161,7 @@ def _to_files(options: Namespace) -> int:
         partition_by=tuple(name.strip() for name in options.partition_by.split(",") if name),
     )
     given = read_pairs(options.option, "--option")
+    _check_since(options.since)
     _check_target(what, _whole(options.to))
     with open_admin(options) as admin:
         admin.describe_topic(options.topic)  # an error if it does not exist
@@ -242,6 +243,17 @@ def _from_files(options: Namespace) -> int:
             f"{seconds:.1f} s, {records / seconds:,.0f} records/s"
         )
     return 0
+
+
+def _check_since(text: str | None) -> None:
+    from headwater.spark.errors import OptionError
+    from headwater.spark.options import read_time_ms
+
+    try:
+        if text is not None:
+            read_time_ms("--since", text, 0)
+    except OptionError as error:
+        raise CommandError(str(error), code=USAGE) from None
 
 
 def _check_target(what: ToFiles, path: str) -> None:

@@ -253,9 +253,10 @@ def reset(options: Namespace, *, default: str) -> int:
     elif options.yes:
         print(f"deleted {folder}: the next run of {options.name} starts over")
     else:
-        print(f"checkpoint of {options.name}: {folder}, {batches} finished batches")
-        print("without it the next run reads its topics from the beginning, or from where its")
-        print("options say, and writes its results again; its state is lost")
+        finished = "1 finished batch" if batches == 1 else f"{batches:,} finished batches"
+        print(f"checkpoint of {options.name}: {folder}, {finished}")
+        print("Without it the next run reads its topics from the beginning (or from its starting")
+        print("offsets), writes its results again, and has no state.")
         print("\nnothing has changed yet: --yes deletes it")
     return 0
 

@@ -15,7 +15,7 @@ import sys
 import time
 import uuid
 from argparse import Namespace
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,7 +235,7 @@ class _Run:
                 )
             case Cause.DATA_LOST:
                 return (
-                    "to go on without these records, set option failOnDataLoss=false on the input; "
+                    "to continue without these records, set failOnDataLoss=false on the input; "
                     f"to start over with what is left, {reset}"
                 )
             case Cause.USER_CODE:
@@ -295,6 +295,7 @@ def _as_dict(progress: Any) -> dict[str, Any]:
 
 def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
     """Checks that inputs exist, and creates the topics that are written."""
+    from headwater.client.errors import TopicExists
     from headwater.spark.pipeline_query import Setting
     from headwater.spark.pipeline_status import TOPIC, TOPIC_CONFIGS
 
@@ -307,11 +308,13 @@ def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
                 "lists the topics",
             )
     letters = options.dead_letters or f"{pipeline.name}.dead-letters"
-    for name in (pipeline.to, letters):
+    for name in (pipeline.to, letters, TOPIC):
         if name not in there:
-            admin.create_topic(name)
-    if TOPIC not in there:
-        admin.create_topic(TOPIC, partitions=1, configs=TOPIC_CONFIGS)
+            with suppress(TopicExists):  # another run that starts now may be quicker
+                if name == TOPIC:
+                    admin.create_topic(name, partitions=1, configs=TOPIC_CONFIGS)
+                else:
+                    admin.create_topic(name)
     checkpoints = options.checkpoints
     if "://" not in checkpoints:
         checkpoints = os.path.abspath(checkpoints)
