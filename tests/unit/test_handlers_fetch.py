@@ -1,16 +1,19 @@
-"""Fetch: what a reader of committed records gets, and when its wait ends."""
+"""Fetch: what a reader gets, and when its wait ends."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from headwater import _core
 from headwater.broker.context import Context
+from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.handlers import fetch
 from headwater.broker.partition import Partition
+from headwater.errors import ErrorCode
 from headwater.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -28,15 +31,15 @@ NEVER_MS = 3_600_000
 class Bench:
     """One partition, led here, and the fetch handler."""
 
-    def __init__(self, **topic_settings: object) -> None:
+    def __init__(self, isr: tuple[int, ...] = (1,), **topic_settings: object) -> None:
         log = open_log(config=settings(**topic_settings))
         self.partition = Partition(TP, TOPIC_ID, log, SimpleNamespace(), high_watermark=0)
-        self.partition.become_leader(epoch=1, isr=(1,), replicas=(1,), node_id=1)
+        self.partition.become_leader(epoch=1, isr=isr, replicas=isr, node_id=1)
         self.broker: Any = SimpleNamespace(
             partitions=SimpleNamespace(get=lambda topic, index: self.partition),
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             clock=SimpleNamespace(monotonic=lambda: 0.0),
-            fetch_sessions=SimpleNamespace(remove=lambda session_id: None),
+            fetch_sessions=FetchSessions(10, Random(1)),
         )
 
     def append(self, data: bytearray) -> None:
@@ -46,7 +49,8 @@ class Bench:
         request = FetchRequest(
             max_wait_ms=more.pop("max_wait_ms", NEVER_MS),
             min_bytes=more.pop("min_bytes", 1),
-            isolation_level=fetch.READ_COMMITTED,
+            isolation_level=more.pop("isolation_level", fetch.READ_COMMITTED),
+            session_epoch=-1,
             topics=[
                 FetchTopic(
                     topic=TP.topic,
@@ -163,5 +167,20 @@ def test_the_aborted_transactions_are_those_of_the_slice() -> None:
         found = [each.producer_id for each in data.aborted_transactions or ()]
         assert found[0] == 5
         assert len(found) <= 3
+
+    run(story)
+
+
+def test_what_is_not_replicated_yet_is_neither_read_nor_out_of_range() -> None:
+    """A new leader's high watermark lags: consumers that read further before must not reset."""
+
+    async def story() -> None:
+        bench = Bench(isr=(1, 2))
+        for _ in range(3):
+            bench.append(batch(b"x"))
+        assert bench.partition.high_watermark == 0
+        for offset, code in ((0, 0), (2, 0), (3, 0), (4, ErrorCode.OFFSET_OUT_OF_RANGE)):
+            data = only(await bench.fetch(offset, max_wait_ms=0, isolation_level=0))
+            assert (data.error_code, offsets(data)) == (code, [])
 
     run(story)

@@ -1,16 +1,19 @@
-"""Incremental fetch sessions (KIP-227): what a consumer reads, remembered between its requests.
+"""Incremental fetch sessions (KIP-227): the partitions a client reads, kept between its requests.
 
-A session keeps the partitions and where each stands, so that a request names only what changed
-and an answer carries only what is new. The cache has a fixed number of slots; a full fetch that
-finds none works without a session.
+A session knows the position of each partition, so that a request names only what changed and a
+response carries only what is new. The cache has a fixed number of slots; a full fetch that finds
+none works without a session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from headwater.errors import ApiError, ErrorCode
+from headwater.protocol.messages.fetch import FetchPartition, FetchRequest
 
 SESSIONLESS_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -19,7 +22,7 @@ _EVICT_AFTER_SECONDS = 120.0
 
 
 class Wanted:
-    """One partition that a fetch asks for, and what its last answer said."""
+    """One partition that a fetch asks for, and what the last response said of it."""
 
     __slots__ = (
         "bytes_max",
@@ -29,7 +32,6 @@ class Wanted:
         "log_start",
         "offset",
         "partition",
-        "sent_error",
         "sent_high_watermark",
         "sent_log_start",
         "topic",
@@ -46,14 +48,22 @@ class Wanted:
         self.last_fetched_epoch = -1
         self.log_start = -1
         self.known_high_watermark = -1
-        self.sent_high_watermark = -2  # nothing sent yet: the first answer always counts as news
+        self.sent_high_watermark = -2  # nothing sent yet: the first response always counts as news
         self.sent_log_start = -2
-        self.sent_error = 0
+
+    def ask(self, asked: FetchPartition) -> None:
+        """Takes over what a request says of the partition."""
+        self.offset = asked.fetch_offset
+        self.bytes_max = asked.partition_max_bytes
+        self.current_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.log_start = asked.log_start_offset
+        self.known_high_watermark = asked.high_watermark
 
     def is_news(
         self, *, error: int, has_records: bool, high_watermark: int, log_start: int
     ) -> bool:
-        """Whether an answer differs from the one before; remembers it."""
+        """Returns whether a response differs from the one before, and remembers it."""
         news = (
             has_records
             or high_watermark != self.sent_high_watermark
@@ -78,7 +88,55 @@ class Session:
     privileged: bool  # followers' sessions are not given up for those of consumers
     epoch: int
     used_at: float
-    wanted: dict[Key, Wanted] = field(default_factory=dict)
+    wanted: dict[Key, Wanted] = field(default_factory=dict)  # in the order they are read
+
+    def update(self, request: FetchRequest) -> None:
+        """Adds, moves and forgets partitions as an incremental request says."""
+        for key, asked in _asked(request, self.uses_topic_ids):
+            known = self.wanted.get(key)
+            if known is None:
+                self.wanted[key] = asked.wanted()
+            else:
+                known.ask(asked.partition)
+        for topic in request.forgotten_topics_data:
+            name = topic.topic_id if self.uses_topic_ids else topic.topic
+            for partition in topic.partitions:
+                self.wanted.pop((name, partition), None)
+
+    def rotate(self, sent: Iterable[Wanted]) -> None:
+        """Moves the partitions that were sent to the end of the line, so that one busy partition
+        cannot starve the others."""
+        for wanted in sent:
+            key = (wanted.topic_id if self.uses_topic_ids else wanted.topic, wanted.partition)
+            if key in self.wanted:
+                self.wanted[key] = self.wanted.pop(key)
+
+
+class Selection(NamedTuple):
+    """The partitions that one fetch reads, and the session they belong to, if any. An incremental
+    fetch is answered with what is new."""
+
+    wanted: list[Wanted]
+    session: Session | None
+    is_incremental: bool
+
+
+class _Asked(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition: FetchPartition
+
+    def wanted(self) -> Wanted:
+        wanted = Wanted(self.topic, self.topic_id, self.partition.partition)
+        wanted.ask(self.partition)
+        return wanted
+
+
+def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[Key, _Asked]]:
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield (name, partition.partition), _Asked(topic.topic, topic.topic_id, partition)
 
 
 class FetchSessions:
@@ -91,6 +149,25 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def select(self, request: FetchRequest, *, by_id: bool, now: float) -> Selection:
+        """Finds or begins the session of a request, and the partitions that it reads."""
+        epoch = request.session_epoch
+        if epoch not in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
+            session = self.find(request.session_id, epoch, now=now, uses_topic_ids=by_id)
+            session.update(request)
+            if session.wanted:
+                return Selection(list(session.wanted.values()), session, True)
+            self.remove(session.id)
+            return Selection([], None, True)
+        self.remove(request.session_id)
+        wanted = {key: asked.wanted() for key, asked in _asked(request, by_id)}
+        begun: Session | None = None
+        if epoch == INITIAL_EPOCH:
+            begun = self.create(now=now, uses_topic_ids=by_id, privileged=False)
+            if begun is not None:
+                begun.wanted = wanted
+        return Selection(list(wanted.values()), begun, False)
 
     def create(self, *, now: float, uses_topic_ids: bool, privileged: bool) -> Session | None:
         """A new session with the next epoch 1, if there is a slot."""

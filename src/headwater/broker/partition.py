@@ -125,6 +125,17 @@ class Partition:
         """Whether `flush.messages` asks for an fsync before what was appended is acknowledged."""
         return self.log.unflushed_messages >= self.log.config.flush_messages
 
+    def check_enough_in_sync(self) -> None:
+        """Refuses what was committed by fewer replicas than `min.insync.replicas`: the others left
+        the in-sync set after the append."""
+        leader, wanted = self.leader, self.log.config.min_insync_replicas
+        if leader is not None and len(leader.isr) < min(wanted, len(leader.replicas)):
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"{self.tp} has {len(leader.isr)} replicas in sync, "
+                f"min.insync.replicas is {wanted}",
+            )
+
     def replicated(self, end: int) -> asyncio.Future[None] | None:
         """Done when everything below `end` is on all in-sync replicas; None if it is already."""
         if self.high_watermark >= end:

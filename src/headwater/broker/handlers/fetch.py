@@ -1,24 +1,23 @@
 """Fetch: slices of segment files, at once or when there is enough to read.
 
-First the session says which partitions are wanted, then each is read; if the bytes found are fewer
-than `min_bytes` and nothing is wrong, the request waits on its partitions until they are enough,
-`max_wait_ms` has passed or the peer asks for something else behind it, and reads again.
+A request goes through four steps. The session selects its partitions (`FetchSessions.select`); each
+is read (`read`); if the bytes found are fewer than `min_bytes` and nothing is wrong, the request
+waits on its partitions (`start`, `on_more`) until there are enough, `max_wait_ms` has passed or the
+peer sends another request, and reads again; the response is built from what was read (`_build`).
+
+Followers come the same way. Their sessions are to differ in two places only: in the partitions that
+are selected, those with news instead of all, and in what a wait watches, the session instead of
+each partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.fetch_sessions import (
-    INITIAL_EPOCH,
-    SESSIONLESS_EPOCH,
-    Key,
-    Session,
-    Wanted,
-)
+from headwater.broker.fetch_sessions import Selection, Wanted
 from headwater.broker.partition import Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice
@@ -43,7 +42,7 @@ _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 
 
 class _Read:
-    """What one pass over the wanted partitions has found."""
+    """The result of one pass over the selected partitions."""
 
     __slots__ = ("bytes", "cold", "results", "urgent")
 
@@ -55,7 +54,8 @@ class _Read:
 
 
 class _Fetch:
-    """One fetch request from start to answer. Watches its partitions while it waits."""
+    """One fetch request, from its selection to its response. Watches its partitions while it
+    waits."""
 
     __slots__ = (
         "_broker",
@@ -79,16 +79,12 @@ class _Fetch:
         broker: Broker,
         context: Context,
         request: FetchRequest,
-        wanted: list[Wanted],
-        session: Session | None,
-        incremental: bool,
+        selection: Selection,
     ) -> None:
         self._broker = broker
         self._context = context
         self._request = request
-        self._wanted = wanted
-        self._session = session
-        self._incremental = incremental
+        self._wanted, self._session, self._incremental = selection
         state = request.replica_state
         self._replica_id = state.replica_id if state is not None else request.replica_id
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -147,35 +143,33 @@ class _Fetch:
         left: int,
         first: bool,
     ) -> int:
-        """Fills in one partition's part of the answer; how many bytes of records it has."""
+        """Fills in one partition's part of the response; returns its bytes of records."""
         leader = partition.lead(wanted.current_epoch)
         if self._replica_id >= 0 and self._replica_id not in leader.replicas:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self._replica_id} is no replica of {partition.tp}",
+                f"{self._replica_id} is not a replica of {partition.tp}",
             )
         log = partition.log
         committed = self._request.isolation_level == READ_COMMITTED
-        high_watermark = leader.high_watermark
+        high_watermark, stable = leader.high_watermark, partition.last_stable_offset
+        end = stable if committed else high_watermark
         if self._replica_id >= 0:
             end = log.end
-        else:
-            end = partition.last_stable_offset if committed else high_watermark
         data.high_watermark = high_watermark
-        data.last_stable_offset = partition.last_stable_offset
+        data.last_stable_offset = stable
         data.log_start_offset = log.start
         if not committed:
             data.aborted_transactions = None
         if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, data):
             return 0
-        if not log.start <= wanted.offset <= (log.end if self._replica_id >= 0 else high_watermark):
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {wanted.offset}, {partition.tp} has {log.start} to {high_watermark}",
-            )
+        if not log.start <= wanted.offset <= log.end:
+            raise log.out_of_range(wanted.offset)
         if wanted.bytes_max < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"partition_max_bytes {wanted.bytes_max}")
         if wanted.offset >= end:
+            # Above the high watermark there is nothing to read yet, but the offset is good: that of
+            # a new leader lags, and consumers that have read further must not reset.
             return 0
         found = log.read(
             wanted.offset,
@@ -196,7 +190,8 @@ class _Fetch:
         return len(found.slice)
 
     def _diverges(self, partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
-        """KIP-595: the reader's log has an epoch that ends elsewhere here; it must cut back."""
+        """Returns whether the reader's last epoch ends elsewhere here (KIP-595): it must truncate
+        first."""
         known = partition.log.epoch_end(wanted.last_fetched_epoch)
         if known.epoch < 0 or known.offset < 0:
             raise ApiError(
@@ -261,17 +256,17 @@ class _Fetch:
         self._wake()
 
     def _on_next(self, api: int) -> None:
-        """A request stands behind this one, and answers go out in order: its peer would wait for
-        records that it does not need now. (Java's consumer asks for offsets on the connection on
-        which its next fetch waits already; so does each task of Spark's Kafka connector.) Whoever
-        sends one fetch behind another wants both to wait."""
+        """Ends the wait for a request that came behind this one: responses go out in order, and the
+        peer needs that answer now. (Java's consumer asks for offsets on the connection on which its
+        next fetch waits already; so does each task of Spark's Kafka connector.) A client that sends
+        one fetch behind another wants both to wait."""
         if api != ApiKey.FETCH:
             self._wake()
 
     def _wake(self) -> None:
         self._stop_waiting()
-        # Not at once: we may be inside the produce request that brought the records, and its
-        # answer goes first.
+        # Not at once: this may run inside the produce request that brought the records, and its
+        # response goes first.
         asyncio.get_running_loop().call_soon(self._finish)
 
     def _stop_waiting(self) -> None:
@@ -310,7 +305,7 @@ class _Fetch:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    # Answering
+    # Responding
 
     def _respond(self, read: _Read) -> FetchResponse | Awaitable[FetchResponse]:
         if read.cold:
@@ -318,7 +313,7 @@ class _Fetch:
         return self._build(read)
 
     async def _respond_warm(self, read: _Read) -> FetchResponse:
-        """One reader far behind must not stall the loop: the disk is read in a thread first."""
+        """Reads cold slices in a worker first: one reader far behind must not stall the loop."""
         for slice_ in read.cold:
             await self._broker.workers.run(slice_.read)
         return self._build(read)
@@ -356,78 +351,17 @@ class _Fetch:
                 if node.id in leaders
             ]
         if session is not None and self._incremental:
-            _rotate(session, read)
+            session.rotate(wanted for wanted, data in read.results if len(data.records))
         return response
-
-
-def _rotate(session: Session, read: _Read) -> None:
-    """What was sent goes last in line, so that one busy partition cannot starve the others."""
-    for wanted, data in read.results:
-        if len(data.records):
-            key = _key(session.uses_topic_ids, wanted)
-            if key in session.wanted:
-                session.wanted[key] = session.wanted.pop(key)
-
-
-def _key(by_id: bool, wanted: Wanted) -> Key:
-    return (wanted.topic_id if by_id else wanted.topic, wanted.partition)
-
-
-def _requested(request: FetchRequest) -> Iterable[Wanted]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            wanted = Wanted(topic.topic, topic.topic_id, partition.partition)
-            wanted.offset = partition.fetch_offset
-            wanted.bytes_max = partition.partition_max_bytes
-            wanted.current_epoch = partition.current_leader_epoch
-            wanted.last_fetched_epoch = partition.last_fetched_epoch
-            wanted.log_start = partition.log_start_offset
-            wanted.known_high_watermark = partition.high_watermark
-            yield wanted
 
 
 def handle(
     broker: Broker, context: Context, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse | None]:
-    sessions = broker.fetch_sessions
-    by_id = context.version >= 13
-    now = broker.clock.monotonic()
-    epoch = request.session_epoch
-    if epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
-        sessions.remove(request.session_id)
-        wanted = list({_key(by_id, w): w for w in _requested(request)}.values())
-        session = None
-        if epoch == INITIAL_EPOCH:
-            session = sessions.create(now=now, uses_topic_ids=by_id, privileged=False)
-            if session is not None:
-                session.wanted = {_key(by_id, w): w for w in wanted}
-        return _Fetch(broker, context, request, wanted, session, False).start()
     try:
-        session = sessions.find(request.session_id, epoch, now=now, uses_topic_ids=by_id)
+        selection = broker.fetch_sessions.select(
+            request, by_id=context.version >= 13, now=broker.clock.monotonic()
+        )
     except ApiError as refusal:
         return FetchResponse(error_code=refusal.code, responses=[])
-    _update(session, request, by_id)
-    incremental: Session | None = session
-    if not session.wanted:
-        sessions.remove(session.id)
-        incremental = None
-    wanted = list(session.wanted.values())
-    return _Fetch(broker, context, request, wanted, incremental, True).start()
-
-
-def _update(session: Session, request: FetchRequest, by_id: bool) -> None:
-    for wanted in _requested(request):
-        key = _key(by_id, wanted)
-        known = session.wanted.get(key)
-        if known is None:
-            session.wanted[key] = wanted
-            continue
-        known.offset = wanted.offset
-        known.bytes_max = wanted.bytes_max
-        known.current_epoch = wanted.current_epoch
-        known.last_fetched_epoch = wanted.last_fetched_epoch
-        known.log_start = wanted.log_start
-        known.known_high_watermark = wanted.known_high_watermark
-    for topic in request.forgotten_topics_data:
-        for partition in topic.partitions:
-            session.wanted.pop((topic.topic_id if by_id else topic.topic, partition), None)
+    return _Fetch(broker, context, request, selection).start()

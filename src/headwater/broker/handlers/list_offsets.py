@@ -1,4 +1,4 @@
-"""ListOffsets: the offset of a moment: first, last, by timestamp, or one of the special ones."""
+"""ListOffsets: the first, the last, and other offsets of partitions, or offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
-from headwater.model import NO_EPOCH
+from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -49,13 +49,11 @@ def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> Lis
                 if (topic.name, wanted.partition_index) in duplicates:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "partition named twice")
                 _find(broker, context, request, topic.name, wanted, result)
-                if context.version < 4:
-                    result.leader_epoch = NO_EPOCH  # not on the wire yet
             except ApiError as refusal:
                 result.error_code = refusal.code
                 result.timestamp = result.offset = -1
             if context.version < 4:
-                result.leader_epoch = -1
+                result.leader_epoch = NO_EPOCH  # not on the wire yet
     return response
 
 
@@ -85,17 +83,22 @@ def _find(
     partition = broker.partitions.get(name, wanted.partition_index)
     leader = partition.lead(wanted.current_leader_epoch)
     log = partition.log
-    if request.replica_id >= 0 or request.replica_id == _DEBUGGING_CONSUMER:
+    for_client = request.replica_id < 0 and request.replica_id != _DEBUGGING_CONSUMER
+    if not for_client:
         end = log.end
     elif request.isolation_level == READ_COMMITTED:
         end = partition.last_stable_offset
     else:
         end = partition.high_watermark
+    end_is_known = not for_client or leader.high_watermark >= leader.epoch_start
     if timestamp == LATEST:
+        if not end_is_known:
+            raise _not_available(context, partition.tp)
         result.offset, result.leader_epoch = end, leader.epoch
         return
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        result.offset, result.leader_epoch = log.start, log.earliest().leader_epoch
+        result.offset = log.start if timestamp == EARLIEST else log.local_start
+        result.leader_epoch = log.earliest().leader_epoch
         return
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return  # nothing is tiered: no such offset
@@ -104,3 +107,13 @@ def _find(
         result.timestamp = found.timestamp
         result.offset = found.offset
         result.leader_epoch = found.leader_epoch
+    elif not end_is_known:
+        raise _not_available(context, partition.tp)
+
+
+def _not_available(context: Context, tp: TopicPartition) -> ApiError:
+    """KIP-207: until a new leader's high watermark has passed the start of its epoch, offsets that
+    clients saw with the leader before would seem to go back."""
+    is_known = context.version >= 5
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+    return ApiError(code, f"the high watermark of {tp} has not caught up since the election")

@@ -270,6 +270,7 @@ async def _wait(
                 await partition.flush()
             if acks == ALL_IN_SYNC:
                 await broker.until(deadline, partition.replicated(end))
+                partition.check_enough_in_sync()
         except TimeoutError:
             result.error_code = ErrorCode.REQUEST_TIMED_OUT
         except ApiError as refusal:
