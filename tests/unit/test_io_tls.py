@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import ssl
 from collections.abc import Awaitable, Callable
@@ -313,3 +314,33 @@ def test_certificates_come_from_files_or_text(tmp_path: Path) -> None:
     assert not is_pem(str(tmp_path / "store.jks"))
     with pytest.raises(FileNotFoundError):
         is_pem(str(tmp_path / "nowhere"))
+
+
+def test_a_secured_connection_is_gone_without_the_collector() -> None:
+    """Whether it was closed or its handshake failed."""
+
+    async def use(port: int) -> None:
+        sink = await connected(port, Tls(trusting(), "localhost"))
+        sink.stream.send((b"hello",))
+        await sink.until(lambda: sink.got == b"hello")
+        sink.stream.close()
+        await sink.is_closed.wait()
+
+    async def fail(port: int) -> None:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connected(port, Tls(trusting(OTHER_AUTHORITY), "localhost"))
+
+    async def run() -> None:
+        async with serving(echo, server_context()) as port:
+            for _ in range(5):
+                await use(port)
+                await fail(port)
+            await asyncio.sleep(0)
+            assert not [each for each in gc.get_objects() if isinstance(each, TlsStream)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

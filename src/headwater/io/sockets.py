@@ -251,7 +251,8 @@ class SocketStream:
             # The receiver refers to its stream. Without this end of the cycle both are freed as
             # soon as nobody else holds them; the collector may not run for hours.
             receiver, self._receiver = self._receiver, NO_RECEIVER
-            receiver.closed(self._error)
+            error, self._error = self._error, None
+            receiver.closed(error)
 
 
 class SocketListener:

@@ -181,7 +181,7 @@ class TlsStream:
         self._release_buffer()
         close_slices(self._queue)
         self._queue.clear()
-        error = self._error or error
+        error, self._error = self._error or error, None  # once raised, it has frames of ours
         receiver, self._receiver = self._receiver, NO_RECEIVER  # as in SocketStream
         if self._shaken is not None and not self._shaken.done():
             self._shaken.set_exception(error or ConnectionResetError("the connection was closed"))
