@@ -92,9 +92,9 @@ class Watch:
 
 
 def _ask_coordinator(admin: Admin, group_id: str, request: OffsetCommitRequest) -> Any:
-    router = admin.asynchronous.router
+    router = admin._asynchronous._router
 
     async def ask(node: Connection, keys: Sequence[str], deadline: float) -> dict[str, Any]:
         return {group_id: await router.ask(node, request, deadline, at_most=_BY_NAME_UNTIL)}
 
-    return or_raise(admin.run(lambda: router.by_coordinator([group_id], ask)))[group_id]
+    return or_raise(admin._run(lambda: router.by_coordinator([group_id], ask)))[group_id]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Admin(BlockingClient):
     """Manages a cluster; see `headwater.Admin`. Threads may share one client."""
 
-    asynchronous: AsyncAdmin
+    _asynchronous: AsyncAdmin
 
     def __init__(
         self,
@@ -28,18 +28,18 @@ class Admin(BlockingClient):
         **settings: Unpack[AdminSettings],
     ) -> None:
         super().__init__("headwater-admin")
-        self.asynchronous = AsyncAdmin(bootstrap, config=config, **settings)
+        self._asynchronous = AsyncAdmin(bootstrap, config=config, **settings)
 
     def close(self) -> None:
         """See `headwater.Admin.close`."""
-        self._end(self.asynchronous.close)
+        self._end(self._asynchronous.close)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        if "asynchronous" in vars(self):  # else its settings were refused
-            self.asynchronous._warn_unclosed("with")
+        if "_asynchronous" in vars(self):  # else its settings were refused
+            self._asynchronous._warn_unclosed("with")
 
     metrics = there(AsyncAdmin.metrics)
 

@@ -18,7 +18,7 @@ R = TypeVar("R")
 class BlockingClient:
     """A client that runs on an event loop in its own thread."""
 
-    asynchronous: Any
+    _asynchronous: Any
 
     def __init__(self, thread_name: str) -> None:
         self._thread_name = thread_name
@@ -31,10 +31,15 @@ class BlockingClient:
         self._started()
         return self
 
+    @property
+    def config(self) -> Any:
+        """All settings, with their defaults."""
+        return self._asynchronous.config
+
     def __enter__(self) -> Self:
         return self.start()
 
-    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Runs a coroutine on the client's loop and waits for its result."""
         return self._started().call(make)
 
@@ -56,7 +61,7 @@ class BlockingClient:
             return self._thread
 
     def _begin(self, thread: LoopThread) -> None:
-        thread.call(self.asynchronous.start)
+        thread.call(self._asynchronous.start)
 
     def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Runs the client's own close and ends the thread; does nothing the second time."""
@@ -73,7 +78,7 @@ def waiting(
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.run(lambda: method(self.asynchronous, *args, **kwargs))
+        return self._run(lambda: method(self._asynchronous, *args, **kwargs))
 
     return call
 
@@ -84,8 +89,8 @@ def there(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[Blocki
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
         async def made_there() -> R:
-            return method(self.asynchronous, *args, **kwargs)
+            return method(self._asynchronous, *args, **kwargs)
 
-        return self.run(made_there)
+        return self._run(made_there)
 
     return call

@@ -87,7 +87,7 @@ class Consumer(BlockingClient, Generic[K, V]):
     thread. Listeners and `on_bad_record` run in a thread in which they may call the consumer.
     """
 
-    asynchronous: AsyncConsumer[K, V]
+    _asynchronous: AsyncConsumer[K, V]
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Consumer(BlockingClient, Generic[K, V]):
         super().__init__("headwater-consumer")
         self._unclosed: finalize[..., Consumer[K, V]] | None = None
         callback = bad_record_callback(on_bad_record, is_blocking=True)
-        self.asynchronous = AsyncConsumer(
+        self._asynchronous = AsyncConsumer(
             bootstrap,
             group=group,
             topics=topics,
@@ -121,7 +121,7 @@ class Consumer(BlockingClient, Generic[K, V]):
 
     def _begin(self, thread: LoopThread) -> None:
         super()._begin(thread)
-        self._unclosed = finalize(self, _warn_unclosed, self.asynchronous, thread)
+        self._unclosed = finalize(self, _warn_unclosed, self._asynchronous, thread)
 
     def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
         if self._unclosed is not None:
@@ -130,14 +130,14 @@ class Consumer(BlockingClient, Generic[K, V]):
 
     def close(self, timeout_ms: int = 30_000) -> None:
         """See `headwater.Consumer.close`."""
-        self._end(lambda: self.asynchronous.close(timeout_ms))
+        self._end(lambda: self._asynchronous.close(timeout_ms))
 
     def __exit__(self, *failure: object) -> None:
-        self._end(lambda: self.asynchronous.__aexit__(*failure))
+        self._end(lambda: self._asynchronous.__aexit__(*failure))
 
     def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
-        consumer = self.asynchronous
-        while (slice_ := self.run(lambda: next_slice(consumer, _SLICE_RECORDS))) is not None:
+        consumer = self._asynchronous
+        while (slice_ := self._run(lambda: next_slice(consumer, _SLICE_RECORDS))) is not None:
             for record in slice_.iterator:
                 yield record
                 if slice_.is_late:
@@ -154,15 +154,15 @@ class Consumer(BlockingClient, Generic[K, V]):
         threaded = None if listener is None else _Listener(listener)
 
         async def subscribe() -> None:
-            self.asynchronous.subscribe(topics, pattern=pattern, listener=threaded)
+            self._asynchronous.subscribe(topics, pattern=pattern, listener=threaded)
 
-        self.run(subscribe)
+        self._run(subscribe)
 
     def poll(
         self, timeout_ms: int = 1000, records_max: int | None = None
     ) -> list[ConsumedRecord[K, V]]:
         """See `headwater.Consumer.poll`."""
-        return self.run(lambda: self.asynchronous.poll(timeout_ms, records_max))
+        return self._run(lambda: self._asynchronous.poll(timeout_ms, records_max))
 
     poll_arrow = waiting(AsyncConsumer.poll_arrow)
 

@@ -45,7 +45,7 @@ class Producer(BlockingClient):
         producer.send("orders", key="alice", value=b"...")
     """
 
-    asynchronous: AsyncProducer
+    _asynchronous: AsyncProducer
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Producer(BlockingClient):
         **settings: Unpack[ProducerSettings],
     ) -> None:
         super().__init__("headwater-producer")
-        self.asynchronous = AsyncProducer(bootstrap, config=config, **settings)
+        self._asynchronous = AsyncProducer(bootstrap, config=config, **settings)
         self._queue: SubmitQueue | None = None  # from the start on
         self._unclosed: finalize[..., Producer] | None = None
 
@@ -69,7 +69,7 @@ class Producer(BlockingClient):
         async def close() -> None:
             left = time_left(timeout_ms)
             await self._submitted().close(timeout_ms)
-            await self.asynchronous.close(left())
+            await self._asynchronous.close(left())
 
         vars(self).pop("submit", None)
         if self._unclosed is not None:
@@ -82,7 +82,7 @@ class Producer(BlockingClient):
         """Shortens the deadline of another thread's `close`."""
         if self._thread is not None:
             with suppress(ClientClosed, Forked):
-                self._thread.call(lambda: self.asynchronous.close(timeout_ms))
+                self._thread.call(lambda: self._asynchronous.close(timeout_ms))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -93,8 +93,8 @@ class Producer(BlockingClient):
 
     def _begin(self, thread: LoopThread) -> None:
         async def begin() -> SubmitQueue:
-            await self.asynchronous.start()
-            return SubmitQueue(self.asynchronous, self.asynchronous._open(), thread)
+            await self._asynchronous.start()
+            return SubmitQueue(self._asynchronous, self._asynchronous._open(), thread)
 
         self._queue = queue = thread.call(begin)
         self._unclosed = finalize(self, queue.warn_unclosed)
@@ -106,7 +106,7 @@ class Producer(BlockingClient):
         assert self._queue is not None, "started first"
         return self._queue
 
-    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Runs a coroutine on the producer's loop, after all that was submitted before."""
 
         async def behind() -> R:
@@ -115,7 +115,7 @@ class Producer(BlockingClient):
                 await queue.carry()
             return await make()
 
-        return super().run(behind)
+        return super()._run(behind)
 
     # Records
 
@@ -137,14 +137,14 @@ class Producer(BlockingClient):
 
         async def in_turn() -> RecordMetadata:
             await queue.carry()
-            return await self.asynchronous.send(
+            return await self._asynchronous.send(
                 topic, value, key=key, headers=headers, timestamp=timestamp, partition=partition
             )
 
         def begin(job: Job[RecordMetadata]) -> None:
             # Without a task if there is nothing to wait for but the response: much quicker.
             record = (topic, value, key, headers, timestamp, partition, job.end)
-            if not queue.is_idle or not self.asynchronous._open().send_now(record):
+            if not queue.is_idle or not self._asynchronous._open().send_now(record):
                 job.run(in_turn)
 
         return thread.ask(begin)
@@ -189,9 +189,9 @@ class Producer(BlockingClient):
                 raise RequestTimedOut(
                     f"records still waited for room in the buffer after timeout_ms={timeout_ms}"
                 )
-            await self.asynchronous.flush(left())
+            await self._asynchronous.flush(left())
 
-        super().run(flush)
+        super()._run(flush)
 
     # The rest
 
@@ -202,9 +202,9 @@ class Producer(BlockingClient):
         wanted when those are stuck."""
 
         async def measured() -> dict[str, float]:
-            return self.asynchronous.metrics()
+            return self._asynchronous.metrics()
 
-        return super().run(measured)
+        return super()._run(measured)
 
     def transaction(self) -> Any:
         """Begins a transaction. Not supported yet: raises UnsupportedVersion."""

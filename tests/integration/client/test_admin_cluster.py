@@ -51,8 +51,8 @@ def admin(shared_broker: EmbeddedBroker) -> Iterator[Admin]:
 
 def is_refused(admin: Admin, api: ApiKey, call: Callable[[], Any]) -> bool:
     """Whether the broker does not serve an API, which the call must say by its name."""
-    router = admin.asynchronous.router
-    if admin.run(lambda: router.serves(api, router.deadline(None))):
+    router = admin._asynchronous._router
+    if admin._run(lambda: router.serves(api, router.deadline(None))):
         return False
     with pytest.raises(UnsupportedVersion, match=APIS[api].name):
         call()
@@ -212,7 +212,7 @@ def test_tokens_are_not_for_those_who_are_nobody(admin: Admin) -> None:
         with pytest.raises(ClientError) as caught:
             call()
         assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-        assert "by SASL or TLS" in str(caught.value)
+        assert "over SASL or TLS" in str(caught.value)
 
 
 # The client itself

@@ -212,9 +212,9 @@ def test_groups_have_configs(admin: Admin, topic: str) -> None:
 def test_a_group_of_kafka_streams_is_described_in_the_same_words(
     admin: Admin, wire: Wire, topic: str
 ) -> None:
-    router = admin.asynchronous.router
+    router = admin._asynchronous._router
     deadline = router.deadline(None)
-    if not admin.run(lambda: router.serves(ApiKey.STREAMS_GROUP_DESCRIBE, deadline)):
+    if not admin._run(lambda: router.serves(ApiKey.STREAMS_GROUP_DESCRIBE, deadline)):
         with pytest.raises(GroupNotFound):
             admin.describe_group(topic)
         return
@@ -251,9 +251,9 @@ def test_a_group_of_kafka_streams_is_described_in_the_same_words(
 
 def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:
     admin.create_topic(topic)
-    router = admin.asynchronous.router
+    router = admin._asynchronous._router
     deadline = router.deadline(None)
-    if not admin.run(lambda: router.serves(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, deadline)):
+    if not admin._run(lambda: router.serves(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, deadline)):
         with pytest.raises(UnsupportedVersion, match="DescribeShareGroupOffsets"):
             admin.list_share_group_offsets([topic])
         with pytest.raises(UnsupportedVersion, match="AlterShareGroupOffsets"):

@@ -568,7 +568,7 @@ async def test_a_batch_that_the_topic_finds_too_large_arrives_in_parts(
 async def test_a_client_is_started_once(bootstrap: str) -> None:
     producer = Producer(bootstrap)
     await producer.start()
-    with pytest.raises(ClientError, match="started already"):
+    with pytest.raises(ClientError, match="already started"):
         await producer.start()
     await producer.close()
     with pytest.raises(ClientClosed, match="make a new one"):

@@ -68,3 +68,29 @@ def test_every_call_of_a_client_says_what_it_does(client: type) -> None:
         and not inspect.getdoc(member)
     ]
     assert silent == []
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
+def test_a_blocking_client_has_the_calls_of_the_other_and_no_more(name: str) -> None:
+    asynchronous = public(getattr(headwater, name)) | {"config"}  # which some set when made
+    assert public(getattr(blocking, name)) == asynchronous - {"submit_arrow"}
+
+
+def test_a_producer_shows_only_what_is_for_its_users() -> None:
+    assert public(headwater.Producer) == {
+        "close",
+        "config",
+        "flush",
+        "metrics",
+        "partitions_for",
+        "send",
+        "send_offsets",
+        "start",
+        "submit",
+        "submit_arrow",
+        "transaction",
+    }

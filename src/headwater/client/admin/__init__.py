@@ -163,10 +163,15 @@ class Admin:
         host: Host | None = None,
         **settings: Unpack[AdminSettings],
     ) -> None:
-        self.config = AdminConfig.build(bootstrap, config=config, **settings)
-        self._cluster = Cluster(self.config, host or Host.system())
+        self._config = AdminConfig.build(bootstrap, config=config, **settings)
+        self._cluster = Cluster(self._config, host or Host.system())
         # The calls below are modules, one for each family of APIs; they use this.
-        self.router = Router(self._cluster, default_timeout_ms=self.config.default_api_timeout_ms)
+        self._router = Router(self._cluster, default_timeout_ms=self._config.default_api_timeout_ms)
+
+    @property
+    def config(self) -> AdminConfig:
+        """All settings, with their defaults."""
+        return self._config
 
     async def start(self) -> Self:
         """Connects to the cluster; `async with` calls it. Raises BrokersUnavailable if no broker

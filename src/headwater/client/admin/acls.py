@@ -83,7 +83,7 @@ async def create_acls(
 ) -> dict[Acl, ClientError | None]:
     """Adds rules. Succeeds if a rule already exists."""
     wanted = list(dict.fromkeys(acls))
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         CreateAclsRequest(
             creations=[
                 AclCreation(
@@ -113,7 +113,7 @@ async def describe_acls(
 ) -> list[Acl]:
     """Returns the rules that match a filter, or all."""
     wanted = wanted or AclFilter()
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         DescribeAclsRequest(
             resource_type_filter=wanted.resource,
             resource_name_filter=wanted.name,
@@ -146,7 +146,7 @@ async def delete_acls(
 ) -> dict[AclFilter, list[Acl] | ClientError]:
     """Deletes the rules that match, and returns those of each filter."""
     wanted = list(dict.fromkeys(filters))
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         DeleteAclsRequest(
             filters=[
                 DeleteAclsFilter(

@@ -54,13 +54,13 @@ async def describe_cluster(
 ) -> ClusterDescription:
     """Returns the cluster's id, its controller and its brokers, with `fenced` also those that are
     fenced."""
-    deadline = admin.router.deadline(timeout_ms)
-    if not await admin.router.serves(ApiKey.DESCRIBE_CLUSTER, deadline):
+    deadline = admin._router.deadline(timeout_ms)
+    if not await admin._router.serves(ApiKey.DESCRIBE_CLUSTER, deadline):
         return await _from_metadata(admin, deadline)
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=operations, include_fenced_brokers=fenced
     )
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         request, deadline=deadline, at_least=_FENCED_SINCE if fenced else None
     )
     check(answer.error_code, "the cluster", answer.error_message)
@@ -77,7 +77,7 @@ async def describe_cluster(
 
 async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:
     """Reads the response of brokers before 2.8."""
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         MetadataRequest(topics=[], allow_auto_topic_creation=False), deadline=deadline
     )
     return ClusterDescription(
@@ -92,7 +92,7 @@ async def _from_metadata(admin: Admin, deadline: float) -> ClusterDescription:
 
 async def unregister_broker(admin: Admin, node_id: int, *, timeout_ms: int | None = None) -> None:
     """Removes a broker that is gone for good from the cluster's metadata."""
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         UnregisterBrokerRequest(broker_id=node_id), timeout_ms=timeout_ms
     )
     check(answer.error_code, f"broker {node_id}", answer.error_message)

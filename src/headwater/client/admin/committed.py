@@ -61,7 +61,7 @@ async def list_group_offsets(
     commits."""
     wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
     found = await fetch_offsets(
-        admin.router, wanted, require_stable=require_stable, timeout_ms=timeout_ms
+        admin._router, wanted, require_stable=require_stable, timeout_ms=timeout_ms
     )
     return {
         group_id: each if isinstance(each, ClientError) else _committed(each)
@@ -91,7 +91,7 @@ async def alter_group_offsets(
     """Sets the committed offsets of a group that has no members; it need not exist yet. Returns the
     error of each partition, or None."""
     wanted = {TopicPartition(*where): _offset(to) for where, to in offsets.items()}
-    return await commit_offsets(admin.router, group_id, wanted, timeout_ms=timeout_ms)
+    return await commit_offsets(admin._router, group_id, wanted, timeout_ms=timeout_ms)
 
 
 def _offset(to: int | CommittedOffset) -> OffsetAndMetadata:
@@ -126,7 +126,7 @@ async def delete_group_offsets(
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, ClientError | None] | ClientError]:
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         if answer.error_code:
             return {group_id: error_for(answer.error_code, f"group {group_id}")}
         results: dict[TopicPartition, ClientError | None] = {}
@@ -140,11 +140,13 @@ async def delete_group_offsets(
         return {group_id: results}
 
     def is_new(where: TopicPartition, error: ClientError) -> bool:
-        return isinstance(error, UnknownTopic) and admin.router.patience(where.topic) > 0
+        return isinstance(error, UnknownTopic) and admin._router.patience(where.topic) > 0
 
     def patience(_: str) -> float:
-        return max((admin.router.patience(topic.name) for topic in request.topics), default=0.0)
+        return max((admin._router.patience(topic.name) for topic in request.topics), default=0.0)
 
     return only(
-        await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms, patience=patience)
+        await admin._router.by_coordinator(
+            [group_id], ask, timeout_ms=timeout_ms, patience=patience
+        )
     )

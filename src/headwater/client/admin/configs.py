@@ -227,7 +227,7 @@ async def describe_configs(
             include_synonyms=True,
             include_documentation=documentation,
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         return {
             ConfigResource(known(ResourceType, each.resource_type), each.resource_name): _described(
                 each
@@ -237,9 +237,9 @@ async def describe_configs(
 
     def patience(resource: ConfigResource) -> float:
         is_topic = resource.type is ResourceType.TOPIC
-        return admin.router.patience(resource.name) if is_topic else 0.0
+        return admin._router.patience(resource.name) if is_topic else 0.0
 
-    return await admin.router.by_node(
+    return await admin._router.by_node(
         resources, _node_of, ask, timeout_ms=timeout_ms, patience=patience
     )
 
@@ -314,14 +314,14 @@ async def alter_configs(
             ],
             validate_only=validate_only,
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         results: dict[ConfigResource, ClientError | None] = {}
         for each in answer.responses:
             resource = ConfigResource(known(ResourceType, each.resource_type), each.resource_name)
             results[resource] = outcome(each.error_code, str(resource), each.error_message)
         return results
 
-    return await admin.router.by_node(list(changes), _node_of, ask, timeout_ms=timeout_ms)
+    return await admin._router.by_node(list(changes), _node_of, ask, timeout_ms=timeout_ms)
 
 
 def _alterable(name: str, change: ConfigChange) -> AlterableConfig:
@@ -341,7 +341,7 @@ async def list_config_resources(
 ) -> list[ConfigResource]:
     """Returns the resources that have configs of their own, of all types or of these."""
     wanted = list(types)
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         ListConfigResourcesRequest(resource_types=[int(each) for each in wanted]),
         timeout_ms=timeout_ms,
         at_least=None if wanted == [ResourceType.CLIENT_METRICS] else _TYPES_SINCE,

@@ -32,15 +32,15 @@ async def elect_leaders(
     replica is left (`unclean`: records that only other replicas have are lost). None for the
     partitions means all. Succeeds if the leader is already the right one."""
     topics = None if partitions is None else by_topic(partitions)
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
     request = ElectLeadersRequest(
         election_type=_KINDS[kind],
         topic_partitions=None
         if topics is None
         else [TopicPartitions(topic=name, partitions=numbers) for name, numbers in topics.items()],
-        timeout_ms=admin.router.left_ms(deadline),
+        timeout_ms=admin._router.left_ms(deadline),
     )
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         request, timeout_ms=timeout_ms, at_least=_UNCLEAN_SINCE if kind == "unclean" else None
     )
     check(answer.error_code, "election of leaders")

@@ -56,7 +56,7 @@ async def describe_features(
 ) -> Features:
     """Returns the features as one node, or any, reports them."""
     request = ApiVersionsRequest(client_software_name="headwater", client_software_version="1")
-    answer = await admin.router.anyone(request, node_id=node_id, timeout_ms=timeout_ms)
+    answer = await admin._router.anyone(request, node_id=node_id, timeout_ms=timeout_ms)
     check(answer.error_code, "the features")
     return Features(
         finalized={
@@ -82,16 +82,16 @@ async def update_features(
     wanted = {
         name: FeatureUpdate(to) if isinstance(to, int) else to for name, to in updates.items()
     }
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
     request = UpdateFeaturesRequest(
-        timeout_ms=admin.router.left_ms(deadline),
+        timeout_ms=admin._router.left_ms(deadline),
         feature_updates=[
             FeatureUpdateKey(feature=name, max_version_level=to.level, upgrade_type=to.type)
             for name, to in wanted.items()
         ],
         validate_only=validate_only,
     )
-    answer = await admin.router.controller(request, timeout_ms=timeout_ms, at_least=_KINDS_SINCE)
+    answer = await admin._router.controller(request, timeout_ms=timeout_ms, at_least=_KINDS_SINCE)
     what = f"features {', '.join(wanted)}"
     if not answer.results:  # since version 2 all of them share their fate
         return dict.fromkeys(wanted, outcome(answer.error_code, what, answer.error_message))

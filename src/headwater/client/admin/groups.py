@@ -123,7 +123,7 @@ async def list_groups(
     none of their groups."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
-    answers = await admin.router.every_node(ListGroupsRequest(), timeout_ms=timeout_ms)
+    answers = await admin._router.every_node(ListGroupsRequest(), timeout_ms=timeout_ms)
     found: dict[str, GroupListed] = {}
     for node_id, answer in answers.items():
         if isinstance(answer, ClientError):
@@ -161,7 +161,7 @@ async def describe_groups(
 ) -> dict[str, Group | ClientError]:
     """Describes groups of any kind. A name does not tell the kind, so each is tried in turn, as
     Kafka's tools do: consumer, classic, share, streams."""
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Group | ClientError] = {}
     for describe in (_describe_consumer, _describe_classic, _describe_share, _describe_streams):
@@ -220,13 +220,13 @@ async def _described(
     """Describes groups of one of the newer kinds; returns none if the brokers do not know it."""
     api = type(request([])).API
     assert api is not None
-    if not await admin.router.serves(ApiKey(api), deadline):
+    if not await admin._router.serves(ApiKey(api), deadline):
         return {}
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, Group | ClientError]:
-        answer = await admin.router.ask(node, request(list(keys)), deadline)
+        answer = await admin._router.ask(node, request(list(keys)), deadline)
         return {
             each.group_id: error_for(each.error_code, f"group {each.group_id}", each.error_message)
             if each.error_code
@@ -234,7 +234,7 @@ async def _described(
             for each in answer.groups
         }
 
-    return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
+    return await admin._router.by_coordinator(group_ids, ask, deadline=deadline)
 
 
 async def _describe_classic(
@@ -248,7 +248,7 @@ async def _describe_classic(
         if version is not None and version >= _LIVENESS_SINCE:
             request.unknown_tags = asks_for_liveness()
             request.include_authorized_operations = operations
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         results: dict[str, Group | ClientError] = {}
         for each in answer.groups:
             # Before version 6 a group that does not exist is reported as dead.
@@ -263,7 +263,7 @@ async def _describe_classic(
             )
         return results
 
-    return await admin.router.by_coordinator(group_ids, ask, deadline=deadline)
+    return await admin._router.by_coordinator(group_ids, ask, deadline=deadline)
 
 
 async def delete_group(admin: Admin, group_id: str, *, timeout_ms: int | None = None) -> None:
@@ -279,7 +279,7 @@ async def delete_groups(
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, ClientError | None]:
-        answer = await admin.router.ask(
+        answer = await admin._router.ask(
             node, DeleteGroupsRequest(groups_names=list(keys)), deadline
         )
         return {
@@ -287,7 +287,7 @@ async def delete_groups(
             for each in answer.results
         }
 
-    return await admin.router.by_coordinator(
+    return await admin._router.by_coordinator(
         list(dict.fromkeys(group_ids)), ask, timeout_ms=timeout_ms
     )
 
@@ -305,7 +305,7 @@ async def remove_members(
     """Removes members from a group, so that it need not wait for their sessions to end: static
     members by `instance_ids`, others by `member_ids`, or `all_members`. A member that is alive
     rejoins. Returns the error of each, or None."""
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
     wanted = {each: MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids}
     wanted |= {each: MemberIdentity(member_id=each) for each in member_ids}
     if all_members:
@@ -326,7 +326,7 @@ async def remove_members(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, dict[str, ClientError | None] | ClientError]:
         request = LeaveGroupRequest(group_id=group_id, members=list(wanted.values()))
-        answer = await admin.router.ask(node, request, deadline, at_least=_MANY_MEMBERS_SINCE)
+        answer = await admin._router.ask(node, request, deadline, at_least=_MANY_MEMBERS_SINCE)
         if answer.error_code:
             return {group_id: error_for(answer.error_code, f"group {group_id}")}
         results = {}
@@ -336,7 +336,7 @@ async def remove_members(
             results[name] = outcome(each.error_code, what, _why_it_stays(each.error_code))
         return {group_id: results}
 
-    return only(await admin.router.by_coordinator([group_id], ask, deadline=deadline))
+    return only(await admin._router.by_coordinator([group_id], ask, deadline=deadline))
 
 
 def _why_it_stays(code: int) -> str | None:

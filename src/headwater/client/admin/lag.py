@@ -111,7 +111,7 @@ async def _timestamps(
     admin: Admin, at: Mapping[TopicPartition, int], timeout_ms: int | None
 ) -> dict[TopicPartition, int]:
     """Returns the timestamp of the record at each offset, or of the next one left in the log."""
-    router = admin.router
+    router = admin._router
 
     async def ask(
         node: Connection, asked: Sequence[TopicPartition], deadline: float

@@ -39,7 +39,7 @@ async def describe_log_dirs(
 ) -> dict[int, dict[str, LogDir] | ClientError]:
     """Returns the directories of these brokers, or of all, by path, with their replicas of all
     partitions or of these."""
-    return await describe(admin.router, nodes, partitions=partitions, timeout_ms=timeout_ms)
+    return await describe(admin._router, nodes, partitions=partitions, timeout_ms=timeout_ms)
 
 
 async def alter_replica_log_dirs(
@@ -67,7 +67,7 @@ async def alter_replica_log_dirs(
                 for path, partitions in by_path.items()
             ]
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         results: dict[Replica, ClientError | None] = {}
         for topic in answer.results:
             for each in topic.partitions:
@@ -76,6 +76,6 @@ async def alter_replica_log_dirs(
                 results[replica] = outcome(each.error_code, what)
         return results
 
-    return await admin.router.by_node(
+    return await admin._router.by_node(
         list(wanted), lambda replica: replica.node_id, ask, timeout_ms=timeout_ms
     )

@@ -46,7 +46,7 @@ async def list_offsets(
         TopicPartition(*where): to_milliseconds(question) for where, question in partitions.items()
     }
     results = await requests.list_offsets(
-        admin.router,
+        admin._router,
         timestamps,
         read_committed=isolation == "read_committed",
         timeout_ms=timeout_ms,
@@ -75,14 +75,14 @@ async def topic_offsets(
     """Returns the same for every partition of a topic."""
     from headwater.client.admin.topics import describe_topic
 
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
     about = await describe_topic(admin, topic, timeout_ms=timeout_ms)
     found = or_raise(
         await list_offsets(
             admin,
             {TopicPartition(topic, each.index): at for each in about.partitions},
             isolation=isolation,
-            timeout_ms=admin.router.left_ms(deadline),
+            timeout_ms=admin._router.left_ms(deadline),
         )
     )
     return {where.partition: each for where, each in found.items()}

@@ -64,7 +64,7 @@ async def describe_producers(
                 for topic, numbers in by_topic(asked).items()
             ]
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         return {
             TopicPartition(topic.name, each.partition_index): _producers(topic.name, each)
             for topic in answer.topics
@@ -73,8 +73,8 @@ async def describe_producers(
 
     wanted = [TopicPartition(*where) for where in partitions]
     if node_id is not None:
-        return await admin.router.by_node(wanted, lambda _: node_id, ask, timeout_ms=timeout_ms)
-    return await admin.router.by_leader(wanted, ask, timeout_ms=timeout_ms)
+        return await admin._router.by_node(wanted, lambda _: node_id, ask, timeout_ms=timeout_ms)
+    return await admin._router.by_leader(wanted, ask, timeout_ms=timeout_ms)
 
 
 def _producers(topic: str, each: PartitionResponse) -> tuple[ActiveProducer, ...] | ClientError:
@@ -110,7 +110,7 @@ async def fence_producers(
             request = InitProducerIdRequest(
                 transactional_id=key, transaction_timeout_ms=_FENCING_TIMEOUT_MS
             )
-            answer = await admin.router.ask(node, request, deadline)
+            answer = await admin._router.ask(node, request, deadline)
             results[key] = (
                 error_for(answer.error_code, f"transactional id {key}")
                 if answer.error_code
@@ -118,6 +118,6 @@ async def fence_producers(
             )
         return results
 
-    return await admin.router.by_coordinator(
+    return await admin._router.by_coordinator(
         list(dict.fromkeys(transactional_ids)), ask, transactions=True, timeout_ms=timeout_ms
     )

@@ -55,7 +55,7 @@ async def describe_quorum(admin: Admin, *, timeout_ms: int | None = None) -> Quo
             )
         ]
     )
-    answer = await admin.router.anyone(request, timeout_ms=timeout_ms)
+    answer = await admin._router.anyone(request, timeout_ms=timeout_ms)
     check(answer.error_code, "the quorum", answer.error_message)
     about = answer.topics[0].partitions[0]
     check(about.error_code, "the quorum", about.error_message)
@@ -96,11 +96,11 @@ async def add_voter(
 ) -> None:
     """Makes a controller a voter. `listeners` are the host and port of its controller listeners, by
     name. With `cluster_id`, a cluster that has another id refuses."""
-    deadline = admin.router.deadline(timeout_ms)
-    answer = await admin.router.controller(
+    deadline = admin._router.deadline(timeout_ms)
+    answer = await admin._router.controller(
         AddRaftVoterRequest(
             cluster_id=cluster_id,
-            timeout_ms=admin.router.left_ms(deadline),
+            timeout_ms=admin._router.left_ms(deadline),
             voter_id=node_id,
             voter_directory_id=id_from_text(directory_id),
             listeners=[
@@ -122,7 +122,7 @@ async def remove_voter(
     timeout_ms: int | None = None,
 ) -> None:
     """Removes a controller from the voters."""
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         RemoveRaftVoterRequest(
             cluster_id=cluster_id, voter_id=node_id, voter_directory_id=id_from_text(directory_id)
         ),

@@ -80,7 +80,7 @@ async def describe_quotas(
     """Returns the quotas that match a filter, or all: `{QuotaEntity(user="alice"):
     {"producer_byte_rate": 1e6}}`."""
     wanted = wanted or QuotaFilter()
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         DescribeClientQuotasRequest(
             components=[
                 _component(kind, getattr(wanted, field))
@@ -128,7 +128,7 @@ async def alter_quotas(
 ) -> dict[QuotaEntity, ClientError | None]:
     """Sets quotas (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage`,
     `controller_mutation_rate`, `connection_creation_rate`); None removes one."""
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         AlterClientQuotasRequest(
             entries=[
                 AlterClientQuotasRequestEntryData(

@@ -50,7 +50,7 @@ async def reassign_partitions(
         keys: list[TopicPartition], deadline: float
     ) -> dict[TopicPartition, ClientError | None]:
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=admin.router.left_ms(deadline),
+            timeout_ms=admin._router.left_ms(deadline),
             allow_replication_factor_change=allow_replication_change,
             topics=[
                 ReassignableTopic(
@@ -64,7 +64,7 @@ async def reassign_partitions(
                 for topic, numbers in by_topic(keys).items()
             ],
         )
-        answer = await admin.router.controller(
+        answer = await admin._router.controller(
             request, deadline, at_least=None if allow_replication_change else _FIXED_FACTOR_SINCE
         )
         check(answer.error_code, "reassignment of partitions", answer.error_message)
@@ -75,7 +75,7 @@ async def reassign_partitions(
                 results[where] = outcome(each.error_code, str(where), each.error_message)
         return results
 
-    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin._router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 def _replicas(to: Sequence[int] | None) -> list[int] | None:
@@ -90,10 +90,10 @@ async def list_reassignments(
 ) -> dict[TopicPartition, Reassignment]:
     """Returns the running reassignments, of these partitions or of all."""
     topics = None if partitions is None else by_topic(partitions)
-    deadline = admin.router.deadline(timeout_ms)
-    answer = await admin.router.controller(
+    deadline = admin._router.deadline(timeout_ms)
+    answer = await admin._router.controller(
         ListPartitionReassignmentsRequest(
-            timeout_ms=admin.router.left_ms(deadline),
+            timeout_ms=admin._router.left_ms(deadline),
             topics=None
             if topics is None
             else [

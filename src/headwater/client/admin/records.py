@@ -45,9 +45,9 @@ async def delete_records(
                 )
                 for topic, numbers in by_topic(asked).items()
             ],
-            timeout_ms=admin.router.left_ms(deadline),
+            timeout_ms=admin._router.left_ms(deadline),
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         results: dict[TopicPartition, int | ClientError] = {}
         for topic in answer.topics:
             for each in topic.partitions:
@@ -59,7 +59,7 @@ async def delete_records(
                     results[where] = each.low_watermark
         return results
 
-    return await admin.router.by_leader(offsets, ask, timeout_ms=timeout_ms)
+    return await admin._router.by_leader(offsets, ask, timeout_ms=timeout_ms)
 
 
 def _why(code: int) -> str | None:

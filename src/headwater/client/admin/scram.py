@@ -42,7 +42,7 @@ async def describe_scram(
 ) -> dict[str, tuple[ScramCredential, ...] | ClientError]:
     """Returns the credentials of these users, or of all that have some; never their secrets."""
     wanted = None if users is None else list(dict.fromkeys(users))
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         DescribeUserScramCredentialsRequest(
             users=None if wanted is None else [UserName(name=user) for user in wanted]
         ),
@@ -76,7 +76,7 @@ async def set_scram(
     """Sets or replaces the password of a user."""
     from headwater.security.sasl.scram import salted_password  # loaded only where it is used
 
-    salt = admin.router.random_bytes(_SALT_BYTES)
+    salt = admin._router.random_bytes(_SALT_BYTES)
     upsertion = ScramCredentialUpsertion(
         name=user,
         mechanism=_NUMBERS[mechanism],
@@ -107,7 +107,7 @@ async def delete_scram(
 async def _alter(
     admin: Admin, request: AlterUserScramCredentialsRequest, timeout_ms: int | None
 ) -> dict[str, ClientError | None]:
-    answer = await admin.router.controller(request, timeout_ms=timeout_ms)
+    answer = await admin._router.controller(request, timeout_ms=timeout_ms)
     return {
         each.user: outcome(each.error_code, f"user {each.user}", each.error_message)
         for each in answer.results

@@ -55,8 +55,8 @@ async def list_share_group_offsets(
         group_id: None if partitions is None else by_topic(partitions)
         for group_id, partitions in given.items()
     }
-    deadline = admin.router.deadline(timeout_ms)
-    await admin.router.require(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, deadline)
+    deadline = admin._router.deadline(timeout_ms)
+    await admin._router.require(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, deadline)
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
@@ -64,10 +64,10 @@ async def list_share_group_offsets(
         request = DescribeShareGroupOffsetsRequest(
             groups=[_group(key, wanted[key]) for key in keys]
         )
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         return {each.group_id: _offsets(each) for each in answer.groups}
 
-    return await admin.router.by_coordinator(list(wanted), ask, deadline=deadline)
+    return await admin._router.by_coordinator(list(wanted), ask, deadline=deadline)
 
 
 def _group(
@@ -164,10 +164,10 @@ async def _ask(
     timeout_ms: int | None,
 ) -> Any:
     async def ask(node: Connection, keys: Sequence[str], deadline: float) -> dict[str, Any]:
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         if answer.error_code:
             error = error_for(answer.error_code, f"group {group_id}", answer.error_message)
             return {group_id: error}
         return {group_id: answer}
 
-    return only(await admin.router.by_coordinator([group_id], ask, timeout_ms=timeout_ms))
+    return only(await admin._router.by_coordinator([group_id], ask, timeout_ms=timeout_ms))

@@ -52,7 +52,7 @@ async def create_token(
     """Creates a token for the caller, or for another `owner`; `renewers` may renew it, too."""
     kind, name = ("", "") if owner is None else _parts(owner)
     known = list(renewers)
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         CreateDelegationTokenRequest(
             owner_principal_type=kind,
             owner_principal_name=name,
@@ -96,7 +96,7 @@ async def renew_token(
 ) -> int:
     """Extends the life of a token from now on; returns when it will expire."""
     period_ms = _CLUSTERS_CHOICE if period_ms is None else period_ms
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), timeout_ms=timeout_ms
     )
     check(answer.error_code, _WHAT)
@@ -109,7 +109,7 @@ async def expire_token(
 ) -> int:
     """Expires a token, at once or after a time; returns when it will expire."""
     period_ms = -1 if period_ms is None else period_ms
-    answer = await admin.router.controller(
+    answer = await admin._router.controller(
         ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms),
         timeout_ms=timeout_ms,
     )
@@ -122,7 +122,7 @@ async def describe_tokens(
     admin: Admin, owners: Iterable[str] | None = None, *, timeout_ms: int | None = None
 ) -> list[DelegationToken]:
     """Returns the tokens of these owners, or all that the caller may see."""
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         DescribeDelegationTokenRequest(
             owners=None
             if owners is None

@@ -143,21 +143,21 @@ async def create_topics(
     }
 
     async def round_of(names: list[str], deadline: float) -> dict[str, TopicCreated | ClientError]:
-        answer = await admin.router.controller(
+        answer = await admin._router.controller(
             create_topics_api.CreateTopicsRequest(
                 topics=[_creatable(wanted[name]) for name in names],
-                timeout_ms=admin.router.left_ms(deadline),
+                timeout_ms=admin._router.left_ms(deadline),
                 validate_only=validate_only,
             ),
             deadline,
         )
         return {each.name: _created(each) for each in answer.topics}
 
-    results = await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
+    results = await admin._router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
     if not validate_only:
         made = [each for each in results.values() if isinstance(each, TopicCreated)]
-        admin.router.on_topics_created(each.name for each in made)
-        admin.router.on_topics_created(each.id for each in made if each.id is not None)
+        admin._router.on_topics_created(each.name for each in made)
+        admin._router.on_topics_created(each.id for each in made if each.id is not None)
     return results
 
 
@@ -226,7 +226,7 @@ async def delete_topics(
 
     async def round_of(keys: list[str], deadline: float) -> dict[str, ClientError | None]:
         by_name = [key for key in keys if key not in raw_ids]
-        answer = await admin.router.controller(
+        answer = await admin._router.controller(
             delete_topics_api.DeleteTopicsRequest(
                 topics=[
                     delete_topics_api.DeleteTopicState(name=None, topic_id=raw_ids[key])
@@ -235,7 +235,7 @@ async def delete_topics(
                     for key in keys
                 ],
                 topic_names=by_name,
-                timeout_ms=admin.router.left_ms(deadline),
+                timeout_ms=admin._router.left_ms(deadline),
             ),
             deadline,
             # Without a place for the id it must not be dropped silently.
@@ -249,14 +249,14 @@ async def delete_topics(
             results[key] = outcome(each.error_code, f"topic {key}", each.error_message)
         return results
 
-    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin._router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 async def list_topics(
     admin: Admin, *, internal: bool = False, timeout_ms: int | None = None
 ) -> list[TopicListed]:
     """Returns all topics that the caller may see, by name; `internal` adds the cluster's own."""
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         MetadataRequest(topics=None, allow_auto_topic_creation=False), timeout_ms=timeout_ms
     )
     listed = [
@@ -290,20 +290,20 @@ async def describe_topics(
 ) -> dict[str, Topic | ClientError]:
     """Returns topics by name or by id, with their partitions; `operations` requests what the caller
     may do to them."""
-    deadline = admin.router.deadline(timeout_ms)
+    deadline = admin._router.deadline(timeout_ms)
 
     async def by_name(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
         # Only brokers since 3.9 page; they also report eligible leaders.
-        if await admin.router.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS, deadline):
+        if await admin._router.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS, deadline):
             return await _describe_by_pages(admin, pending, deadline, operations=operations)
         return await _describe_at_once(admin, pending, deadline, operations=operations)
 
     async def by_id(pending: list[str], deadline: float) -> dict[str, Topic | ClientError]:
         return await _describe_by_ids(admin, pending, deadline, operations=operations)
 
-    patience = admin.router.patience
-    found = await admin.router.retry_pending(names, by_name, deadline=deadline, patience=patience)
-    return found | await admin.router.retry_pending(
+    patience = admin._router.patience
+    found = await admin._router.retry_pending(names, by_name, deadline=deadline, patience=patience)
+    return found | await admin._router.retry_pending(
         ids, by_id, deadline=deadline, patience=patience
     )
 
@@ -316,7 +316,7 @@ async def _describe_by_pages(
     pieces: dict[str, list[DescribeTopicPartitionsResponseTopic]] = {}
     cursor = None
     while True:
-        answer = await admin.router.anyone(
+        answer = await admin._router.anyone(
             DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name=name) for name in sorted(names)],
                 response_partition_limit=PAGE_PARTITIONS,
@@ -348,7 +348,7 @@ async def _describe_by_pages(
 async def _describe_at_once(
     admin: Admin, names: Sequence[str], deadline: float, *, operations: bool
 ) -> dict[str, Topic | ClientError]:
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
@@ -362,7 +362,7 @@ async def _describe_at_once(
 async def _describe_by_ids(
     admin: Admin, ids: Sequence[str], deadline: float, *, operations: bool
 ) -> dict[str, Topic | ClientError]:
-    answer = await admin.router.anyone(
+    answer = await admin._router.anyone(
         MetadataRequest(
             topics=[MetadataRequestTopic(name=None, topic_id=id_from_text(text)) for text in ids],
             allow_auto_topic_creation=False,
@@ -432,10 +432,10 @@ async def create_partitions(
     }
 
     async def round_of(names: list[str], deadline: float) -> dict[str, ClientError | None]:
-        answer = await admin.router.controller(
+        answer = await admin._router.controller(
             create_partitions_api.CreatePartitionsRequest(
                 topics=[_growing(name, wanted[name]) for name in names],
-                timeout_ms=admin.router.left_ms(deadline),
+                timeout_ms=admin._router.left_ms(deadline),
                 validate_only=validate_only,
             ),
             deadline,
@@ -445,7 +445,7 @@ async def create_partitions(
             for each in answer.results
         }
 
-    return await admin.router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
+    return await admin._router.retry_pending(wanted, round_of, timeout_ms=timeout_ms)
 
 
 def _growing(name: str, new: NewPartitions) -> create_partitions_api.CreatePartitionsTopic:

@@ -76,7 +76,7 @@ async def list_transactions(
         duration_filter=_ANY_DURATION if longer_than_ms is None else longer_than_ms,
         transactional_id_pattern=pattern,
     )
-    answers = await admin.router.every_node(request, at_least=least, timeout_ms=timeout_ms)
+    answers = await admin._router.every_node(request, at_least=least, timeout_ms=timeout_ms)
     found = []
     for node_id, answer in answers.items():
         if isinstance(answer, ClientError):
@@ -100,14 +100,14 @@ async def describe_transactions(
     admin: Admin, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, Transaction | ClientError]:
     """Returns the same for many transactional ids."""
-    deadline = admin.router.deadline(timeout_ms)
-    await admin.router.require(ApiKey.DESCRIBE_TRANSACTIONS, deadline)
+    deadline = admin._router.deadline(timeout_ms)
+    await admin._router.require(ApiKey.DESCRIBE_TRANSACTIONS, deadline)
 
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, Transaction | ClientError]:
         request = DescribeTransactionsRequest(transactional_ids=list(keys))
-        answer = await admin.router.ask(node, request, deadline)
+        answer = await admin._router.ask(node, request, deadline)
         return {
             each.transactional_id: error_for(
                 each.error_code, f"transactional id {each.transactional_id}"
@@ -117,7 +117,7 @@ async def describe_transactions(
             for each in answer.transaction_states
         }
 
-    return await admin.router.by_coordinator(
+    return await admin._router.by_coordinator(
         list(dict.fromkeys(transactional_ids)), ask, transactions=True, deadline=deadline
     )
 
@@ -167,7 +167,7 @@ async def abort_transaction(
                 )
             ],
         )
-        answer = await admin.router.ask(node, WriteTxnMarkersRequest(markers=[marker]), deadline)
+        answer = await admin._router.ask(node, WriteTxnMarkersRequest(markers=[marker]), deadline)
         what = f"transaction of producer {producer_id} in {partition}"
         return {
             TopicPartition(topic.name, each.partition_index): outcome(each.error_code, what)
@@ -176,4 +176,4 @@ async def abort_transaction(
             for each in topic.partitions
         }
 
-    only(await admin.router.by_leader([partition], ask, timeout_ms=timeout_ms))
+    only(await admin._router.by_leader([partition], ask, timeout_ms=timeout_ms))

@@ -51,7 +51,7 @@ class DeadLetter:
     def __init__(self, topic: str, producer: RecordSender) -> None:
         if not isinstance(topic, str) or not topic.strip():
             raise ConfigError(f"dead-letter topic {topic!r}: expected the name of a topic")
-        config = getattr(getattr(producer, "asynchronous", producer), "config", None)
+        config = getattr(producer, "config", None)
         for name in ("key_serializer", "value_serializer"):
             if getattr(config, name, None) is not None:
                 raise ConfigError(
