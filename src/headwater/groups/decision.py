@@ -1,4 +1,4 @@
-"""What a group machine is given and what it answers: records to write, replies to send after.
+"""Decisions of a coordinator's machine: records to write, and replies to send after that.
 
 The driver appends `Decision.records` as one batch, applies each of them to the machine, and sends
 `Decision.replies` when that batch, and all that was decided before, is committed.
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from headwater.protocol.schema import Message
 
-# The driver's name for a request that waits for an answer.
+# The driver's name for a request that waits for its reply.
 Token: TypeAlias = int
 
 NO_PRODUCER = -1
@@ -27,7 +27,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One fact for the log of the shard; a value of None is a tombstone."""
+    """A record of the shard's log; a value of None is a tombstone."""
 
     key: Message
     value: Message | None
@@ -35,12 +35,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to write, and the answers that leave once they are committed."""
+    """Records to write, and replies to send once they are committed."""
 
     records: Sequence[Record] = ()
     replies: Sequence[tuple[Token, Message]] = ()
     notes: Sequence[Note] = ()
-    # Whether the records mean nothing without each other. Else a long list may become several
+    # Whether the records are only valid together. If not, a long list may be split into several
     # batches, of which a crash may leave only the first.
     is_atomic: bool = True
     # The transaction that the records are part of: they count when its marker commits it.
@@ -52,7 +52,7 @@ NOTHING = Decision()
 
 
 def reply(token: Token, message: Message) -> Decision:
-    """Nothing to write; only this answer."""
+    """Returns a decision that consists of one reply."""
     return Decision((), ((token, message),))
 
 
@@ -124,14 +124,14 @@ def removed(group_id: str, member_ids: Sequence[str], why: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Who sent a request: its client id, and its host as groups show it (`/127.0.0.1`)."""
+    """The sender of a request: its client id, and its host as groups show it (`/127.0.0.1`)."""
 
     client_id: str
     host: str
 
 
 class TopicsView(Protocol):
-    """What groups must know of the cluster's topics."""
+    """The cluster's topics, as far as groups need them."""
 
     def partitions(self, name: str) -> int | None: ...
 

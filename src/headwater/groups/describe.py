@@ -1,4 +1,4 @@
-"""What a shard shows of its groups: their members and states, and which members are silent."""
+"""Descriptions of a shard's groups: members, states, and the liveness of members."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def describe(groups: Groups, group_ids: Iterable[str], *, version: int) -> list[DescribedGroup]:
-    """Classic groups with their members; any other is not here, as this API cannot show it."""
+    """Describes classic groups. A consumer group is reported as missing, as in Kafka."""
     return [_describe(groups.get(group_id), group_id, version) for group_id in group_ids]
 
 
@@ -141,7 +141,7 @@ def _describe_partitions(
 def list_groups(
     groups: Groups, states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
-    """Those in one of the states and of one of the types; none named means all."""
+    """Returns the groups in one of these states and of one of these types; empty means all."""
     in_states = {state.lower().strip() for state in states}
     of_types = {kind.lower() for kind in types}
     listed = []
@@ -163,7 +163,7 @@ def list_groups(
 
 
 def liveness(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, MemberLiveness]:
-    """By member id."""
+    """Returns the liveness of each member, by member id."""
     if isinstance(group, ClassicGroup):
         return {
             member.id: MemberLiveness(
@@ -184,14 +184,14 @@ def liveness(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, Membe
 
 
 def _is_awaited(group: ClassicGroup, member: ClassicMember) -> bool:
-    """While members gather, whoever has no JoinGroup here; after that, the leader, who assigns."""
+    """While members gather, one without a parked JoinGroup; after that, the leader, who assigns."""
     if group.state is State.PREPARING_REBALANCE:
         return member.id not in group.joins
     return group.state is State.COMPLETING_REBALANCE and member.id == group.members.leader
 
 
 def silent_ms(deadline: float, timeout_ms: int, now: float) -> int | None:
-    """How long ago a session was put off to this deadline; None if it does not run."""
+    """Returns how long ago a session was extended to this deadline; None if it is not running."""
     if deadline == inf:
         return None
     return max(0, timeout_ms - round((deadline - now) * 1000))

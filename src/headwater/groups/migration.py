@@ -65,11 +65,11 @@ _MEMBER_ID_REQUIRED_SINCE = 4
 
 
 def upgrade(classic: ClassicGroup, group: ConsumerGroup, builder: DecisionBuilder) -> None:
-    """Make the new, empty `group` what `classic` is; ApiError if that cannot be.
+    """Fills the new, empty `group` from `classic`; raises ApiError if it cannot be migrated.
 
-    Nothing happens to `classic`: whoever asked for this may still be refused. The records are
-    written to `turn` and applied to `group` already, for the same turn goes on in it. That they are
-    applied once more when they are in the log changes nothing.
+    `classic` stays as it is, for the request may still be refused. The records are added to the
+    decision and applied to `group` at once, because the same decision goes on in it; applying them
+    once more when they are in the log changes nothing.
     """
     _check_upgrade(classic, group.settings)
     builder.write(GroupMetadataKey(group=classic.id), None)
@@ -117,19 +117,19 @@ def _refusal(group_id: str, reason: str) -> ApiError:
 def _upgraded_member(
     old: ClassicMember, classic: ClassicGroup, topics: Topics
 ) -> tuple[Member, Partitions]:
-    """A classic member as one of a consumer group, with what its leader gave it as its target."""
+    """Returns a classic member as one of a consumer group, and its assignment as its target."""
     target: Partitions = {}
     if old.assignment:
         assignment = read_assignment(old.assignment)
         if assignment.user_data:
-            # An assignor of the users' own speaks to its members through this.
+            # A custom assignor of the users passes its own data to members here.
             raise _refusal(
                 classic.id,
                 "because an unsupported custom assignor is in use. Please refer to the "
                 "documentation or switch to a default assignor before re-attempting the upgrade.",
             )
         target = topics.by_id(assigned_partitions(assignment))
-    # Before the first generation there is no protocol yet that they agreed on.
+    # Before the first generation the members have not agreed on a protocol yet.
     metadata = old.protocols[0][1] if classic.protocol is None else old.metadata(classic.protocol)
     subscription = read_subscription(metadata)
     member = Member(
@@ -154,7 +154,7 @@ def _upgraded_member(
 
 
 def start_downgraded(classic: ClassicGroup, timers: Timers, *, rebalances: bool) -> None:
-    """Set a downgraded group going, in the next turn: its record is being applied in this one."""
+    """Starts a downgraded group in a decision of its own, after its record has been applied."""
 
     def begin(builder: DecisionBuilder) -> None:
         for member in classic.members:
@@ -166,9 +166,9 @@ def start_downgraded(classic: ClassicGroup, timers: Timers, *, rebalances: bool)
 
 
 class Downgraded(NamedTuple):
-    """What the classic group must know that is not in its record."""
+    """What a classic successor needs beyond its record."""
 
-    # Somebody left, or the members' assignments are not the newest.
+    # A member has left, or the assignments of members are out of date.
     rebalances: bool
 
 
@@ -179,7 +179,7 @@ def may_downgrade(
     leaving: Collection[Member] = (),
     replaced: Member | None = None,
 ) -> bool:
-    """Is this the last that is not classic, and may the group follow the others back?"""
+    """Returns whether only classic members would be left, and the policy allows a downgrade."""
     if replaced is not None:
         left = len(state.members)
         all_classic = replaced.classic is None and state.classic_members == left - 1
@@ -203,13 +203,13 @@ def downgrade_records(
     *,
     now_ms: int,
 ) -> list[Record]:
-    """The end of the consumer group, and the classic one with the targets as its assignments.
+    """Returns the tombstones of the consumer group, and the classic group with its targets.
 
-    `joining` is a static member that takes the place of the last one of the new kind; what it did
-    so far in this turn has been written under its own id.
+    `joining` is a classic static member that replaces the last consumer member; earlier records of
+    the same decision have been written under its own id.
     """
     replaced = state.static_member(joining.instance_id) if joining is not None else None
-    members: list[tuple[Member, str]] = []  # each with the id that its target is kept under
+    members: list[tuple[Member, str]] = []  # each with the id of its target
     ids: list[str] = []
     for member in state.members.values():
         if replaced is not None and joining is not None and member.id == replaced.id:
@@ -240,7 +240,7 @@ def downgrade_records(
 
 
 def _protocol(members: list[Member]) -> str:
-    """The protocol that most of them like best, among those that all of them know."""
+    """Returns the protocol that most members prefer, among those that all of them share."""
     spoken = [member.classic.protocols for member in members if member.classic is not None]
     assert len(spoken) == len(members), "a member that is not classic"
     shared = set.intersection(*({name for name, _ in protocols} for protocols in spoken))
@@ -262,7 +262,7 @@ def _assignment(
     try:
         version = version_of(_metadata(member, protocol))
     except DecodeError:
-        version = 0  # nobody could join with this
+        version = 0  # cannot be: JoinGroup would have been refused
     return write_assignment(topics.by_name(state.target.get(target_id, {})), version=version)
 
 
@@ -366,11 +366,11 @@ def _join(
 def _check_protocols(
     group: ConsumerGroup, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
-    """One protocol must be known to all classic members, for the day they are alone again."""
+    """Checks that all classic members share a protocol, which they need after a downgrade."""
     known = group.state.classic_protocols
-    everybody = group.state.classic_members
+    total = group.state.classic_members
     if protocol_type != PROTOCOL_TYPE or not any(
-        known.get(name, 0) == everybody for name, _ in protocols
+        known.get(name, 0) == total for name, _ in protocols
     ):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -379,7 +379,7 @@ def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(metadata)
     except DecodeError as error:
-        # Kafka has no better word for it either.
+        # Kafka has no better code for it either.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
 
 
@@ -441,7 +441,8 @@ def decide_sync(
 def decide_heartbeat(
     group: ConsumerGroup, token: Token, request: HeartbeatRequest, *, now: float
 ) -> Decision:
-    """REBALANCE_IN_PROGRESS is how a classic member hears that there is a step to do."""
+    """Extends a session. REBALANCE_IN_PROGRESS tells a classic member to join again for its next
+    step."""
     code = ErrorCode.NONE
     try:
         member, spoken = _classic(group, request.member_id, request.group_instance_id)
@@ -451,7 +452,7 @@ def decide_heartbeat(
             member.epoch < group.state.target_epoch
             or member.state is MemberState.UNREVOKED
             or (member.state is MemberState.UNRELEASED and not _waits(group, member))
-            or _nobody_assigns(group)
+            or _is_target_stuck(group)
         ):
             _await_join(group, member, now)
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -460,18 +461,18 @@ def decide_heartbeat(
     return reply(token, HeartbeatResponse(error_code=code))
 
 
-def _nobody_assigns(group: ConsumerGroup) -> bool:
-    """The group has moved on, and nobody is left whose heartbeat would bring a new target.
+def _is_target_stuck(group: ConsumerGroup) -> bool:
+    """Returns whether no heartbeat of a consumer member will compute the target that is due.
 
-    Kafka lets such a group stand still, which can be if the policy forbids to downgrade it. The
-    JoinGroup that follows from this works the target out.
+    Kafka leaves such a group stuck, which happens if the policy forbids a downgrade. The JoinGroup
+    that follows computes the target.
     """
     state = group.state
     return state.epoch > state.target_epoch and state.classic_members == len(state.members)
 
 
 def _waits(group: ConsumerGroup, member: Member) -> bool:
-    """Is something that it will get still held by others? Else it may come for it."""
+    """Returns whether others still hold partitions of the member's target."""
     return any(
         partition not in member.assigned.get(topic, {}) and group.state.is_held(topic, partition)
         for topic, partitions in group.state.target.get(member.id, {}).items()
@@ -503,7 +504,7 @@ def _check_generation(member: Member, generation: int) -> None:
 def decide_leave(
     group: ConsumerGroup, identities: Iterable[MemberIdentity], *, now_ms: int
 ) -> tuple[list[MemberResponse], Decision]:
-    """Removes members by LeaveGroup, which an administrator may also send for other kinds."""
+    """Removes members by LeaveGroup, which an administrator may also send for consumer members."""
     leaving: list[Member] = []
     results: list[MemberResponse] = []
     for identity in identities:

@@ -1,7 +1,6 @@
-"""The offsets that groups have committed, and those that wait for their transactions to end.
+"""Committed offsets of groups, and offsets that wait for their transaction to end.
 
-`apply` and `end_transaction` are the only mutators. Who may commit is for the groups to say; here
-is only what was committed.
+Only `apply` and `end_transaction` change them. Whether a member may commit is decided by its group.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NEVER = -1
 
 
 class Committed(NamedTuple):
-    """One committed offset; `record_offset` is where in the shard's log it stands."""
+    """One committed offset; `record_offset` is that of its record in the shard's log."""
 
     offset: int
     leader_epoch: int
@@ -66,7 +65,7 @@ Topics: TypeAlias = dict[str, Partitions]
 
 
 class OffsetTable:
-    """Committed offsets by group, topic and partition; nothing empty is kept."""
+    """Committed offsets by group, topic and partition, without empty groups or topics."""
 
     __slots__ = ("_groups",)
 
@@ -121,12 +120,12 @@ class Offsets:
 
     def __init__(self) -> None:
         self.committed = OffsetTable()
-        # What producers have added to transactions that are still open.
+        # Offsets in open transactions, by producer id.
         self._pending: dict[int, OffsetTable] = {}
-        # How many open transactions hold an offset of a partition.
+        # The number of open transactions with an offset of a partition.
         self._unstable: dict[str, dict[tuple[str, int], int]] = {}
 
-    # What the log says
+    # The log
 
     def apply(
         self,
@@ -160,7 +159,7 @@ class Offsets:
         pending.put(group, topic, partition, committed)
 
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
-        """A marker in the log: what the producer has added counts from now on, or never did."""
+        """Applies a marker: commits or drops the pending offsets of a producer."""
         pending = self._pending.pop(producer_id, None)
         if pending is None:
             return
@@ -169,8 +168,8 @@ class Offsets:
             if not commits:
                 continue
             before = self.committed.get(group, topic, partition)
-            # The later commit in the log wins, however late its marker: compaction keeps the later
-            # record too, and a shard loaded again must not see another offset.
+            # The later record wins, however late its marker: compaction keeps the later one, too,
+            # and a shard that is loaded again must not see another offset.
             if before is None or offset.record_offset > before.record_offset:
                 self.committed.put(group, topic, partition, offset)
 
@@ -199,10 +198,10 @@ class Offsets:
             },
         )
 
-    # Looking
+    # Reading
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may still move the offset."""
+        """Returns whether an open transaction may still change the offset."""
         return (topic, partition) in self._unstable.get(group, {})
 
     def has_open_transactions(self, group: str) -> bool:
@@ -229,10 +228,10 @@ class Offsets:
             answer.topics.append(found)
         return answer
 
-    # Forgetting
+    # Deleting
 
     def tombstone(self, group: str, topic: str, partition: int) -> Record | None:
-        """The record that forgets an offset, if there is one to forget."""
+        """Returns the tombstone of an offset, None if there is no such offset."""
         if self.committed.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):
@@ -240,7 +239,7 @@ class Offsets:
         return _tombstone(group, topic, partition)
 
     def tombstones(self, group: str) -> list[Record]:
-        """Forgets all that a group has committed, or is about to."""
+        """Returns the tombstones of all offsets of a group, pending ones included."""
         partitions = {
             (topic, partition): None
             for topic, committed in self.committed.topics(group).items()
@@ -252,8 +251,8 @@ class Offsets:
     def topic_tombstones(
         self, names: Iterable[str], *, living: Callable[[str], bytes | None]
     ) -> list[Record]:
-        """Forgets the offsets of deleted topics. A topic that was created again under its name
-        keeps those that were committed for the new one: `living` says its id."""
+        """Returns the tombstones of the offsets of deleted topics. If a topic with the same name
+        exists again, `living` returns its id, and offsets of the new topic stay."""
         gone = {name: living(name) for name in names}
         found: dict[tuple[str, str, int], None] = {}
         for table in (self.committed, *self._pending.values()):
@@ -274,9 +273,9 @@ class Offsets:
         is_subscribed: Callable[[str], bool],
         count_max: int,
     ) -> tuple[list[Record], bool]:
-        """Tombstones for what has outlived its retention, and whether nothing is left after them.
+        """Returns tombstones of offsets that have expired, and whether none are left after that.
 
-        `base_ms` says from when on an offset with a commit time is kept for its retention."""
+        `base_ms` returns when the retention of an offset began, by its commit time."""
         expired: list[Record] = []
         nothing_left = not self.has_open_transactions(group)
         for topic, partitions in self.committed.topics(group).items():
@@ -294,7 +293,7 @@ class Offsets:
 def modernized(
     key: LegacyOffsetCommitKey, value: Message | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """An offset as brokers of before Kafka 0.9 wrote it."""
+    """Converts an offset that a broker before Kafka 0.9 wrote."""
     assert value is None or isinstance(value, LegacyOffsetCommitValue)
     return (
         OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition),
@@ -315,7 +314,7 @@ def _is_over(
     if since_ms is None:
         return False
     if committed.expire_ms != NEVER:
-        return now_ms >= committed.expire_ms  # old clients said themselves how long to keep it
+        return now_ms >= committed.expire_ms  # old clients set the retention themselves
     return now_ms - since_ms >= retention_ms
 
 
@@ -480,7 +479,7 @@ def delete_offsets(
 
 
 def _check_metadata(metadata: str, length_max: int) -> ErrorCode:
-    """Kafka counts UTF-16 units, which are more than characters only outside of the BMP."""
+    """Kafka counts UTF-16 units, which differ from characters outside the BMP."""
     length = len(metadata)
     if length <= length_max < 2 * length:
         length = len(metadata.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,4 +1,4 @@
-"""What a node's settings say about groups, as the machines read it."""
+"""The settings of groups, taken from a node's configuration."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import cast
 
 from headwater.config.node import NodeConfig
 
-# A member that has no id yet cannot send heartbeats, so its JoinGroup waits at most this long.
-# Kafka has the same number, and no setting for it.
+# A new member cannot send heartbeats while its JoinGroup is parked, so that it is parked for at
+# most this long. The number is Kafka's, which has no setting for it either.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The bounds and periods that groups and their offsets live by; Kafka's defaults."""
+    """Limits and intervals of groups and their offsets, with Kafka's defaults."""
 
     # Classic groups.
     initial_rebalance_delay_ms: int = 3000

@@ -78,7 +78,7 @@ _GROUP_NOT_FOUND_SINCE = 9
 # The types of a consumer group's records; the key of each has the group's id.
 _CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 
-# How many offsets expire in one decision, which is one batch.
+# The most offsets that expire in one decision, which is one batch.
 _EXPIRED_MAX = 1000
 
 
@@ -530,7 +530,7 @@ class GroupShard:
     # Life
 
     def on_loaded(self, now: float) -> Decision:
-        """Starts all that is soft afresh: every member has a whole session to show itself."""
+        """Starts sessions and timers anew: every member has a whole session to show itself."""
         self._is_loaded = True
         builder = DecisionBuilder(now, 0)
         for group in list(self._groups.values()):

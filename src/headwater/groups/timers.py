@@ -1,9 +1,8 @@
-"""Deadlines of many things in one heap, made so that putting one off costs next to nothing.
+"""A timer heap in which extending a deadline is nearly free.
 
-A member's session is put off by every heartbeat. Moving its entry in the heap each time would be
-most of the cost of a heartbeat; instead the entry stays where it is, and when it comes due and the
-deadline has moved on, it is queued again. The driver may so be woken for nothing, at most once a
-session.
+Every heartbeat extends a session. Moving its entry in the heap each time would be most of the cost
+of a heartbeat; instead the entry stays where it is, and when it comes due and the deadline has
+moved on, it is queued again. The driver may wake for nothing, at most once per session.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headwater.groups.decision import DecisionBuilder
 
 
 class Timer:
-    """One thing that may come due; `deadline` is infinite while it is not set."""
+    """One deadline and what to do then; `deadline` is infinite while it is not set."""
 
     __slots__ = ("deadline", "fire", "queued")
 
@@ -49,12 +48,12 @@ class Timers:
         heappush(self._heap, (timer.deadline, next(self._sequence), timer))
 
     def due(self, now: float) -> Iterator[Timer]:
-        """Those whose deadline has come, each unset before it is handed out."""
+        """Yields the timers that are due, each unset before it is yielded."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             queued, _, timer = heappop(heap)
             if queued != timer.queued:
-                continue  # an entry for an earlier deadline was queued after this one
+                continue  # outdated: the timer was queued again for an earlier deadline
             timer.queued = inf
             if timer.deadline <= now:
                 timer.deadline = inf
@@ -63,5 +62,5 @@ class Timers:
                 self._queue(timer)
 
     def next_deadline(self) -> float:
-        """When to look again; never later than the first deadline."""
+        """Returns when to check again, which is never later than the first deadline."""
         return self._heap[0][0] if self._heap else inf

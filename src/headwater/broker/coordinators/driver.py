@@ -24,9 +24,9 @@ from headwater.protocol import Message
 from headwater.storage import Origin
 
 _LOAD_BYTES = 4 * 1024 * 1024
-# Loading a partition that takes at least this long is worth a line in the node's log.
+# A load that takes at least this long is logged at level info.
 _SLOW_LOAD_SECONDS = 1.0
-# How long to wait before loading again after the disk refused something.
+# The pause before a failed load is tried again.
 _RETRY_SECONDS = 1.0
 # The most that a batch adds to its records, and a record to its key and value.
 _BATCH_BYTES = 61
@@ -39,7 +39,7 @@ _ABORT, _COMMIT = 0, 1
 
 
 class Machine(Protocol):
-    """What the driver needs from a coordinator's machine."""
+    """The state machine of a coordinator, as the driver needs it."""
 
     def apply(self, record: Record, *, offset: int, producer_id: int) -> None:
         """Applies a record of the log; `producer_id` names the transaction it belongs to."""
@@ -232,7 +232,7 @@ class CoordinatorDriver(Generic[M]):
 
     def run(self, decide: Callable[[M], Decision]) -> None:
         """Carries out a decision that no request waits for. Never raises: a failure is logged and
-        the machine loaded again, so that whoever reports an event need not care."""
+        the machine is loaded again, so that callers that report an event are not affected."""
         if self.state is not State.ACTIVE or self._partition.leader is None:
             return
         try:
@@ -245,8 +245,8 @@ class CoordinatorDriver(Generic[M]):
     # Decisions
 
     def _decide(self, decide: Callable[..., Decision], *arguments: Token) -> Decision:
-        """Lets the machine decide, and makes it so. An ApiError of the machine is a refusal; after
-        anything else the machine is no longer what its log says, and is loaded again."""
+        """Lets the machine decide, and appends and applies its records. An ApiError of the machine
+        is a refusal; after any other error it may differ from its log, and is loaded again."""
         try:
             decision = decide(self.machine, *arguments)
         except ApiError:
@@ -379,8 +379,8 @@ class CoordinatorDriver(Generic[M]):
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Ends the driver when leadership is lost or the broker stops: waiting requests are sent
-        to look for another coordinator. Returns the tasks that are still ending."""
+        """Ends the driver when leadership is lost or the broker stops: waiting requests are refused
+        with NOT_COORDINATOR. Returns the tasks that are still ending."""
         if self.state is State.ACTIVE:
             self._answer(self.machine.on_unloaded().replies)
         self.state = State.CLOSED

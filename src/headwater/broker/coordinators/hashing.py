@@ -1,10 +1,10 @@
-"""Which partition of a coordinator's topic an id belongs to: Java's hash of its string."""
+"""The partition of a coordinator's topic that an id belongs to, by Java's string hash."""
 
 from __future__ import annotations
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`: over UTF-16 units, in signed 32 bits."""
+    """Returns `String.hashCode`, which is over UTF-16 units and in signed 32 bits."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):

@@ -1,4 +1,4 @@
-"""Records of the groups' topic as bytes: a number and a message, for key and value each."""
+"""The codec of the groups' topic: keys and values are a number and a message each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value_version(value: Message) -> int:
 
 
 class GroupCodec:
-    """Keys are always version 0; a value says its version."""
+    """Encodes and decodes records. Keys have version 0; a value begins with its version."""
 
     def __init__(self) -> None:
         self._classes: dict[int, tuple[type[Message], type[Message]] | None] = {}

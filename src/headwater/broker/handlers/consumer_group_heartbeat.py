@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: all of the newer protocol (KIP-848): join, live, be assigned, leave."""
+"""ConsumerGroupHeartbeat (KIP-848): joins, keeps and removes a member, and assigns partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members, and all their offsets."""
+"""DeleteGroups: deletes groups without members, and all their offsets."""
 
 from __future__ import annotations
 

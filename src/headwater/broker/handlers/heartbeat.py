@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive."""
+"""Heartbeat: extends the session of a classic member, and tells it of rebalances."""
 
 from __future__ import annotations
 

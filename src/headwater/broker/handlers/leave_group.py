@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, by their ids or by their instance ids."""
+"""LeaveGroup: removes members by member id or instance id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a group has read."""
+"""OffsetCommit: commits offsets of a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    missing = _take_out_missing(broker, context, request)
+    missing = _remove_missing(broker, context, request)
     if missing and not request.topics:
         return OffsetCommitResponse(topics=missing)
     try:
@@ -42,14 +42,14 @@ def handle(
     except ApiError as refusal:
         answer = commit_refused(request, refusal.code)
     if isinstance(answer, OffsetCommitResponse):
-        return _joined(answer, missing)
-    return _later(answer, missing)
+        return _merged(answer, missing)
+    return _merged_later(answer, missing)
 
 
-def _joined(
+def _merged(
     response: OffsetCommitResponse, missing: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
-    """One answer for what exists and what does not."""
+    """Merges the results of partitions that exist and of those that do not."""
     by_topic = {(topic.name, topic.topic_id): topic for topic in response.topics}
     for topic in missing:
         known = by_topic.get((topic.name, topic.topic_id))
@@ -60,16 +60,16 @@ def _joined(
     return response
 
 
-async def _later(
+async def _merged_later(
     answer: Awaitable[OffsetCommitResponse], missing: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
-    return _joined(await answer, missing)
+    return _merged(await answer, missing)
 
 
-def _take_out_missing(
+def _remove_missing(
     broker: Broker, context: Context, request: OffsetCommitRequest
 ) -> list[OffsetCommitResponseTopic]:
-    """Leaves in the request what exists, with names, and answers for the rest."""
+    """Removes partitions that do not exist from the request; returns their results."""
     by_id = context.version >= 10
     image = broker.image
     missing: list[OffsetCommitResponseTopic] = []

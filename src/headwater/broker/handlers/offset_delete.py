@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets how far a group has read topics that it no longer reads."""
+"""OffsetDelete: deletes committed offsets of topics that a group no longer reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    missing = _take_out_missing(broker, request)
+    missing = _remove_missing(broker, request)
     try:
         answer = broker.groups.ask(
             request.group_id,
@@ -31,11 +31,11 @@ def handle(
     except ApiError as refusal:
         return OffsetDeleteResponse(error_code=refusal.code)
     if isinstance(answer, OffsetDeleteResponse):
-        return _joined(answer, missing)
-    return _later(answer, missing)
+        return _merged(answer, missing)
+    return _merged_later(answer, missing)
 
 
-def _joined(
+def _merged(
     response: OffsetDeleteResponse, missing: list[OffsetDeleteResponseTopic]
 ) -> OffsetDeleteResponse:
     if not response.error_code:
@@ -43,14 +43,14 @@ def _joined(
     return response
 
 
-async def _later(
+async def _merged_later(
     answer: Awaitable[OffsetDeleteResponse], missing: list[OffsetDeleteResponseTopic]
 ) -> OffsetDeleteResponse:
     response = await answer
-    return _joined(response, missing)
+    return _merged(response, missing)
 
 
-def _take_out_missing(
+def _remove_missing(
     broker: Broker, request: OffsetDeleteRequest
 ) -> list[OffsetDeleteResponseTopic]:
     missing: list[OffsetDeleteResponseTopic] = []

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, every member gets its part."""
+"""SyncGroup: the leader sends the assignments, and each member receives its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classic group: its state, and how it goes from one generation to the next.
+"""A classic group: its state, and its way from one generation to the next.
 
 The log knows a group only as it was when its leader last handed out assignments, when it last
 became empty, or when a static member was last replaced: `durable`, which nothing but `apply` sets.
@@ -26,7 +26,7 @@ UNKNOWN_TIME = -1
 # From this version on the protocol's name is null in a refusal; before, it is empty.
 _NULL_PROTOCOL_SINCE = 7
 
-# How long to wait before looking again whether anybody has rejoined. Members may give 0.
+# The shortest wait before checking again whether a member has rejoined; members may ask for 0.
 _RETRY_MS_MIN = 100
 
 
@@ -39,7 +39,7 @@ class State(Enum):
 
 
 class ClassicGroup:
-    """One group. Requests come in by `joining` and `membership`; here is what they set going."""
+    """One classic group. `requests` checks what members send; the consequences are decided here."""
 
     def __init__(self, group_id: str, settings: GroupSettings, timers: Timers) -> None:
         self.id = group_id
@@ -55,21 +55,21 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.subscribed: frozenset[str] | None = None
         self.members = Members()
-        # Members that were told their id and have not come back with it, each with its session.
+        # Members that were told their id and have not joined with it yet, each with its timer.
         self.pending: dict[str, Timer] = {}
-        # Requests that wait, by member: a JoinGroup with its version, a SyncGroup.
+        # Parked requests by member: a JoinGroup with its version, and a SyncGroup.
         self.joins: dict[str, tuple[Token, int]] = {}
         self.syncs: dict[str, Token] = {}
-        # Members of this generation whose SyncGroup has not come yet.
+        # Members of this generation that have not sent SyncGroup yet.
         self.unsynced: set[str] = set()
         self.member_came = False
         self._join_timer = Timer(self._on_join_deadline)
         self._sync_timer = Timer(self._on_sync_deadline)
-        # While the first members gather: the delay that runs, and what may follow it.
+        # While the first members gather: the current delay, and how much of it may still be added.
         self._initial_delay_ms = 0
         self._initial_left_ms = 0
 
-    # What is written
+    # The record
 
     def record(self, builder: DecisionBuilder) -> None:
         """Writes the group as it is, with its members' assignments."""
@@ -89,7 +89,7 @@ class ClassicGroup:
         self.durable = value
 
     def restore(self) -> None:
-        """Becomes what the log says, with nobody waiting and no sessions running."""
+        """Becomes what the log says, with no parked requests and no running sessions."""
         value = self.durable
         self.members = Members()
         if value is None:
@@ -112,19 +112,19 @@ class ClassicGroup:
         self.subscribed = self._subscribed_topics()
 
     def on_loaded(self, builder: DecisionBuilder) -> None:
-        """Comes back from the log: every member has a whole session to show itself."""
+        """Starts after a load: every member has a whole session to show itself."""
         self.restore()
         for member in self.members:
             self.renew(member, builder.now)
         if len(self.members) > self.settings.group_size_max:
-            # The bound was lowered. A rebalance lets members commit before some must go.
+            # The limit was lowered. A rebalance lets members commit before some are removed.
             too_many = f"more than {self.settings.group_size_max} members"
             builder.note(
-                f"group {self.id} has {too_many} (group.max.size); the last to rejoin must go"
+                f"group {self.id} has {too_many} (group.max.size): the last to rejoin are removed"
             )
             self.prepare_rebalance(builder, too_many)
 
-    # What others ask about it
+    # Questions
 
     @property
     def is_empty(self) -> bool:
@@ -135,22 +135,22 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether a member that speaks these can be in one group with all others."""
+        """Returns whether a member with these protocols can be in one group with all others."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and self.members.shares_protocol(protocols)
 
     def is_subscribed(self, topic: str) -> bool:
         if self.subscribed is None:
-            return self.uses_consumer_protocol  # it may be; nobody could read what it wants
+            return self.uses_consumer_protocol  # possibly: its subscription could not be read
         return topic in self.subscribed
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
     ) -> ErrorCode:
-        """Whether offsets may be committed by somebody who says this of themselves."""
+        """Checks that a member, or a sender that is none, may commit offsets."""
         if generation < 0 and self.state is State.EMPTY:
-            return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
+            return ErrorCode.NONE  # a consumer with manual assignment, or an administrator
         if generation >= 0 or member_id or instance_id is not None:
             code = self.members.check(member_id, instance_id)
             if code is not ErrorCode.NONE:
@@ -164,14 +164,15 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def on_commit(self, member_id: str, now: float) -> None:
-        """A commit shows that the member lives."""
+        """Extends the session of a member that has committed."""
         if self.state in (State.STABLE, State.PREPARING_REBALANCE):
             member = self.members.get(member_id)
             if member is not None:
                 self.renew(member, now)
 
     def expires_from_ms(self, commit_ms: int) -> int | None:
-        """When the retention of an offset that was committed then began; None while it has not."""
+        """Returns when the retention of an offset began that was committed at this time, or None if
+        it has not begun."""
         if self.protocol_type is None:
             return commit_ms
         if self.state is State.EMPTY:
@@ -208,7 +209,7 @@ class ClassicGroup:
     def wait_join(
         self, member_id: str, token: Token, version: int, builder: DecisionBuilder
     ) -> None:
-        """Parks a JoinGroup. If one is parked already, its connection is most likely gone."""
+        """Parks a JoinGroup. The connection of one that is parked already is most likely gone."""
         before = self.joins.get(member_id)
         if before is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -231,8 +232,8 @@ class ClassicGroup:
         return token is not None
 
     def remove(self, member_id: str, builder: DecisionBuilder) -> None:
-        """Takes somebody out, known or pending. What they wait for ends with UNKNOWN_MEMBER_ID, so
-        that they join anew if they still live."""
+        """Removes a member, known or pending. Its parked requests are refused with
+        UNKNOWN_MEMBER_ID, so that it joins again if it is still alive."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         if member_id in self.joins:
             version = self.joins[member_id][1]
@@ -247,7 +248,7 @@ class ClassicGroup:
         self.unsynced.discard(member_id)
 
     def fence(self, old: Member, code: ErrorCode, builder: DecisionBuilder) -> None:
-        """Ends what a member waits for whose place is taken by another."""
+        """Refuses the parked requests of a member whose place is taken by another."""
         if old.id in self.joins:
             version = self.joins[old.id][1]
             refused = join_refused(code, old.id, version=version)
@@ -256,7 +257,7 @@ class ClassicGroup:
         old.session.cancel()
 
     @property
-    def everybody_joined(self) -> bool:
+    def all_joined(self) -> bool:
         return len(self.joins) == len(self.members) and not self.pending
 
     def members_for_leader(self) -> list[JoinGroupResponseMember]:
@@ -281,10 +282,10 @@ class ClassicGroup:
             members=self.members_for_leader() if with_members else [],
         )
 
-    # From one generation to the next
+    # Rebalances
 
     def rebalance(self, builder: DecisionBuilder, why: str) -> None:
-        """Begins a rebalance, or ends the one that runs if it has waited for nothing else."""
+        """Starts a rebalance, or completes the running one if all members have joined."""
         if self.state is State.PREPARING_REBALANCE:
             self.complete_if_joined(builder)
         elif self.state is not State.DEAD:
@@ -300,14 +301,14 @@ class ClassicGroup:
         is_initial = self.state is State.EMPTY
         self._move_to(State.PREPARING_REBALANCE, builder)
         if is_initial:
-            # The first members of a group mostly start together; a short wait spares them one
+            # The first members of a group mostly start together; a short delay saves them a
             # rebalance each.
             self.member_came = False
             delay_ms = self.settings.initial_rebalance_delay_ms
             self._initial_delay_ms = delay_ms
             self._initial_left_ms = max(self.members.rebalance_timeout_ms() - delay_ms, 0)
             self.timers.set(self._join_timer, builder.now + delay_ms / 1000)
-        elif self.everybody_joined:
+        elif self.all_joined:
             self.complete_join(builder)
         else:
             timeout_ms = self.members.rebalance_timeout_ms()
@@ -317,13 +318,13 @@ class ClassicGroup:
         if (
             self.state is State.PREPARING_REBALANCE
             and self.previous_state is not State.EMPTY
-            and self.everybody_joined
+            and self.all_joined
         ):
             self.complete_join(builder)
 
     def complete_join(self, builder: DecisionBuilder) -> None:
-        """Closes the door: dynamic members that have not rejoined are out, the rest is the next
-        generation. Static ones keep their place until their session ends."""
+        """Forms the next generation. Dynamic members that have not rejoined are removed; static
+        ones keep their place until their session expires."""
         self._join_timer.cancel()
         late = [
             member.id
@@ -359,7 +360,8 @@ class ClassicGroup:
         self.timers.set(self._sync_timer, builder.now + self.members.rebalance_timeout_ms() / 1000)
 
     def take_assignments(self, assignments: dict[str, bytes], builder: DecisionBuilder) -> None:
-        """What the leader hands out; the group is stable with it. Who it forgot gets nothing."""
+        """Takes the assignments of the leader, which make the group stable. A member without one
+        gets nothing."""
         assert self.state is State.COMPLETING_REBALANCE
         for member in self.members:
             member.assignment = assignments.get(member.id, b"")
@@ -383,7 +385,7 @@ class ClassicGroup:
             self._sync_timer.cancel()
 
     def close(self, builder: DecisionBuilder | None) -> None:
-        """The group ends here: deleted, converted, or coordinated elsewhere from now on."""
+        """Ends the group here: it was deleted or migrated, or is coordinated elsewhere now."""
         self._move_to(State.DEAD, builder)
         self._join_timer.cancel()
         self._sync_timer.cancel()
@@ -393,7 +395,7 @@ class ClassicGroup:
             timer.cancel()
 
     def refuse_waiting(self, code: ErrorCode, builder: DecisionBuilder) -> None:
-        """Answers everybody who waits with the same refusal."""
+        """Refuses all parked requests with the same error."""
         for member_id, (_, version) in list(self.joins.items()):
             self.answer_join(member_id, join_refused(code, member_id, version=version), builder)
         for member_id in list(self.syncs):
@@ -412,7 +414,7 @@ class ClassicGroup:
                 self.renew(member, builder.now)
 
     def _elect_leader(self) -> bool:
-        """A leader that has rejoined; the old one stays if it did."""
+        """Elects a leader among those that have rejoined, the current one if it has."""
         if self.members.leader in self.joins:
             return True
         rejoined = next((member.id for member in self.members if member.id in self.joins), None)
@@ -425,7 +427,7 @@ class ClassicGroup:
         self.subscribed = self._subscribed_topics()
 
     def _subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that its members want; None where that cannot be known."""
+        """Returns the topics that members subscribe to; None if that cannot be read."""
         if not self.uses_consumer_protocol:
             return None
         if not len(self.members):
@@ -440,7 +442,7 @@ class ClassicGroup:
             return None
         return frozenset(topics)
 
-    # What time does to it
+    # Timeouts
 
     def _on_join_deadline(self, builder: DecisionBuilder) -> None:
         if self.state is not State.PREPARING_REBALANCE:
@@ -455,7 +457,7 @@ class ClassicGroup:
         self.complete_join(builder)
 
     def _on_sync_deadline(self, builder: DecisionBuilder) -> None:
-        """Members took the new generation and then did not ask for their part of it."""
+        """Removes members that joined the generation and did not send SyncGroup."""
         if self.unsynced and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
             late = list(self.unsynced)
             for member_id in late:
@@ -465,7 +467,7 @@ class ClassicGroup:
 
     def _on_pending_end(self, member_id: str, builder: DecisionBuilder) -> None:
         self.remove(member_id, builder)
-        if self.state is State.PREPARING_REBALANCE and self.everybody_joined:
+        if self.state is State.PREPARING_REBALANCE and self.all_joined:
             self.complete_join(builder)
 
     def _on_session_end(self, member_id: str, builder: DecisionBuilder) -> None:
@@ -474,13 +476,13 @@ class ClassicGroup:
             return
         waits = member_id in self.joins or member_id in self.syncs
         if waits and not member.is_new:
-            return  # it cannot send heartbeats while it waits for us
+            return  # it cannot send heartbeats while its request is parked
         self.remove(member_id, builder)
         why = f"sent no heartbeat for {member.session_timeout_ms} ms"
         self._note_removed([member_id], why, builder)
         if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
             self.prepare_rebalance(builder, f"{member_id} was removed")
-        elif self.state is State.PREPARING_REBALANCE and self.everybody_joined:
+        elif self.state is State.PREPARING_REBALANCE and self.all_joined:
             self.complete_join(builder)
 
     def _note_removed(self, member_ids: list[str], why: str, builder: DecisionBuilder) -> None:

@@ -11,12 +11,12 @@ from headwater.groups.timers import Timer
 from headwater.protocol.messages.join_group import JoinGroupRequestProtocol
 from headwater.protocol.records.group_offsets import MemberMetadata
 
-# A protocol's name, and what the member says to the leader under it; the best one comes first.
+# The name of a protocol and the member's metadata for the leader; the preferred one comes first.
 Protocols = tuple[tuple[str, bytes], ...]
 
 
 def protocols_of(asked: list[JoinGroupRequestProtocol]) -> Protocols:
-    """The protocols of a request. A name that comes twice counts once, as Kafka reads it."""
+    """Returns the protocols of a request. A repeated name counts once, as in Kafka."""
     named: dict[str, bytes] = {}
     for protocol in asked:
         named.setdefault(protocol.name, protocol.metadata)
@@ -25,7 +25,7 @@ def protocols_of(asked: list[JoinGroupRequestProtocol]) -> Protocols:
 
 @dataclass(slots=True)
 class Member:
-    """One member. Its `session` runs out unless a heartbeat puts it off."""
+    """One member. Its `session` expires unless a heartbeat extends it."""
 
     id: str
     instance_id: str | None
@@ -35,7 +35,7 @@ class Member:
     protocols: Protocols
     session: Timer
     assignment: bytes = b""
-    # It has not been in a generation yet, and so cannot send heartbeats.
+    # Not part of a generation yet, and so unable to send heartbeats.
     is_new: bool = False
 
     def metadata(self, protocol: str) -> bytes:
@@ -46,7 +46,7 @@ class Member:
 
 
 class Members:
-    """The members by id, in the order they came."""
+    """The members by id, in the order in which they joined."""
 
     __slots__ = ("_members", "_speakers", "instances", "leader")
 
@@ -72,7 +72,7 @@ class Members:
         return self._members.get(member_id)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether somebody is who they say. An instance id has one holder; others are fenced."""
+        """Checks a member's ids. An instance id has one holder; other members are fenced."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
@@ -92,7 +92,7 @@ class Members:
             self.leader = member.id
 
     def remove(self, member_id: str) -> Member | None:
-        """Takes a member out. If it led, the one who has been here longest leads."""
+        """Removes a member. If it was the leader, the oldest remaining member is next."""
         member = self._members.pop(member_id, None)
         if member is None:
             return None
@@ -104,7 +104,7 @@ class Members:
         return member
 
     def rename(self, old: Member, new: Member) -> None:
-        """A static member came back under a new id: it takes the old one's place in everything."""
+        """Replaces a static member by the one that came back under a new id."""
         assert new.instance_id is not None
         self._count(old.protocols, -1)
         self._count(new.protocols, 1)
@@ -130,17 +130,17 @@ class Members:
                 del self._speakers[name]
 
     def shares_protocol(self, protocols: Protocols) -> bool:
-        """Whether one of them is known to all members; with no members, any will do."""
-        everybody = len(self._members)
-        return any(self._speakers.get(name, 0) == everybody for name, _ in protocols)
+        """Returns whether all members share one of these protocols; without members any will do."""
+        total = len(self._members)
+        return any(self._speakers.get(name, 0) == total for name, _ in protocols)
 
     def vote(self) -> str:
-        """The protocol that most members like best, among those that all of them know."""
-        everybody = len(self._members)
+        """Returns the protocol that most members prefer, among those that all of them share."""
+        total = len(self._members)
         votes: dict[str, int] = {}
         for member in self:
             for name, _ in member.protocols:
-                if self._speakers[name] == everybody:
+                if self._speakers[name] == total:
                     votes[name] = votes.get(name, 0) + 1
                     break
         assert votes, "members that share no protocol were let into one group"
@@ -150,12 +150,12 @@ class Members:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
 
-# Records of before Kafka 0.10.1 have one timeout for both.
+# Records from before Kafka 0.10.1 have one timeout for both.
 _NO_TIMEOUT = -1
 
 
 def write_member(member: Member, protocol: str | None) -> MemberMetadata:
-    """Only what it says under the protocol of its generation is kept."""
+    """Returns the record of a member, with its metadata for the protocol of the generation."""
     assert protocol is not None, "members are written with the protocol they agreed on"
     return MemberMetadata(
         member_id=member.id,
@@ -170,7 +170,7 @@ def write_member(member: Member, protocol: str | None) -> MemberMetadata:
 
 
 def read_member(member: Member, written: MemberMetadata, protocol: str | None) -> None:
-    """Gives a new member what was written of it."""
+    """Fills a new member from its record."""
     timeout_ms = written.rebalance_timeout
     member.session_timeout_ms = written.session_timeout
     member.rebalance_timeout_ms = (

@@ -1,7 +1,7 @@
-"""What members ask of a classic group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""The requests of a classic group's members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-A function here checks a request and moves its group on (`ClassicGroup`); the reply comes with the
-same decision, or with the one that ends the rebalance.
+Each is checked here and changes its `ClassicGroup`. The reply is part of the same decision, or of
+the one that ends the rebalance.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headwater.protocol.messages.sync_group import SyncGroupRequest
 
 # From this version on a dynamic member is first told its id, and joins with it (KIP-394).
 _ID_REQUIRED_SINCE = 4
-# From this version on a static leader that came back learns the members, and that it need not
-# assign anything (KIP-814).
+# From this version on a static leader that has come back is sent the members, and told to skip the
+# assignment (KIP-814).
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup that is being answered."""
+    """A JoinGroup request."""
 
     token: Token
     request: JoinGroupRequest
@@ -48,7 +48,7 @@ class Join:
 
     @property
     def reason(self) -> str:
-        """What the client says of it (KIP-800), to stand behind what it does."""
+        """The reason that the client gave (KIP-800), to be appended to a line of the log."""
         return reason_given(self.request.reason)
 
     def refused(self, code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
@@ -56,7 +56,7 @@ class Join:
 
 
 def join(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random: Random) -> None:
-    """Answers now, or when the generation is formed for which it came."""
+    """Replies now, or parks the request until the next generation is formed."""
     member_id = asked.request.member_id
     if not _has_room(group, member_id):
         group.remove(member_id, builder)
@@ -68,7 +68,7 @@ def join(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random: Ran
         _join_new(group, asked, builder, random)
     elif member_id in group.pending:
         if asked.request.group_instance_id is not None:
-            # Only a dynamic member is ever pending. Kafka fails on this one, too.
+            # Only a dynamic member is ever pending. Kafka fails here, too.
             builder.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             _add(group, asked, member_id, builder)
@@ -79,8 +79,8 @@ def join(group: ClassicGroup, asked: Join, builder: DecisionBuilder, random: Ran
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
     size_max = group.settings.group_size_max
     if group.state is State.PREPARING_REBALANCE:
-        # Those who wait are counted, not those who are in: so a group that is too large since the
-        # setting was lowered shrinks by those who rejoin last.
+        # Parked members count, not all members: a group that is too large because the limit was
+        # lowered loses those that rejoin last.
         return member_id in group.joins or len(group.joins) < size_max
     if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
         return member_id in group.members or len(group.members) < size_max
@@ -88,7 +88,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 
 
 def _unique(random: Random) -> str:
-    """Written as a random UUID is, which is what makes member ids unique."""
+    """Returns a random UUID as text, which makes member ids unique."""
     digits = f"{random.getrandbits(128):032x}"
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
@@ -120,13 +120,13 @@ def _add(group: ClassicGroup, asked: Join, member_id: str, builder: DecisionBuil
     member.session_timeout_ms = asked.request.session_timeout_ms
     member.protocols = asked.protocols
     if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
-        group.member_came = True  # perhaps more are on their way
+        group.member_came = True  # more may be on their way
     if not len(group.members):
         group.protocol_type = asked.request.protocol_type
     group.members.add(member)
     group.wait_join(member_id, asked.token, asked.version, builder)
-    # A connection that dies while its JoinGroup is parked is not noticed, and clients that retry
-    # come as new members: without an end of their own the dead ones would pile up.
+    # A connection that dies while its JoinGroup is parked goes unnoticed, and a client that retries
+    # joins as a new member: without a timeout of their own the dead ones would pile up.
     group.timers.set(member.session, builder.now + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
     group.rebalance(builder, f"{member_id} joins{asked.reason}")
 
@@ -142,7 +142,7 @@ def _join_again(group: ClassicGroup, asked: Join, builder: DecisionBuilder) -> N
     unchanged = member.protocols == asked.protocols
     match group.state:
         case State.COMPLETING_REBALANCE if unchanged:
-            # It may have missed the first answer.
+            # It may have missed the first response.
             answer = group.joined_answer(member_id, with_members=is_leader)
             builder.reply(asked.token, answer)
         case State.STABLE if unchanged and not is_leader:
@@ -150,8 +150,8 @@ def _join_again(group: ClassicGroup, asked: Join, builder: DecisionBuilder) -> N
         case State.EMPTY:
             builder.reply(asked.token, asked.refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         case _:
-            # A leader rejoins when something outside of the group wants a new assignment, for
-            # example new partitions of a topic.
+            # A leader rejoins when something outside the group calls for a new assignment, such
+            # as new partitions of a topic.
             _update(group, asked, member, builder)
             group.rebalance(builder, f"{member_id} joins again{asked.reason}")
 
@@ -166,12 +166,12 @@ def _update(group: ClassicGroup, asked: Join, member: Member, builder: DecisionB
 def _replace(
     group: ClassicGroup, asked: Join, old: Member, new_id: str, builder: DecisionBuilder
 ) -> None:
-    """A static member has restarted. Whoever still uses its old member id is fenced."""
+    """Lets a static member that has restarted take its place; its old member id is fenced."""
     leader_before = group.members.leader
     new = _take_place(group, old, new_id, builder)
     _update(group, asked, new, builder)
     if group.state is not State.STABLE:
-        # If assignments are being made just now, they are for the old id.
+        # An assignment that is being made now is for the old id.
         group.rebalance(builder, f"{new_id} takes the place of {old.id}{asked.reason}")
     elif group.protocol != group.members.vote():
         group.prepare_rebalance(builder, f"{new_id} speaks other protocols than {old.id}")
@@ -206,7 +206,7 @@ def _replaced_answer(
         answer = group.joined_answer(new_id, with_members=is_leader)
         answer.skip_assignment = is_leader
         return answer
-    # An older client that hears it leads would assign again; it is told that the old id leads.
+    # An older client would assign again if it led; it is told that the old id leads.
     answer = group.joined_answer(new_id, with_members=False)
     answer.leader = leader_before or ""
     return answer
@@ -215,7 +215,7 @@ def _replaced_answer(
 def sync(
     group: ClassicGroup, token: Token, request: SyncGroupRequest, builder: DecisionBuilder
 ) -> None:
-    """The leader brings what it has assigned; everybody is answered when it is written."""
+    """Parks a SyncGroup until the leader's, which has the assignments, is written."""
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
         builder.reply(token, sync_refused(code))
@@ -293,7 +293,7 @@ def leave(
 
 
 def unknown(leaving: list[MemberIdentity]) -> list[MemberResponse]:
-    """The answer of a group that is not there."""
+    """Returns the results for a group that does not exist."""
     return [
         MemberResponse(
             member_id=member.member_id,

@@ -2,10 +2,10 @@
 
 `uniform` gives members equally many partitions and lets them keep what they own. If all members
 subscribe to the same topics, each gets the floor or the ceiling of the average, and no partition
-moves that need not. If not, members keep what they own and still want; what is free goes to the
-least loaded of those who want it; then partitions are handed down from loaded members to others
-that want them too, until no single partition can be moved to someone who has at least two fewer.
-Loads can stay uneven where nobody else wants a topic, or where only a chain of moves would help.
+moves without need. Otherwise members keep the partitions of topics that they still subscribe to,
+free partitions go to the least loaded subscriber, and then partitions are moved from loaded members
+to other subscribers until none can be moved to a member that has at least two fewer. Loads can stay
+uneven where a topic has no other subscriber, or where only a chain of moves would help.
 
 `range` gives each member of a topic a run of neighbouring partitions. Two topics with as many
 partitions and the same members are cut alike, so that a member reads the same numbers of both, and
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
-# Partitions by the id of their topic. Never empty for a topic that is there.
+# Partitions by the id of their topic, never empty.
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it: what it wants, and what it was meant to have so far."""
+    """A member as an assignor sees it: the topics it subscribes to, and its current target."""
 
     topics: Set[bytes]
     current: Partitions
@@ -35,11 +35,11 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The question: who is there, and how many partitions each topic has."""
+    """The input of an assignor: the members, and the number of partitions of each topic."""
 
     members: Mapping[str, Subscriber]
     partitions: Mapping[bytes, int]
-    # All members want the same topics; then a simpler and better way is taken.
+    # All members subscribe to the same topics, which allows a simpler and better algorithm.
     homogeneous: bool
 
 
@@ -89,8 +89,8 @@ def _assign_alike(question: Assignment) -> Mapping[str, Partitions]:
                 free[topic] -= partitions
     share, extra = divmod(sum(question.partitions[topic] for topic in topics), len(order))
 
-    # One more than the floor is given first to those who own more than the floor already; giving it
-    # to others would take a partition from one member to hand it to another.
+    # One more than the floor goes first to members that own more than the floor already; giving it
+    # to others would move a partition from one member to another.
     owned = {
         member: sum(len(members[member].current.get(topic, ())) for topic in topics)
         for member in order
@@ -122,7 +122,7 @@ def _assign_alike(question: Assignment) -> Mapping[str, Partitions]:
 
 
 def _kept(current: Partitions, free: dict[bytes, set[int]], quota: int) -> Partitions:
-    """As much of `current` as fits; the rest is added to what is free."""
+    """Returns as much of `current` as fits the quota; adds the rest to what is free."""
     kept: dict[bytes, frozenset[int]] = {}
     for topic in sorted(current):
         if topic not in free:
@@ -135,8 +135,8 @@ def _kept(current: Partitions, free: dict[bytes, set[int]], quota: int) -> Parti
     return kept
 
 
-# Topic after topic is levelled, and levelling one may unlevel another. Each move makes the loads
-# more even, so this ends by itself; the bound is for how long a group may make others wait.
+# Topics are levelled one after the other, and levelling one may unlevel another. Each move makes
+# the loads more even, so this ends by itself; the limit bounds how long other groups have to wait.
 _ROUNDS_MAX = 16
 
 
@@ -146,7 +146,7 @@ def assign_mixed(question: Assignment) -> Mapping[str, Partitions]:
     for index, name in enumerate(names):
         for topic in question.members[name].topics:
             readers.setdefault(topic, []).append(index)
-    # The hardest first: many partitions for few readers.
+    # The most constrained first: many partitions for few readers.
     topics = sorted(
         readers,
         key=lambda topic: (
@@ -173,7 +173,7 @@ def assign_mixed(question: Assignment) -> Mapping[str, Partitions]:
 
 
 def _hand_out(owners: list[int], readers: list[int], loads: list[int]) -> None:
-    """Give each partition that has no owner to the reader with the least."""
+    """Gives each partition without an owner to the reader with the fewest."""
     if -1 not in owners:
         return
     least = [(loads[reader], reader) for reader in readers]
@@ -187,7 +187,7 @@ def _hand_out(owners: list[int], readers: list[int], loads: list[int]) -> None:
 
 
 def _level(owners: list[int], readers: list[int], loads: list[int]) -> int:
-    """Move partitions of one topic until its owners and readers are level; how many moved."""
+    """Moves partitions of one topic until its readers are level; returns how many it moved."""
     lowest = min(map(loads.__getitem__, readers))
     highest = max(map(loads.__getitem__, owners), default=0)
     if highest - lowest < 2:
@@ -202,7 +202,7 @@ def _level(owners: list[int], readers: list[int], loads: list[int]) -> int:
     moved = 0
     while most:
         load, giver = -most[0][0], most[0][1]
-        if load != loads[giver]:  # it has been given something meanwhile, and is no giver now
+        if load != loads[giver]:  # it has received a partition since it was queued
             heapreplace(most, (-loads[giver], giver))
             continue
         spare, taker = least[0]

@@ -298,7 +298,7 @@ class ConsumerGroup:
         create: bool,
         speaks_classic: bool,
     ) -> Member:
-        """The holder of an instance id. One that joins takes the place of one that went."""
+        """Returns the holder of an instance id. A member that joins replaces one that has left."""
         holder = self.state.static_member(instance_id)
         if not create:
             return self.holder(member_id, instance_id)
@@ -326,7 +326,7 @@ class ConsumerGroup:
         return holder
 
     def note_member(self, member: Member, updated: Member, records: list[Record]) -> bool:
-        """Write what a member says of itself if it is new; whether it wants other topics."""
+        """Writes the member's record if it has changed; returns whether its topics have."""
         if updated == member:
             return False
         records.append(member_record(self.id, updated))
@@ -335,8 +335,8 @@ class ConsumerGroup:
     def note_topics(
         self, member: Member, updated: Member, records: list[Record], now: float, *, changed: bool
     ) -> tuple[int, bool]:
-        """The group's epoch, one higher if its topics or its subscriptions have changed; and
-        whether all members want the same."""
+        """Returns the group's epoch, raised if topics or subscriptions have changed, and whether
+        all members subscribe to the same topics."""
         state = self.state
         if not changed and now < self.metadata_refresh_deadline:
             return state.epoch, is_homogeneous(state.topics, state.regexes, len(state.members))
@@ -364,10 +364,10 @@ class ConsumerGroup:
         epoch: int,
         homogeneous: bool,
     ) -> tuple[int, Partitions]:
-        """The target and its epoch, worked out anew if the group has moved on.
+        """Returns the member's target and its epoch, computed anew if the group's epoch is higher.
 
-        Not more often than the assignment interval (KIP-1263): members that come one after the
-        other would each move the partitions of all who came before.
+        Not more often than the assignment interval (KIP-1263): members that join one after the
+        other would each move the partitions of all that joined before.
         """
         state = self.state
         is_early = (
@@ -430,7 +430,7 @@ class ConsumerGroup:
         now_ms: int,
         replies: tuple[tuple[Token, Message], ...] = (),
     ) -> Decision:
-        """Members are out, by their own will or not; the group goes on without them."""
+        """Removes members that have left or timed out, and raises the group's epoch."""
         gone = {member.id: member for member in members}.values()
         if not gone:
             return Decision((), replies)
@@ -466,9 +466,9 @@ class ConsumerGroup:
         commit may be under way while a heartbeat brings the next epoch.
         """
         if epoch < 0 and self.is_empty:
-            return ErrorCode.NONE  # an administrator, or a consumer that assigns itself
+            return ErrorCode.NONE  # an administrator, or a consumer with manual assignment
         if transactional and epoch == -1 and not member_id and instance_id is None:
-            return ErrorCode.NONE  # a producer that does not know of members
+            return ErrorCode.NONE  # a producer from before members were part of the request
         member = self.state.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -496,14 +496,13 @@ class ConsumerGroup:
         return ErrorCode.NONE if epoch == member.epoch else _stale(member)
 
     def expires_from_ms(self, commit_ms: int) -> int:
-        """Returns when the retention of an offset began that was committed then, if no member
-        subscribes to its topic."""
+        """Returns when the retention of an offset began that was committed at this time."""
         return commit_ms
 
     # Migration to the classic protocol
 
     def downgrades_by_replacing(self, instance_id: str | None) -> bool:
-        """Would all members be classic if this static one was?"""
+        """Returns whether all members would be classic if this static one were."""
         holder = self.state.static_member(instance_id)
         return holder is not None and migration.may_downgrade(
             self.state, self.settings, replaced=holder
@@ -517,7 +516,7 @@ class ConsumerGroup:
         now_ms: int,
         rebalances: bool,
     ) -> list[Record]:
-        """The group ends, and goes on as a classic one with the same members."""
+        """Ends the group, which continues as a classic one with the same members."""
         self.downgraded = migration.Downgraded(rebalances)
         self._removing = True
         return migration.downgrade_records(
@@ -585,7 +584,7 @@ class ConsumerGroup:
         self.metadata_refresh_deadline = -inf
 
     def on_config(self, overrides: Mapping[str, str]) -> None:
-        """The settings of this group, over those of the node and within its bounds."""
+        """Applies the settings of this group, which the node's settings bound."""
         settings = self.settings
 
         def bounded(name: str, default: int, least: int, most: int) -> int:
@@ -616,9 +615,9 @@ class ConsumerGroup:
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, assignors: Collection[str], *, version: int
 ) -> None:
-    """Raises ApiError for what no group would take, in the order in which Kafka looks."""
+    """Raises ApiError for a request that no group accepts, in the order of Kafka's checks."""
     epoch = request.member_epoch
-    # Until version 1 a member that joins is given its id by the coordinator.
+    # Before version 1 the coordinator gives a joining member its id.
     if version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH:
         _not_blank(request.member_id, "MemberId can't be empty.")
     _not_blank(request.group_id, "GroupId can't be empty.")
@@ -679,7 +678,7 @@ def _is_unchanged(
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """It says everything, as after an answer that was lost: so it is told everything."""
+    """A full request, as after a lost response: the full assignment is returned."""
     subscribes = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
@@ -689,7 +688,7 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
-    """The member's own epoch; or the one before, if the answer that raised it may be lost."""
+    """Accepts the member's epoch, or the one before if the response that raised it may be lost."""
     if epoch in (0, member.epoch):
         return
     if (
@@ -712,7 +711,7 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
 
 
 def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Member:
-    """What is null in a request has not changed."""
+    """Returns the member with what the request changes; null means unchanged."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return replace(
@@ -732,7 +731,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, client: Cli
 def _owned_partitions(
     topics: Iterable[ConsumerGroupHeartbeatRequestTopicPartitions] | None,
 ) -> Partitions | None:
-    """What a member says it holds; None if it does not say."""
+    """Returns the partitions that a member owns; None if the request does not say."""
     if topics is None:
         return None
     owned: dict[bytes, frozenset[int]] = {}
@@ -777,18 +776,18 @@ def check_fenced(holder: Member, member_id: str, instance_id: str) -> None:
 
 
 def _unused(builder: DecisionBuilder) -> None:
-    raise AssertionError("overdue members are found by their names")
+    raise AssertionError("the owner of a timer is looked up, not called")
 
 
 class Deadlines:
-    """Soft: set afresh when a group is loaded."""
+    """The timeouts of a group's members. They are not in the log, and start anew after a load."""
 
     def __init__(self) -> None:
         self._timers = Timers()
         self._sessions: dict[str, Timer] = {}
-        # Members that must give partitions up, with the epoch they are stuck in meanwhile.
+        # Members that have to revoke partitions, each with its epoch at that time.
         self._revocations: dict[str, tuple[Timer, int]] = {}
-        # Classic members that must come with a JoinGroup, or after that with a SyncGroup.
+        # Classic members that have to send JoinGroup, or after that SyncGroup.
         self._joins: dict[str, Timer] = {}
         self._syncs: dict[str, Timer] = {}
         self._owners: dict[Timer, tuple[str, int | None]] = {}
@@ -820,7 +819,7 @@ class Deadlines:
         return inf if timer is None else timer.deadline
 
     def await_revocation(self, member_id: str, epoch: int, deadline: float) -> None:
-        """Counts only as long as the member stays in this epoch."""
+        """Sets a timeout that is valid only while the member stays in this epoch."""
         self.end_revocation(member_id)
         timer = self._set({}, member_id, deadline, epoch)
         self._revocations[member_id] = (timer, epoch)
@@ -852,7 +851,7 @@ class Deadlines:
         return self._timers.next_deadline()
 
     def overdue(self, now: float) -> list[tuple[str, int | None]]:
-        """Members whose time is up, with the epoch in which they must still be if it matters."""
+        """Returns the members that have timed out; those that had to revoke, with their epoch."""
         overdue = [self._owners[timer] for timer in self._timers.due(now)]
         for member_id, epoch in overdue:
             if epoch is not None:

@@ -26,21 +26,21 @@ from headwater.protocol.records.group_consumer import (
     TopicPartitions,
 )
 
-# What a member holds: by topic id, each partition with the epoch in which it was assigned. Commits
-# of an older epoch than that are refused (KIP-1251).
+# The partitions of a member by topic id, each with the epoch in which it was assigned. Commits of
+# an older epoch are refused (KIP-1251).
 Held: TypeAlias = Mapping[bytes, Mapping[int, int]]
 
-# Member epochs that are words: not a member any more, and a static member that will be back.
+# Member epochs with a meaning: has left, and is a static member that will be back.
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """Where a member stands on its way to its target; the numbers are in the log."""
+    """How far a member has reconciled to its target; the numbers are those of the log."""
 
     STABLE = 0
-    UNREVOKED = 1  # it still has to give partitions up
-    UNRELEASED = 2  # others still have to give up partitions that it will get
+    UNREVOKED = 1  # it has partitions to revoke
+    UNRELEASED = 2  # others have yet to release partitions of its target
     UNKNOWN = 127  # written by a newer coordinator
 
     @classmethod
@@ -50,7 +50,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """What a member that speaks the classic protocol has sent with its JoinGroup."""
+    """The parts of a classic member's JoinGroup that must survive."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -102,7 +102,7 @@ class Member:
         )
 
     def without_progress(self) -> Member:
-        """Its progress was deleted: it holds nothing, and is about to go."""
+        """Returns the member after the tombstone of its progress, without partitions."""
         return replace(
             self, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={}
         )
@@ -124,7 +124,7 @@ def _held(topics: list[TopicPartitions], member_epoch: int) -> Held:
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
-            # Written before assignment epochs were: the member's epoch is the best that is known.
+            # Written before there were assignment epochs: the member's epoch is the best guess.
             epochs = [max(member_epoch, 0)] * len(topic.partitions)
         held[bytes(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
     return held
@@ -132,19 +132,19 @@ def _held(topics: list[TopicPartitions], member_epoch: int) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where a member should get, and what it says it holds (None if it did not say)."""
+    """The target of a member, and the partitions that it owns (None if it did not say)."""
 
     epoch: int
     partitions: Partitions
     topics: Set[bytes]
     owned: Partitions | None
     subscription_changed: bool
-    # Is a partition held by any member, or still to be given up by one?
+    # Whether a member holds a partition or has yet to revoke it.
     is_held: Callable[[bytes, int], bool]
 
 
 def reconciled(member: Member, goal: Goal) -> Member:
-    """The member after this step; itself if there is nothing to do."""
+    """Returns the member after one step; the same one if there is nothing to do."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:
@@ -167,7 +167,7 @@ def reconciled(member: Member, goal: Goal) -> Member:
 
 
 def _still_owns(goal: Goal, revoking: Held) -> bool:
-    """Does the member hold any of these, as far as it has told?"""
+    """Returns whether the member still owns one of these, as far as it has said."""
     if goal.owned is None:
         return True
     return any(
@@ -204,7 +204,7 @@ def _towards(member: Member, goal: Goal, epoch: int) -> Member:
             continue
         own = member.revoking.get(topic, {})
         for partition in sorted(wanted.difference(keep.get(topic, ()))):
-            # What it was giving up itself is not in anyone's way.
+            # A partition that the member itself was revoking is free for it.
             if partition not in own and goal.is_held(topic, partition):
                 waits = True
             else:
@@ -220,7 +220,7 @@ def _towards(member: Member, goal: Goal, epoch: int) -> Member:
 
 
 def _without_unsubscribed(member: Member, goal: Goal) -> Member:
-    """At once give up what is not subscribed to any more, whatever the target still says."""
+    """Revokes partitions of topics that are no longer subscribed to, whatever the target says."""
     dropped = {topic: held for topic, held in member.assigned.items() if topic not in goal.topics}
     if not dropped:
         return member

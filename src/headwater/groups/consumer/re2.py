@@ -19,13 +19,13 @@ from operator import or_
 from typing import TypeAlias
 
 REPEAT_MAX = 1000
-# Groups within groups; the parser and the compiler go down one call or more for each.
+# Nested groups; each takes one or more levels of recursion in the parser and the compiler.
 _DEPTH_MAX = 100
 _ALL = (1 << 128) - 1
 
 
 class PatternError(ValueError):
-    """What is wrong with a pattern, in RE2/J's words."""
+    """An invalid pattern, with RE2/J's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A place, not a character: `^` start, `$` end, `b` at a word's edge, `B` not at one."""
+    """A position, not a character: `^` start, `$` end, `b` a word boundary, `B` none."""
 
     kind: str
 
@@ -52,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`most` of None is without end. Greed does not matter: a name matches whole or not."""
+    """`most` of None is unbounded. Greediness does not matter: the whole name has to match."""
 
     node: Node
     least: int
@@ -63,7 +63,7 @@ Node: TypeAlias = Chars | Assertion | Sequence | Choice | Repeat
 
 
 def mask_of(*ranges: str) -> int:
-    """`mask_of("az", "09")`: pairs of first and last."""
+    """Returns the mask of ranges, each given by its first and last character: `"az", "09"`."""
     mask = 0
     for pair in ranges:
         mask |= (1 << (ord(pair[1]) + 1)) - (1 << ord(pair[0]))
@@ -113,7 +113,7 @@ _SCRIPT_NAMES = (
     "Warang_Citi Yi Zanabazar_Square"
 )
 _CATEGORIES = frozenset(_CATEGORY_NAMES.split())
-# All of ASCII by Unicode's categories, as pairs of first and last.
+# ASCII by Unicode's categories, as ranges of first and last character.
 _ASCII_CATEGORIES = {
     "Cc": mask_of("\0\x1f", "\x7f\x7f"),
     "Ll": mask_of("az"),
@@ -168,7 +168,7 @@ class _Parser:
     def parse(self) -> Node:
         node = self.choice()
         if self.at < len(self.text):
-            raise PatternError("regexp/syntax: internal error")  # RE2/J's word for a stray `)`
+            raise PatternError("regexp/syntax: internal error")  # RE2/J's message for a stray `)`
         return node
 
     def more(self, start: str) -> bool:
@@ -183,7 +183,7 @@ class _Parser:
 
     def sequence(self) -> Node:
         parts: list[Node] = []
-        repeated = False  # a repetition directly after a repetition is refused
+        repeated = False  # a repetition of a repetition is refused
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             bounds = self.repetition()
             if bounds is not None:
@@ -211,7 +211,7 @@ class _Parser:
         return bounds
 
     def counted(self) -> tuple[int, int | None] | None:
-        """`{n}`, `{n,}` or `{n,m}`; anything else that starts with a brace is plain text."""
+        """Parses `{n}`, `{n,}` or `{n,m}`; anything else that starts with a brace is literal."""
         end = self.text.find("}", self.at)
         if end < 0:
             return None
@@ -252,7 +252,7 @@ class _Parser:
             raise PatternError("expression nests too deeply")
         if self.more("?") and not self.flags_or_name():
             self.depth -= 1
-            return []  # `(?i)` holds to the end of the group around it
+            return []  # `(?i)` applies to the end of the enclosing group
         node = self.choice()
         if not self.more(")"):
             raise PatternError("missing closing )")
@@ -262,7 +262,7 @@ class _Parser:
         return [node]
 
     def flags_or_name(self) -> bool:
-        """What stands between `(?` and the group's own pattern; False if there is none."""
+        """Parses the part between `(?` and the group's pattern; returns False if there is none."""
         for start in ("?P<", "?<"):
             if self.more(start):
                 end = self.text.find(">", self.at)
@@ -313,7 +313,7 @@ class _Parser:
         return [self.literal(chr(code))]
 
     def named_class(self) -> int | None:
-        """`\\d` and its kin, and Unicode's `\\pN`, `\\p{Greek}`, `\\P{^Greek}`; else None."""
+        """Parses `\\d` and the like, `\\pN`, `\\p{Greek}` and `\\P{^Greek}`; else None."""
         char = self.text[self.at + 1 : self.at + 2]
         if char and char in "dswDSW":
             self.at += 2
@@ -337,7 +337,7 @@ class _Parser:
         return _ALL & ~mask if negated else mask
 
     def escaped_code(self) -> int:
-        """One character that was written with a backslash."""
+        """Parses one escaped character."""
         self.at += 1
         char = self.text[self.at]
         self.at += 1
@@ -425,23 +425,23 @@ def _is_count(text: str) -> bool:
 
 
 def parse(text: str) -> Node:
-    """The tree of a pattern, or PatternError."""
+    """Returns the tree of a pattern, or raises PatternError."""
     return _Parser(text).parse()
 
 
-# Both bound what one pattern can cost; real ones have some dozens of each.
+# Limits on the cost of one pattern; real ones have some dozens of each.
 _PROGRAM_MAX = 20_000
 _TRANSITIONS_MAX = 20_000
 
 # A step is (kind, argument, targets); the last step of a program is the match.
 _CHARS, _PLACE, _SPLIT, _MATCH = range(4)
 _Step = tuple[int, object, tuple[int, ...]]
-# Where the automaton stands: the steps to go on from, and the character before, "" at the start.
+# A state of the automaton: its next steps, and the character before, "" at the start.
 _State = tuple[frozenset[int], str]
 
 
 class Pattern:
-    """A compiled pattern; PatternError says what is wrong with it."""
+    """A compiled pattern; an invalid one raises PatternError."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -450,7 +450,7 @@ class Pattern:
         self._moves: dict[tuple[_State, str], _State] = {}
 
     def matches(self, name: str) -> bool:
-        """Does the whole name match?"""
+        """Returns whether the whole name matches."""
         state = self._start
         for char in name:
             moved = self._moves.get((state, char))
@@ -471,7 +471,7 @@ class Pattern:
         return len(self._program) - 1
 
     def _compiled(self, node: Node, following: int) -> int:
-        """The step at which `node` starts, if `following` comes after it."""
+        """Adds the steps of `node`, followed by `following`; returns the first of them."""
         match node:
             case Chars(mask):
                 return self._add(_CHARS, mask, (following,))
@@ -501,7 +501,7 @@ class Pattern:
         raise AssertionError(node)
 
     def _closure(self, state: _State, following: str) -> set[int]:
-        """All steps that can be reached before the next character, which is "" at the end."""
+        """Returns all steps reachable before the next character, which is "" at the end."""
         steps, before = state
         seen: set[int] = set()
         open_steps = list(steps)
@@ -524,7 +524,7 @@ class Pattern:
                 moved.add(targets[0])
         if len(self._moves) >= _TRANSITIONS_MAX:
             self._moves.clear()
-        # Only whether it is part of a word matters of the character before.
+        # Of the character before, it only matters whether it is part of a word.
         result: _State = (frozenset(moved), "a" if bit & WORD else ".")
         self._moves[state, char] = result
         return result

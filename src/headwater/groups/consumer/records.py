@@ -125,7 +125,7 @@ def regex_tombstone(group: str, pattern: str) -> Record:
 
 
 def member_tombstones(group: str, member_id: str) -> list[Record]:
-    """In this order: what a member holds goes before the member does."""
+    """Returns the tombstones in this order: a member's partitions go before the member."""
     return [
         _progress_tombstone(group, member_id),
         _target_tombstone(group, member_id),
@@ -148,7 +148,7 @@ def _member_tombstone(group: str, member_id: str) -> Record:
 
 
 def partition_metadata_tombstone(group: str) -> Record:
-    """Versions before 4.1 kept the topics' partitions in a record of their own."""
+    """Kafka before 4.1 kept the partitions of topics in a record of their own."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group), None)
 
 

@@ -1,7 +1,7 @@
-"""The patterns that members subscribe to, and when the topics they match are looked up.
+"""The patterns that members subscribe to, and the lookups of the topics they match.
 
-Looking up is never part of a heartbeat: it is asked for there and done in a turn of its own, for
-it may take long. Whoever asks meanwhile waits for the same answer.
+A lookup may take long, so it is not part of a heartbeat: the heartbeat asks for it, and it becomes
+a decision of its own. Members that ask meanwhile share its result.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from headwater.groups.settings import GroupSettings
 # Reduces the topics that a pattern matches to those that a client may know of.
 Describable: TypeAlias = Callable[[frozenset[str]], Iterable[str]]
 
-# However much happens, patterns are not looked up more often than this; Kafka's number.
+# The shortest interval between two lookups; Kafka's number.
 _REFRESH_INTERVAL_MS_MIN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class RegexChange:
-    """What a heartbeat did to a member's pattern."""
+    """A change of a member's pattern by a heartbeat."""
 
     is_changed: bool = False
-    # The topics are known already, and so the group can move at once.
+    # The topics it matches are known already, so that the group's epoch can be raised at once.
     is_resolved: bool = False
     must_resolve: bool = False
 
@@ -45,7 +45,7 @@ class Regexes:
         self._topics = topics
         self._asked: frozenset[str] | None = None
         self._describable: Describable | None = None
-        # Of which topics the last lookup was; None before the first in this life.
+        # The version of the topics at the last lookup; None before the first since the load.
         self._version: int | None = None
 
     @property
@@ -53,7 +53,7 @@ class Regexes:
         return self._asked is not None
 
     def changed(self, member: Member, updated: Member, records: list[Record]) -> RegexChange:
-        """A member may have come to another pattern; the last to leave one takes it with them."""
+        """Compares a member's patterns. A pattern is deleted with the last member that uses it."""
         old, new = member.topic_regex, updated.topic_regex
         if old == new:
             return RegexChange()
@@ -69,7 +69,7 @@ class Regexes:
         return RegexChange(is_changed=True, is_resolved=new in state.resolved)
 
     def forgotten(self, members: Iterable[Member], records: list[Record]) -> list[str]:
-        """The patterns that nobody has when these members are gone."""
+        """Returns the patterns that no member uses once these have gone."""
         counts: dict[str, int] = {}
         for member in members:
             if member.topic_regex:
@@ -87,7 +87,7 @@ class Regexes:
         *,
         must: bool = False,
     ) -> None:
-        """Ask for a lookup, if one is due."""
+        """Asks for a lookup if one is due."""
         if not regexes or self._asked is not None:
             return
         resolved = self._state.resolved
@@ -104,7 +104,7 @@ class Regexes:
             self._describable = describable
 
     def resolve(self, now_ms: int) -> list[Record]:
-        """Look up what was asked for. If there is anything new in it the group's epoch goes up."""
+        """Does the lookup that was asked for; raises the group's epoch if the result is new."""
         assert self._asked is not None
         state, topics = self._state, self._topics
         counts = dict(state.topics)
@@ -112,7 +112,7 @@ class Regexes:
         changed = False
         for name in sorted(self._asked):
             if name not in state.regexes:
-                continue  # its last member has left meanwhile
+                continue  # its last member has left in the meantime
             found = _matching(name, topics.names)
             if self._describable is not None:
                 found = frozenset(self._describable(found))
@@ -143,4 +143,4 @@ def _matching(name: str, topics: Iterable[str]) -> frozenset[str]:
     try:
         return Pattern(name).matching(topics)
     except PatternError:
-        return frozenset()  # another coordinator thought it good
+        return frozenset()  # accepted by another coordinator

@@ -1,7 +1,7 @@
-"""What a consumer group is, as far as its log says.
+"""The durable state of a consumer group, which is what its log says.
 
-`apply` is the only thing that changes it, and sees nothing but records. What stands below the first
-block of attributes follows from that block, and is kept so that a heartbeat need not count.
+Only `apply` changes it, and sees nothing but records. The second block of attributes is derived
+from the first, and kept so that a heartbeat need not count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater.protocol.records.group_consumer import (
 
 
 class Resolved(NamedTuple):
-    """The topics that a pattern matched, when that was found out, and of which topics."""
+    """The topics that a pattern matched, and when, in which version of the metadata."""
 
     topics: frozenset[str]
     version: int
@@ -39,14 +39,14 @@ class Resolved(NamedTuple):
 
 
 class Subscribers(NamedTuple):
-    """How many members name a topic, and how many patterns match it."""
+    """The number of members that name a topic, and of patterns that match it."""
 
     by_name: int = 0
     by_regex: int = 0
 
 
 class GroupState:
-    """The durable part of a group. A new group is at epoch 1, with nobody to assign to."""
+    """The durable state of a group. A new group is at epoch 1 and has no members."""
 
     def __init__(self, group_id: str) -> None:
         self.id = group_id
@@ -57,9 +57,9 @@ class GroupState:
         self.target_epoch = 1
         self.target_timestamp_ms = 0
         self.resolved: dict[str, Resolved] = {}
-        # A record of before 4.1 is still in the log; it is deleted with the next epoch.
+        # A record from before Kafka 4.1 is still in the log; it is deleted with the next epoch.
         self.has_partition_metadata = False
-        # The last record of a group's life has come.
+        # The tombstone of the group has been applied.
         self.is_gone = False
 
         self.instances: dict[str, str] = {}
@@ -71,7 +71,7 @@ class GroupState:
         self.classic_protocols: dict[str, int] = {}
 
     def durable(self) -> dict[str, Any]:
-        """All that must survive, for comparing."""
+        """Returns everything that must survive, for comparison."""
         return {
             "epoch": self.epoch,
             "metadata_hash": self.metadata_hash,
@@ -93,7 +93,7 @@ class GroupState:
 
     @property
     def name(self) -> str:
-        """The state as clients see it."""
+        """The name of the state, as clients see it."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -112,7 +112,7 @@ class GroupState:
         return epochs is not None and partition in epochs
 
     def subscribed(self, member: Member) -> Iterable[str]:
-        """The topics that a member wants, by name or by pattern, whether they exist or not."""
+        """Returns the topics that a member subscribes to, by name or pattern, existing or not."""
         resolved = self.resolved.get(member.topic_regex) if member.topic_regex else None
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
@@ -191,7 +191,7 @@ class GroupState:
             self.resolved[key.regular_expression] = new
             count_regex(self.topics, new.topics, 1)
 
-    # What follows from them
+    # Derived state
 
     def _replace(self, old: Member | None, new: Member | None) -> None:
         count_members(self.topics, old, new)
@@ -217,8 +217,8 @@ class GroupState:
         for topic, partitions in held.items():
             epochs = self.holders.setdefault(topic, {})
             for partition in partitions:
-                # While the log is being compacted a reader may meet an owner whose release is
-                # gone already. Who came later has it.
+                # In a compacted log the release of a former owner may be gone. The later owner
+                # has the partition.
                 if epochs.get(partition, LEFT_BEHIND) < epoch:
                     epochs[partition] = epoch
 
@@ -239,10 +239,10 @@ class GroupState:
             for name, _ in member.classic.protocols:
                 _add(self.classic_protocols, name, change)
 
-    # What would follow, if a member changed
+    # The derived state if a member changed
 
     def topics_after(self, old: Member | None, new: Member | None) -> dict[str, Subscribers]:
-        """The subscriptions of the group once `old` has become `new`."""
+        """Returns the subscriptions of the group with `new` in the place of `old`."""
         topics = dict(self.topics)
         count_members(topics, old, new)
         pattern = old.topic_regex if old is not None else None
@@ -330,7 +330,7 @@ def count_regex(topics: dict[str, Subscribers], names: Iterable[str], change: in
 def is_homogeneous(
     topics: Mapping[str, Subscribers], regexes: Mapping[str, int], members: int
 ) -> bool:
-    """Do all members want the same topics? May say no where a closer look would say yes."""
+    """Returns whether all members subscribe to the same topics; may be False although they do."""
     if not regexes:
         return all(count.by_name == members for count in topics.values())
     if next(iter(regexes.values())) != members:
@@ -347,5 +347,3 @@ _APPLY: Mapping[type, Callable[[GroupState, Any, Any], None]] = {
     ConsumerGroupCurrentMemberAssignmentKey: GroupState._apply_progress,
     ConsumerGroupRegularExpressionKey: GroupState._apply_regex,
 }
-# The keys of the records that are a consumer group's.
-RECORD_KEYS: frozenset[type] = frozenset(_APPLY)

@@ -11,15 +11,15 @@ from headwater.groups.consumer.topics import Topics
 
 
 def voted_assignor(votes: Mapping[str, int], assignors: Sequence[str]) -> str:
-    """The one most members ask for; the first of the configured ones if none or equally many."""
+    """Returns the assignor that most members ask for; the first configured one in a tie."""
     return max(assignors, key=lambda name: votes.get(name, 0))
 
 
 def new_target(
     state: GroupState, topics: Topics, updated: Member, assignor: Assignor, *, homogeneous: bool
 ) -> Mapping[str, Partitions]:
-    """The target of the group once `updated` has taken its place in it."""
-    ids: dict[frozenset[str], Set[bytes]] = {}  # most members want the same
+    """Returns the target assignment of the group with `updated` in it."""
+    ids: dict[frozenset[str], Set[bytes]] = {}  # most members subscribe to the same topics
     members: dict[str, Subscriber] = {}
     for member in (*state.members.values(), updated):
         wanted = frozenset(state.subscribed(member))
@@ -30,7 +30,7 @@ def new_target(
         )
     before = state.instances.get(updated.instance_id) if updated.instance_id is not None else None
     if before is not None and before != updated.id:
-        # A static member is back under another id: its place and its partitions are the same.
+        # A static member is back under another id, with the same place and partitions.
         members[updated.id] = Subscriber(
             members[updated.id].topics, state.target.get(before, {}), updated.instance_id
         )

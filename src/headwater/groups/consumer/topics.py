@@ -22,24 +22,24 @@ class _Hashed(NamedTuple):
     partitions: int
     racks: Sequence[frozenset[str]]
     hash: int
-    seen: int  # in which look at the topics it was last found right
+    checked: int  # the update after which it was last found correct
 
 
 class Topics:
-    """The topics as they are now, shared by all groups of a shard."""
+    """The current topics, shared by all groups of a shard."""
 
     def __init__(self) -> None:
         self._view: TopicsView | None = None
-        self._looks = 0
+        self._updates = 0
         self._hashes: dict[str, _Hashed] = {}
         self.names: frozenset[str] = frozenset()
-        # Goes up when topics were created: what patterns have matched may be too little now.
+        # Raised when topics are created, which patterns may match.
         self.version = 0
 
     def update(self, view: TopicsView) -> None:
-        """Takes the topics as they are after a change."""
+        """Takes the topics after a change."""
         self._view = view
-        self._looks += 1
+        self._updates += 1
         names = frozenset(view.names())
         if not names <= self.names:
             self.version += 1
@@ -52,7 +52,7 @@ class Topics:
         return self._view.id(name) if self._view is not None else None
 
     def ids(self, names: Iterable[str]) -> Set[bytes]:
-        """The ids of those that exist."""
+        """Returns the ids of the topics that exist."""
         if self._view is None:
             return frozenset()
         return {found for name in names if (found := self._view.id(name)) is not None}
@@ -76,7 +76,7 @@ class Topics:
         ]
 
     def partitions(self, names: Iterable[str]) -> dict[bytes, int]:
-        """How many partitions those that exist have, by their ids."""
+        """Returns the number of partitions of the topics that exist, by id."""
         counts: dict[bytes, int] = {}
         if self._view is not None:
             for name in names:
@@ -86,13 +86,13 @@ class Topics:
         return counts
 
     def hash(self, names: Iterable[str]) -> int:
-        """One number for all that a group must know of its topics."""
+        """Returns the hash of these topics, as the group's record has it."""
         hashes = ((name, self._hash(name)) for name in names)
         return group_hash((name, found) for name, found in hashes if found is not None)
 
     def _hash(self, name: str) -> int | None:
         known = self._hashes.get(name)
-        if known is not None and known.seen == self._looks:
+        if known is not None and known.checked == self._updates:
             return known.hash
         view = self._view
         topic_id = view.id(name) if view is not None else None
@@ -105,7 +105,7 @@ class Topics:
             hashed = known.hash
         else:
             hashed = topic_hash(topic_id, name, count, racks)
-        self._hashes[name] = _Hashed(topic_id, count, racks, hashed, self._looks)
+        self._hashes[name] = _Hashed(topic_id, count, racks, hashed, self._updates)
         return hashed
 
 
@@ -148,7 +148,7 @@ def _mix(data: bytes, at: int, secret: int) -> int:
 
 
 def _few_bytes(data: bytes) -> int:
-    """Four to sixteen bytes; shorter texts are never hashed here."""
+    """Hashes 4 to 16 bytes; shorter texts do not occur."""
     length = len(data)
     if length <= 8:
         first, last = int.from_bytes(data[:4], "little"), int.from_bytes(data[-4:], "little")
@@ -164,7 +164,7 @@ def _few_bytes(data: bytes) -> int:
 
 
 def _some_bytes(data: bytes) -> int:
-    """Seventeen to 240 bytes."""
+    """Hashes 17 to 240 bytes."""
     length = len(data)
     total = length * _PRIME64_1
     if length <= 128:
@@ -209,7 +209,7 @@ def _many_bytes(data: bytes) -> int:
 
 
 def xxh3(data: bytes) -> int:
-    """The hash as a signed number, as Java holds it."""
+    """Returns XXH3 as a signed number, like Java."""
     assert len(data) >= 4, len(data)
     hashed = (
         _few_bytes(data)
@@ -222,13 +222,13 @@ def xxh3(data: bytes) -> int:
 
 
 def _string(text: str) -> bytes:
-    """UTF-16 units and then how many they are."""
+    """Returns the UTF-16 units of a text and then their number."""
     units = text.encode("utf-16-le")
     return units + pack("<i", len(units) // 2)
 
 
 def topic_hash(topic_id: bytes, name: str, partitions: int, racks: Sequence[Iterable[str]]) -> int:
-    """One topic: its id, its name, and for each partition the racks of its replicas."""
+    """Hashes one topic: its id, its name, and for each partition the racks of its replicas."""
     parts = [b"\0", topic_id[7::-1], topic_id[:7:-1], _string(name), pack("<i", partitions)]
     for partition in range(partitions):
         parts.append(pack("<i", partition))
@@ -238,6 +238,6 @@ def topic_hash(topic_id: bytes, name: str, partitions: int, racks: Sequence[Iter
 
 
 def group_hash(topic_hashes: Iterable[tuple[str, int]]) -> int:
-    """All topics of a group, in the order of their names; 0 if there are none."""
+    """Hashes all topics of a group, in the order of their names; 0 if there are none."""
     ordered = [hashed for _, hashed in sorted(topic_hashes)]
     return xxh3(pack(f"<{len(ordered)}q", *ordered)) if ordered else 0
