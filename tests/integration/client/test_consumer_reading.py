@@ -9,6 +9,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -229,6 +230,8 @@ async def test_seeking_to_ends_and_times(
         consumer.assign([tp])
         await consumer.seek_to_time(1006)
         assert values(await polled(consumer, 4)) == [6, 7, 8, 9]
+        await consumer.seek_to_time(datetime(1970, 1, 1, 0, 0, 1, 8_000, tzinfo=UTC), tp)
+        assert values(await polled(consumer, 2)) == [8, 9]
         await consumer.seek_to_beginning(tp)
         assert values(await polled(consumer, 10)) == list(range(10))
         await consumer.seek_to_time(999_999)
@@ -242,6 +245,8 @@ async def test_seeking_to_ends_and_times(
         assert found[tp] is not None
         assert (found[tp].offset, found[tp].timestamp) == (3, 1003)  # type: ignore[union-attr]
         assert await consumer.offsets_for_times({tp: 2000}) == {tp: None}
+        moment = datetime.fromtimestamp(1.003)  # local time, as users write it
+        assert await consumer.offsets_for_times({tp: moment}) == found
         assert await consumer.partitions_for(topic) == [tp]
 
 

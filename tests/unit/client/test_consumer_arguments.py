@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -73,6 +74,18 @@ def test_offsets_may_have_an_epoch_and_a_note() -> None:
 def test_a_time_to_wait_is_a_number(value: Any) -> None:
     with pytest.raises(ClientError, match=f"timeout_ms={value!r}"):
         arguments.milliseconds(value)
+
+
+@pytest.mark.parametrize("value", [-1, True, "now", 1.5, None, 2**63])
+def test_a_time_is_a_datetime_or_milliseconds_since_1970(value: Any) -> None:
+    with pytest.raises(
+        ClientError, match=re.escape(f"seek to time {value!r}: expected a datetime")
+    ):
+        arguments.timestamp("seek to time ", value)
+    assert arguments.timestamp("", Number(5)) == 5
+    assert arguments.timestamp("", datetime(1970, 1, 2, tzinfo=UTC)) == 86_400_000
+    with pytest.raises(ClientError, match="1969"):
+        arguments.timestamp("", datetime(1969, 1, 2, tzinfo=UTC))
 
 
 def test_topics_have_names_and_patterns_are_for_text() -> None:

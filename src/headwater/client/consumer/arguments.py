@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from operator import index
 
 from headwater.client.consumer.listener import RebalanceListener, is_listener
 from headwater.client.errors import ClientError
 from headwater.client.requests.offset_commit import OffsetAndMetadata
+from headwater.client.timestamps import to_milliseconds
 from headwater.model import NO_EPOCH, TopicPartition
 
 OffsetsArgument = Mapping[TopicPartition, OffsetAndMetadata | int]
@@ -30,6 +32,17 @@ def integer(what: str, value: object, *, least: int = 0, most: int = _LONG_MAX) 
     if not least <= number <= most:
         end = "2**63 - 1" if most == _LONG_MAX else most
         raise ClientError(f"{what}{value!r}: expected an integer from {least} to {end}")
+    return number
+
+
+def timestamp(what: str, value: object) -> int:
+    """Returns a time in milliseconds since 1970."""
+    number = _INVALID
+    if not isinstance(value, bool):
+        with suppress(TypeError, OverflowError):
+            number = to_milliseconds(value)
+    if number < 0:
+        raise ClientError(f"{what}{value!r}: expected a datetime, or milliseconds since 1970")
     return number
 
 

@@ -42,6 +42,7 @@ from headwater.client.errors import (
 )
 from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec, list_offsets
 from headwater.client.requests.offset_commit import OffsetAndMetadata
+from headwater.client.timestamps import Timestamp
 from headwater.io import Host
 from headwater.model import TopicPartition
 
@@ -360,10 +361,10 @@ class Consumer(Generic[K, V]):
         isolation_level="read_committed", to the first open transaction."""
         await self._seek_to(partitions, OffsetSpec.LATEST)
 
-    async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """Moves to the first record at or after a time, or to the end if there is none."""
-        time_ms = arguments.integer("seek to the time in milliseconds ", timestamp_ms)
-        await self._seek_to(partitions, time_ms)
+    async def seek_to_time(self, timestamp: Timestamp, *partitions: tuple[str, int]) -> None:
+        """Moves to the first record at or after a time (a datetime, or milliseconds since 1970), or
+        to the end if there is none."""
+        await self._seek_to(partitions, arguments.timestamp("seek to time ", timestamp))
 
     async def _seek_to(self, partitions: tuple[tuple[str, int], ...], timestamp: int) -> None:
         runtime = self._started()
@@ -491,13 +492,13 @@ class Consumer(Generic[K, V]):
         return {tp: each.offset for tp, each in found.items()}
 
     async def offsets_for_times(
-        self, times: Mapping[tuple[str, int], int], *, timeout_ms: int | None = None
+        self, times: Mapping[tuple[str, int], Timestamp], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the first record at or after a time (in milliseconds) of each partition; None
-        where there is none."""
+        """Returns the first record at or after a time (a datetime, or milliseconds since 1970) of
+        each partition; None where there is none."""
         runtime = self._started()
         targets = {
-            arguments.partition(tp): arguments.integer(f"the time in milliseconds for {tp} ", time)
+            arguments.partition(tp): arguments.timestamp(f"time for {tp}: ", time)
             for tp, time in times.items()
         }
         found = await self._list_offsets(runtime, targets, self._deadline(timeout_ms))
