@@ -117,7 +117,7 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """What is known of an API without loading its messages."""
+    """The facts about an API that need none of its messages."""
 
     key: ApiKey
     name: str

@@ -51,7 +51,7 @@ def encode_parts(
 
 
 def decoder(cls: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
-    """Reads one message at a position; answers it and the position behind it."""
+    """Reads one message at a position; returns it and the position behind it."""
     read: Callable[[Buffer, int], tuple[M, int]]
     read = cls._decoders.get(version) or _compile(cls, version, "decoding")
     return read

@@ -213,7 +213,7 @@ class _Writer:
             self._source.line(f"{target} = {part}")
 
     def _length(self, code: str, *, compact: bool) -> tuple[str, str, str]:
-        """Read a length; answers its name, the test for null, and what stands for the length."""
+        """Reads a length; returns its name, the test for null, and the expression of the length."""
         length = self._source.name("n")
         if compact:
             self._varint(length)

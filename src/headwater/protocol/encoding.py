@@ -209,7 +209,7 @@ class _Writer:
             self._flush()
 
     def _length(self, field: Field, local: str, code: str, title: str, *, compact: bool) -> None:
-        """Write the length of a local, which null has a special one of."""
+        """Writes the length of a local; null has a length of its own."""
         source = self._source
         length = source.name("n")
         counted = f"len({local}) + 1" if compact else f"len({local})"

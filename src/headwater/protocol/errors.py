@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DecodeError(ValueError):
-    """The bytes are no such message: too short, too long, or against the schema."""
+    """The bytes are not such a message: too short, too long, or against the schema."""
 
 
 class EncodeError(ValueError):

@@ -1,4 +1,4 @@
-"""What goes around a message: the size, the header, and which header that is.
+"""Frames: the size and the header around a message.
 
 A frame is a four-byte size, a header and a body. Functions here that build a frame leave room for
 the size and fill it in; functions that read one start behind it.
@@ -61,7 +61,7 @@ def read_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader,
 
 
 def is_flexible(key: int, version: int) -> bool:
-    """Whether this version of the API has compact lengths and tagged fields."""
+    """Returns whether this version of the API has compact lengths and tagged fields."""
     flexible = APIS[key].flexible
     return flexible is not None and version >= flexible
 

@@ -23,7 +23,7 @@ _NOT_COUNTED = -1
 
 
 class MemberLiveness(NamedTuple):
-    """Whether the group waits for a member, and how long it has been silent."""
+    """A member's liveness: if the group waits for it, and how long it has been silent."""
 
     is_awaited: bool
     silent_ms: int | None  # None: no session runs, because a request of the member waits here

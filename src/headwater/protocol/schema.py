@@ -39,7 +39,7 @@ LATEST = 0x7FFF
 
 
 class Wire:
-    """How a plain value lies on the wire: its kind and, if its size is fixed, its struct code."""
+    """The encoding of a plain value: its kind and, if its size is fixed, its struct code."""
 
     __slots__ = ("code", "kind", "size", "zero")
 
@@ -214,7 +214,7 @@ class MessageType(type):
 
 
 class Message(metaclass=MessageType):
-    """What every request, response, record and part of one is."""
+    """The base class of every request, response and record, and of their parts."""
 
     # Tagged fields that the schema does not know: kept as they came, and written again.
     unknown_tags: dict[int, bytes] | None = None
@@ -258,7 +258,7 @@ class Message(metaclass=MessageType):
 def message(
     *, api: int | None = None, versions: tuple[int, int], flexible: int | None
 ) -> Callable[[type[M]], type[M]]:
-    """Say which message this class is: its key, its versions, and the first flexible one."""
+    """Declares a message: its key, its versions, and the first flexible one."""
 
     def mark(cls: type[M]) -> type[M]:
         cls.API = api
@@ -288,7 +288,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
 
 
 def _resolve(annotation: str, names: dict[str, Any]) -> Any:
-    """What an annotation means in its module. Most are one word, and need no evaluation."""
+    """Evaluates an annotation in its module. Most are one word, and need no evaluation."""
     found = names.get(annotation) or _PLAIN.get(annotation)
     # The text is our own source, as typing.get_type_hints takes it too.
     return found if found is not None else eval(annotation, names)

@@ -1,4 +1,4 @@
-"""What the writers of decoders and encoders share: lines, constants, names that do not clash."""
+"""Shared by the writers of decoders and encoders: lines, constants, names that do not clash."""
 
 from __future__ import annotations
 

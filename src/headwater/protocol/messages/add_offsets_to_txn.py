@@ -17,7 +17,7 @@ class AddOffsetsToTxnRequest(Message):
 
 @message(api=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

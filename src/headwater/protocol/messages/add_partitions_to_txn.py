@@ -37,7 +37,7 @@ class AddPartitionsToTxnTopic(Message):
 
 @message(api=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(4), ignorable] = 0

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, UInt16, Uuid, ignor
 
 @message(api=80, versions=(0, 1), flexible=0)
 class AddRaftVoterRequest(Message):
-    """Let this node vote."""
+    """Adds a node to the voters."""
 
     cluster_id: str | None
     timeout_ms: Int32
@@ -29,7 +29,7 @@ class Listener(Message):
 
 @message(api=80, versions=(0, 1), flexible=0)
 class AddRaftVoterResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=67, versions=(0, 0), flexible=0)
 class AllocateProducerIdsRequest(Message):
-    """Give me a block."""
+    """Asks for a block of producer ids."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1

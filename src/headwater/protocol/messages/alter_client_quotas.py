@@ -37,7 +37,7 @@ class OpData(Message):
 
 @message(api=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasResponse(Message):
-    """How it went for each entity."""
+    """The outcome for each entity."""
 
     throttle_time_ms: Int32 = 0
     entries: list[AlterClientQuotasResponseEntryData] = []

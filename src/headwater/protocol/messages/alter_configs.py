@@ -32,7 +32,7 @@ class AlterableConfig(Message):
 
 @message(api=33, versions=(0, 2), flexible=2)
 class AlterConfigsResponse(Message):
-    """How it went for each resource."""
+    """The outcome for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=56, versions=(2, 3), flexible=0)
 class AlterPartitionRequest(Message):
-    """From a leader: the in-sync set is now this one."""
+    """Proposes new in-sync sets; sent by leaders."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -55,7 +55,7 @@ class BrokerState(Message):
 
 @message(api=56, versions=(2, 3), flexible=0)
 class AlterPartitionResponse(Message):
-    """What the partition is after the change."""
+    """The state of each partition after the change."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

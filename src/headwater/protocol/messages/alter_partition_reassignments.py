@@ -32,7 +32,7 @@ class ReassignablePartition(Message):
 
 @message(api=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[bool, since(1), ignorable] = True

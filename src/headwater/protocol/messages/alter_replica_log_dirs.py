@@ -28,7 +28,7 @@ class AlterReplicaLogDirTopic(Message):
 
 @message(api=34, versions=(1, 2), flexible=2)
 class AlterReplicaLogDirsResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterReplicaLogDirTopicResult] = []

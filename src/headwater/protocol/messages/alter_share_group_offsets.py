@@ -30,7 +30,7 @@ class AlterShareGroupOffsetsRequestPartition(Message):
 
 @message(api=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

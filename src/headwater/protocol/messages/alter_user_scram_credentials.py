@@ -34,7 +34,7 @@ class ScramCredentialUpsertion(Message):
 
 @message(api=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsResponse(Message):
-    """How it went for each user."""
+    """The outcome for each user."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterUserScramCredentialsResult] = []

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=18, versions=(0, 5), flexible=3)
 class ApiVersionsRequest(Message):
-    """What do you speak? Here is who I am."""
+    """Asks for the supported versions, and names the client's software."""
 
     client_software_name: Annotated[str, since(3), ignorable] = ""
     client_software_version: Annotated[str, since(3), ignorable] = ""

@@ -37,7 +37,7 @@ class AssignReplicasToDirsRequestPartitionData(Message):
 
 @message(api=73, versions=(0, 0), flexible=0)
 class AssignReplicasToDirsResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

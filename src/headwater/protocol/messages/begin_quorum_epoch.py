@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=53, versions=(0, 1), flexible=1)
 class BeginQuorumEpochRequest(Message):
-    """I lead this epoch."""
+    """Announces the leader of an epoch."""
 
     cluster_id: str | None = None
     voter_id: Annotated[Int32, since(1), ignorable] = -1
@@ -45,7 +45,7 @@ class BeginQuorumEpochRequestPartitionData(Message):
 
 
 class LeaderEndpoint(Message):
-    """Where the leader can be reached."""
+    """An address of the leader."""
 
     name: str
     host: str
@@ -54,7 +54,7 @@ class LeaderEndpoint(Message):
 
 @message(api=53, versions=(0, 1), flexible=1)
 class BeginQuorumEpochResponse(Message):
-    """Whether the voter follows."""
+    """The outcome, and the leader that the voter knows."""
 
     error_code: Int16 = 0
     topics: list[BeginQuorumEpochResponseTopicData] = []
@@ -78,7 +78,7 @@ class BeginQuorumEpochResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -1,4 +1,4 @@
-"""A broker's word to the controller that it lives."""
+"""Heartbeats of a broker to the controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, Uuid, messag
 
 @message(api=63, versions=(0, 2), flexible=0)
 class BrokerHeartbeatRequest(Message):
-    """I live, and have come this far in the metadata log."""
+    """Keeps a broker's session alive, and says how far it has read the metadata log."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -22,7 +22,7 @@ class BrokerHeartbeatRequest(Message):
 
 @message(api=63, versions=(0, 2), flexible=0)
 class BrokerHeartbeatResponse(Message):
-    """Whether the broker is fenced and may shut down."""
+    """Tells a broker if it is fenced, and if it may shut down."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

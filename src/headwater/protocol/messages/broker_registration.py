@@ -1,4 +1,4 @@
-"""A broker's first word to the controller."""
+"""Registering a broker with the controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=62, versions=(0, 4), flexible=0)
 class BrokerRegistrationRequest(Message):
-    """I am here; this is what I am and can do."""
+    """Registers a node: its incarnation, listeners and features."""
 
     broker_id: Int32
     cluster_id: str

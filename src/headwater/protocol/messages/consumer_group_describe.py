@@ -1,4 +1,4 @@
-"""Looking at consumer groups (KIP-848)."""
+"""Describing consumer groups (KIP-848)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Member(Message):
 
 
 class Assignment(Message):
-    """What a member has been given."""
+    """The assignment of a member."""
 
     topic_partitions: list[TopicPartitions] = []
 

@@ -10,7 +10,7 @@ from headwater.protocol.schema import Int16, Int32, Message, Uuid, message, sinc
 
 @message(api=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatRequest(Message):
-    """What has changed with me; None where nothing has."""
+    """A member's heartbeat: fields that have changed since the last one, None for the others."""
 
     group_id: str
     member_id: str
@@ -45,7 +45,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 class Assignment(Message):
-    """What a member has been given."""
+    """The assignment of a member."""
 
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
 

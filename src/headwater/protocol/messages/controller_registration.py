@@ -1,4 +1,4 @@
-"""A controller's first word to the active one."""
+"""Registering a controller with the active one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Message, UInt16, Uuid, messa
 
 @message(api=70, versions=(0, 0), flexible=0)
 class ControllerRegistrationRequest(Message):
-    """I am here; this is what I am and can do."""
+    """Registers a node: its incarnation, listeners and features."""
 
     controller_id: Int32
     incarnation_id: Uuid
@@ -35,7 +35,7 @@ class Feature(Message):
 
 @message(api=70, versions=(0, 0), flexible=0)
 class ControllerRegistrationResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -26,7 +26,7 @@ class AclCreation(Message):
 
 @message(api=30, versions=(1, 3), flexible=2)
 class CreateAclsResponse(Message):
-    """How it went for each entry."""
+    """The outcome for each entry."""
 
     throttle_time_ms: Int32 = 0
     results: list[AclCreationResult] = []

@@ -30,7 +30,7 @@ class CreatePartitionsAssignment(Message):
 
 @message(api=37, versions=(0, 3), flexible=2)
 class CreatePartitionsResponse(Message):
-    """How it went for each topic."""
+    """The outcome for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = []

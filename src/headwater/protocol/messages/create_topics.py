@@ -54,7 +54,7 @@ class CreatableTopicConfig(Message):
 
 @message(api=19, versions=(2, 7), flexible=5)
 class CreateTopicsResponse(Message):
-    """How it went for each topic, and what it came to be."""
+    """The outcome for each topic, and its settings."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     topics: list[CreatableTopicResult] = []

@@ -26,7 +26,7 @@ class DeleteAclsFilter(Message):
 
 @message(api=31, versions=(1, 3), flexible=2)
 class DeleteAclsResponse(Message):
-    """What was deleted, by filter."""
+    """The entries that were deleted, by filter."""
 
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult] = []

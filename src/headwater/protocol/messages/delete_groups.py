@@ -16,7 +16,7 @@ class DeleteGroupsRequest(Message):
 
 @message(api=42, versions=(0, 3), flexible=2)
 class DeleteGroupsResponse(Message):
-    """How it went for each group."""
+    """The outcome for each group."""
 
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = []

@@ -29,7 +29,7 @@ class DeleteRecordsPartition(Message):
 
 @message(api=21, versions=(0, 2), flexible=2)
 class DeleteRecordsResponse(Message):
-    """Where each log starts now."""
+    """The new start of each log."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = []

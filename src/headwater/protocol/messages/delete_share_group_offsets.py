@@ -22,7 +22,7 @@ class DeleteShareGroupOffsetsRequestTopic(Message):
 
 @message(api=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsResponse(Message):
-    """How it went for each topic."""
+    """The outcome for each topic."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

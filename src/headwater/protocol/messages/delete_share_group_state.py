@@ -29,7 +29,7 @@ class PartitionData(Message):
 
 @message(api=86, versions=(0, 0), flexible=0)
 class DeleteShareGroupStateResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     results: list[DeleteStateResult] = []
 

@@ -36,7 +36,7 @@ class DeleteTopicState(Message):
 
 @message(api=20, versions=(1, 6), flexible=4)
 class DeleteTopicsResponse(Message):
-    """How it went for each topic."""
+    """The outcome for each topic."""
 
     throttle_time_ms: Annotated[Int32, ignorable] = 0
     responses: list[DeletableTopicResult] = []

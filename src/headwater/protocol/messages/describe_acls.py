@@ -1,4 +1,4 @@
-"""Looking at access control entries."""
+"""Describing access control entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=29, versions=(1, 3), flexible=2)
 class DescribeAclsRequest(Message):
-    """Which entries match this filter?"""
+    """Asks for the entries that match a filter."""
 
     resource_type_filter: Int8
     resource_name_filter: str | None

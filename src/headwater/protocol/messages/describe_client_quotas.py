@@ -1,4 +1,4 @@
-"""Looking at quotas."""
+"""Describing quotas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Float64, Int8, Int16, Int32, Message, mess
 
 @message(api=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasRequest(Message):
-    """Which quotas match these parts?"""
+    """Asks for the quotas whose entities match a filter."""
 
     components: list[ComponentData] = []
     strict: bool

@@ -1,4 +1,4 @@
-"""Looking at the nodes of the cluster."""
+"""Describing the nodes of the cluster."""
 
 from __future__ import annotations
 

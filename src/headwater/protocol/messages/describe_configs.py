@@ -1,4 +1,4 @@
-"""Looking at configs."""
+"""Describing configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at delegation tokens."""
+"""Describing delegation tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sen
 
 @message(api=41, versions=(1, 3), flexible=2)
 class DescribeDelegationTokenRequest(Message):
-    """Which tokens do these owners have?"""
+    """Asks for the tokens of some owners, or of all."""
 
     owners: list[DescribeDelegationTokenOwner] | None = []
 

@@ -1,4 +1,4 @@
-"""Looking at classic groups."""
+"""Describing classic groups."""
 
 from __future__ import annotations
 

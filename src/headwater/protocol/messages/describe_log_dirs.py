@@ -1,4 +1,4 @@
-"""Looking at the log directories of a broker."""
+"""Describing the log directories of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at the producers that write to a partition."""
+"""Describing the producers that write to a partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message
 
 @message(api=61, versions=(0, 0), flexible=0)
 class DescribeProducersRequest(Message):
-    """Which producers are active in these partitions?"""
+    """Asks for the active producers of some partitions."""
 
     topics: list[TopicRequest] = []
 

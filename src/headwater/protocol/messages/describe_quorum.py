@@ -1,4 +1,4 @@
-"""Looking at the quorum."""
+"""Describing the quorum."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DescribeQuorumResponsePartitionData(Message):
 
 
 class ReplicaState(Message):
-    """How far a replica has come."""
+    """A replica and its progress."""
 
     replica_id: Int32 = 0
     replica_directory_id: Annotated[Uuid, since(2)] = ZERO_ID

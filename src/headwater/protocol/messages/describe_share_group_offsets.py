@@ -1,4 +1,4 @@
-"""Looking at where share groups start."""
+"""Describing where share groups start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsRequest(Message):
-    """Where do these groups start?"""
+    """Asks for the start offsets of share groups."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = []
 

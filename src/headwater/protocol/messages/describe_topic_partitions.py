@@ -1,4 +1,4 @@
-"""Looking at topics page by page."""
+"""Describing topics page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at transactions."""
+"""Describing transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at SCRAM credentials, without their secrets."""
+"""Describing SCRAM credentials, without their secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, message
 
 @message(api=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsRequest(Message):
-    """Which credentials do these users have?"""
+    """Asks for the credentials of some users, or of all."""
 
     users: list[UserName] | None = []
 

@@ -25,7 +25,7 @@ class TopicPartitions(Message):
 
 @message(api=43, versions=(0, 2), flexible=2)
 class ElectLeadersResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(1)] = 0

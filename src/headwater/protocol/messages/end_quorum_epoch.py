@@ -20,7 +20,7 @@ from headwater.protocol.schema import (
 
 @message(api=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochRequest(Message):
-    """I step down; these should be next."""
+    """Announces that the leader resigns, with its preferred successors."""
 
     cluster_id: str | None = None
     topics: list[EndQuorumEpochRequestTopicData] = []
@@ -52,7 +52,7 @@ class ReplicaInfo(Message):
 
 
 class LeaderEndpoint(Message):
-    """Where the leader can be reached."""
+    """An address of the leader."""
 
     name: str
     host: str
@@ -61,7 +61,7 @@ class LeaderEndpoint(Message):
 
 @message(api=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochResponse(Message):
-    """Whether the voter heard."""
+    """The outcome."""
 
     error_code: Int16 = 0
     topics: list[EndQuorumEpochResponseTopicData] = []
@@ -85,7 +85,7 @@ class EndQuorumEpochResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -19,7 +19,7 @@ class EndTxnRequest(Message):
 
 @message(api=26, versions=(0, 5), flexible=3)
 class EndTxnResponse(Message):
-    """How it went, and from version 5 on the epoch to go on with."""
+    """The outcome, and from version 5 on the producer id and epoch to continue with."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

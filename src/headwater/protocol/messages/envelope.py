@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Message, message, sensitive
 
 @message(api=58, versions=(0, 0), flexible=0)
 class EnvelopeRequest(Message):
-    """Another request, and whose it is."""
+    """Another request, with the principal and address of its client."""
 
     request_data: Annotated[bytes, sensitive]
     request_principal: bytes | None

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, message, sen
 
 @message(api=40, versions=(1, 2), flexible=2)
 class ExpireDelegationTokenRequest(Message):
-    """Let this token expire."""
+    """Sets when a token expires, or expires it now."""
 
     hmac: Annotated[bytes, sensitive]
     expiry_time_period_ms: Int64
@@ -17,7 +17,7 @@ class ExpireDelegationTokenRequest(Message):
 
 @message(api=40, versions=(1, 2), flexible=2)
 class ExpireDelegationTokenResponse(Message):
-    """When it expires now."""
+    """The new time of expiry."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

@@ -42,7 +42,7 @@ class FetchRequest(Message):
 
 
 class ReplicaState(Message):
-    """Which replica fetches, if the fetch is a follower's."""
+    """The follower that fetches."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -97,7 +97,7 @@ class FetchableTopicResponse(Message):
 
 
 class PartitionData(Message):
-    """What was read from a partition."""
+    """The records of a partition, and its offsets."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -113,14 +113,14 @@ class PartitionData(Message):
 
 
 class EpochEndOffset(Message):
-    """Where the reader's log parts from the leader's; it has to truncate."""
+    """The offset where the reader's log diverges from the leader's; it has to truncate."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads now, for a client that asked the wrong node."""
+    """The current leader, for a client that asked another node (KIP-951)."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
@@ -141,7 +141,7 @@ class AbortedTransaction(Message):
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -23,7 +23,7 @@ from headwater.protocol.schema import (
 
 @message(api=59, versions=(0, 1), flexible=0)
 class FetchSnapshotRequest(Message):
-    """Give me this snapshot from this position."""
+    """Asks for a part of a snapshot."""
 
     cluster_id: Annotated[str | None, tag(0)] = None
     replica_id: Int32 = -1
@@ -92,14 +92,14 @@ class FetchSnapshotResponseSnapshotId(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads now, for a client that asked the wrong node."""
+    """The current leader, for a client that asked another node (KIP-951)."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

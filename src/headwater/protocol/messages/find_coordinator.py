@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, ignorable, me
 
 @message(api=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Message):
-    """Who coordinates these keys?"""
+    """Asks for the coordinators of groups or transactional ids."""
 
     key: Annotated[str, until(3)] = ""
     key_type: Annotated[Int8, since(1)] = 0

@@ -8,7 +8,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Message, Uuid, message
 
 @message(api=71, versions=(0, 0), flexible=0)
 class GetTelemetrySubscriptionsRequest(Message):
-    """What should I push?"""
+    """Asks for the metrics to push."""
 
     client_instance_id: Uuid
 

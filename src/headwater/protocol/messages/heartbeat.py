@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Message):
-    """I am still here."""
+    """Keeps a member's session alive."""
 
     group_id: str
     generation_id: Int32
@@ -19,7 +19,7 @@ class HeartbeatRequest(Message):
 
 @message(api=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse(Message):
-    """Whether the member may stay, or must rejoin."""
+    """The outcome; an error if the member has to rejoin."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0

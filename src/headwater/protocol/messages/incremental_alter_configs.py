@@ -33,7 +33,7 @@ class AlterableConfig(Message):
 
 @message(api=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsResponse(Message):
-    """How it went for each resource."""
+    """The outcome for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest(Message):
-    """Give me a producer id."""
+    """Asks for a producer id and epoch."""
 
     transactional_id: str | None
     transaction_timeout_ms: Int32

@@ -31,7 +31,7 @@ class PartitionData(Message):
 
 @message(api=83, versions=(0, 0), flexible=0)
 class InitializeShareGroupStateResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     results: list[InitializeStateResult] = []
 

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest(Message):
-    """Let me in; these are the protocols I speak."""
+    """Joins a group, with the protocols that the member supports."""
 
     group_id: str
     session_timeout_ms: Int32

@@ -26,7 +26,7 @@ class MemberIdentity(Message):
 
 @message(api=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse(Message):
-    """How the leaving went for each member."""
+    """The outcome for each member."""
 
     throttle_time_ms: Annotated[Int32, since(1), ignorable] = 0
     error_code: Int16 = 0

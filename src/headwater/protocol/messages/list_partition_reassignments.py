@@ -1,4 +1,4 @@
-"""Looking at moves that are under way."""
+"""Describing moves that are under way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.protocol.schema import Int16, Int32, Message, message
 
 @message(api=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsRequest(Message):
-    """Which of these partitions are moving?"""
+    """Asks for the reassignments of some partitions, or of all."""
 
     timeout_ms: Int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None

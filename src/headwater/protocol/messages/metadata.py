@@ -1,4 +1,4 @@
-"""What the cluster looks like to a client."""
+"""The brokers, topics and leaders of a cluster."""
 
 from __future__ import annotations
 

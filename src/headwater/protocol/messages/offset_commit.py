@@ -49,7 +49,7 @@ class OffsetCommitRequestPartition(Message):
 
 @message(api=8, versions=(2, 10), flexible=8)
 class OffsetCommitResponse(Message):
-    """Which of the offsets were stored."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Annotated[Int32, since(3), ignorable] = 0
     topics: list[OffsetCommitResponseTopic] = []

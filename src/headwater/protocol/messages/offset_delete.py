@@ -30,7 +30,7 @@ class OffsetDeleteRequestPartition(Message):
 
 @message(api=47, versions=(0, 0), flexible=None)
 class OffsetDeleteResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     error_code: Int16 = 0
     throttle_time_ms: Annotated[Int32, ignorable] = 0

@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=9, versions=(1, 10), flexible=6)
 class OffsetFetchRequest(Message):
-    """Give the stored offsets of one group, or of several from version 8 on."""
+    """Asks for the committed offsets of a group, or of several from version 8 on."""
 
     group_id: Annotated[str, until(7)] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, until(7), nullable(2)] = []

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Int64, Message, ignorable, m
 
 @message(api=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochRequest(Message):
-    """Where did these epochs end?"""
+    """Asks where leader epochs ended."""
 
     replica_id: Annotated[Int32, since(3), ignorable] = -2
     topics: list[OffsetForLeaderTopic] = []

@@ -48,7 +48,7 @@ class PartitionProduceData(Message):
 
 @message(api=0, versions=(3, 13), flexible=9)
 class ProduceResponse(Message):
-    """Where the batches landed, or why they did not."""
+    """The outcome for each partition."""
 
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Annotated[Int32, ignorable] = 0
@@ -64,7 +64,7 @@ class TopicProduceResponse(Message):
 
 
 class PartitionProduceResponse(Message):
-    """Where the batches of one partition landed."""
+    """The base offset of the batches of a partition, or the error."""
 
     index: Int32 = 0
     error_code: Int16 = 0
@@ -84,14 +84,14 @@ class BatchIndexAndErrorMessage(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads now, for a client that asked the wrong node."""
+    """The current leader, for a client that asked another node (KIP-951)."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -18,7 +18,7 @@ class PushTelemetryRequest(Message):
 
 @message(api=72, versions=(0, 0), flexible=0)
 class PushTelemetryResponse(Message):
-    """Whether they were taken."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

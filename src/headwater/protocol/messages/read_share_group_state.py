@@ -8,7 +8,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, Uuid, 
 
 @message(api=84, versions=(0, 0), flexible=0)
 class ReadShareGroupStateRequest(Message):
-    """Give the state of these partitions."""
+    """Asks for the state of share partitions."""
 
     group_id: str
     topics: list[ReadStateData] = []

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, Uuid, ignorable, me
 
 @message(api=81, versions=(0, 0), flexible=0)
 class RemoveRaftVoterRequest(Message):
-    """Let this node vote no more."""
+    """Removes a node from the voters."""
 
     cluster_id: str | None
     voter_id: Int32
@@ -18,7 +18,7 @@ class RemoveRaftVoterRequest(Message):
 
 @message(api=81, versions=(0, 0), flexible=0)
 class RemoveRaftVoterResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -17,7 +17,7 @@ class RenewDelegationTokenRequest(Message):
 
 @message(api=39, versions=(1, 2), flexible=2)
 class RenewDelegationTokenResponse(Message):
-    """When it expires now."""
+    """The new time of expiry."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

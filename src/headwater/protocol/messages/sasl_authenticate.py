@@ -9,14 +9,14 @@ from headwater.protocol.schema import Int16, Int64, Message, ignorable, message,
 
 @message(api=36, versions=(0, 2), flexible=2)
 class SaslAuthenticateRequest(Message):
-    """What the client says in this step."""
+    """The client's bytes in a step of the authentication."""
 
     auth_bytes: Annotated[bytes, sensitive]
 
 
 @message(api=36, versions=(0, 2), flexible=2)
 class SaslAuthenticateResponse(Message):
-    """What the server answers, and for how long the session lives."""
+    """The server's bytes, and the lifetime of the session."""
 
     error_code: Int16 = 0
     error_message: str | None = ""

@@ -7,14 +7,14 @@ from headwater.protocol.schema import Int16, Message, message
 
 @message(api=17, versions=(0, 1), flexible=None)
 class SaslHandshakeRequest(Message):
-    """I want to use this mechanism."""
+    """Chooses a SASL mechanism."""
 
     mechanism: str
 
 
 @message(api=17, versions=(0, 1), flexible=None)
 class SaslHandshakeResponse(Message):
-    """Whether it is on, and which ones are."""
+    """The outcome, and the mechanisms that are enabled."""
 
     error_code: Int16 = 0
     mechanisms: list[str] = []

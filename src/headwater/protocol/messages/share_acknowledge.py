@@ -54,7 +54,7 @@ class AcknowledgementBatch(Message):
 
 @message(api=79, versions=(1, 2), flexible=0)
 class ShareAcknowledgeResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -81,14 +81,14 @@ class PartitionData(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads now, for a client that asked the wrong node."""
+    """The current leader, for a client that asked another node (KIP-951)."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -100,7 +100,7 @@ class PartitionData(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads now, for a client that asked the wrong node."""
+    """The current leader, for a client that asked another node (KIP-951)."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
@@ -115,7 +115,7 @@ class AcquiredRecords(Message):
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

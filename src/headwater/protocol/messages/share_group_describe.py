@@ -1,4 +1,4 @@
-"""Looking at share groups (KIP-932)."""
+"""Describing share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Member(Message):
 
 
 class Assignment(Message):
-    """What a member has been given."""
+    """The assignment of a member."""
 
     topic_partitions: list[TopicPartitions] = []
 

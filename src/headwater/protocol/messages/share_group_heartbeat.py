@@ -8,7 +8,7 @@ from headwater.protocol.schema import Int16, Int32, Message, Uuid, message
 
 @message(api=76, versions=(1, 1), flexible=0)
 class ShareGroupHeartbeatRequest(Message):
-    """What has changed with me; None where nothing has."""
+    """A member's heartbeat: fields that have changed since the last one, None for the others."""
 
     group_id: str
     member_id: str
@@ -31,7 +31,7 @@ class ShareGroupHeartbeatResponse(Message):
 
 
 class Assignment(Message):
-    """What a member has been given."""
+    """The assignment of a member."""
 
     topic_partitions: list[TopicPartitions] = []
 

@@ -1,4 +1,4 @@
-"""Looking at streams groups (KIP-1071)."""
+"""Describing streams groups (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class Member(Message):
 
 
 class Endpoint(Message):
-    """Where somebody can be reached."""
+    """A host and a port."""
 
     host: str = ""
     port: UInt16 = 0
 
 
 class TaskOffset(Message):
-    """How far a task has come."""
+    """The offset of a task."""
 
     subtopology_id: str = ""
     partition: Int32 = 0
@@ -121,7 +121,7 @@ class TaskOffset(Message):
 
 
 class Assignment(Message):
-    """What a member has been given."""
+    """The assignment of a member."""
 
     active_tasks: list[TaskIds] = []
     standby_tasks: list[TaskIds] = []

@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=88, versions=(0, 1), flexible=0)
 class StreamsGroupHeartbeatRequest(Message):
-    """What has changed with me; None where nothing has."""
+    """A member's heartbeat: fields that have changed since the last one, None for the others."""
 
     group_id: str
     member_id: str
@@ -86,7 +86,7 @@ class StreamsGroupHeartbeatRequestTaskIds(Message):
 
 
 class StreamsGroupHeartbeatRequestEndpoint(Message):
-    """Where somebody can be reached."""
+    """A host and a port."""
 
     host: str
     port: UInt16
@@ -100,7 +100,7 @@ class KeyValue(Message):
 
 
 class TaskOffset(Message):
-    """How far a task has come."""
+    """The offset of a task."""
 
     subtopology_id: str
     partition: Int32
@@ -152,7 +152,7 @@ class EndpointToPartitions(Message):
 
 
 class StreamsGroupHeartbeatResponseEndpoint(Message):
-    """Where somebody can be reached."""
+    """A host and a port."""
 
     host: str = ""
     port: UInt16 = 0

@@ -49,7 +49,7 @@ class TopologyDescriptionGlobalStore(Message):
 
 @message(api=93, versions=(0, 0), flexible=0)
 class StreamsGroupTopologyDescriptionUpdateResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int16, Int32, Message, ignorable, message,
 
 @message(api=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest(Message):
-    """Give me my part; the leader brings everybody's."""
+    """Asks for the member's assignment; the leader sends everyone's."""
 
     group_id: str
     generation_id: Int32

@@ -51,7 +51,7 @@ class TxnOffsetCommitRequestPartition(Message):
 
 @message(api=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitResponse(Message):
-    """Which offsets were taken up."""
+    """The outcome for each partition."""
 
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []

@@ -14,7 +14,7 @@ class UnregisterBrokerRequest(Message):
 
 @message(api=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -14,7 +14,7 @@ class UnregisterControllerRequest(Message):
 
 @message(api=94, versions=(0, 0), flexible=0)
 class UnregisterControllerResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

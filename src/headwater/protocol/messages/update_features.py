@@ -27,7 +27,7 @@ class FeatureUpdateKey(Message):
 
 @message(api=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesResponse(Message):
-    """How it went."""
+    """The outcome."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

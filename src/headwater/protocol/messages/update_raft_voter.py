@@ -46,7 +46,7 @@ class KRaftVersionFeature(Message):
 
 @message(api=82, versions=(0, 0), flexible=0)
 class UpdateRaftVoterResponse(Message):
-    """How it went, and who leads."""
+    """The outcome, and the leader."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

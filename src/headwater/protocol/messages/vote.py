@@ -21,7 +21,7 @@ from headwater.protocol.schema import (
 
 @message(api=52, versions=(0, 2), flexible=0)
 class VoteRequest(Message):
-    """Vote for me, or say whether you would."""
+    """Asks for a vote, or with pre-vote whether it would be granted."""
 
     cluster_id: str | None = None
     voter_id: Annotated[Int32, since(1), ignorable] = -1
@@ -75,7 +75,7 @@ class VoteResponsePartitionData(Message):
 
 
 class NodeEndpoint(Message):
-    """Where to find a node, so that the client need not ask again."""
+    """The address of a node, which saves the client a metadata request (KIP-951)."""
 
     node_id: Int32 = 0
     host: str = ""

@@ -55,7 +55,7 @@ class StateBatch(Message):
 
 @message(api=85, versions=(0, 1), flexible=0)
 class WriteShareGroupStateResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     results: list[WriteStateResult] = []
 

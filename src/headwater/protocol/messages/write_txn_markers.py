@@ -34,7 +34,7 @@ class WritableTxnMarkerTopic(Message):
 
 @message(api=27, versions=(1, 2), flexible=1)
 class WriteTxnMarkersResponse(Message):
-    """How it went for each partition."""
+    """The outcome for each partition."""
 
     markers: list[WritableTxnMarkerResult] = []
 

@@ -1,1 +1,1 @@
-"""Messages that are not requests: what logs, state files and members of groups carry."""
+"""Messages that are not requests: in logs, state files and between members of groups."""

@@ -1,4 +1,4 @@
-"""What goes around a message: headers, and the principal of a forwarded request."""
+"""Headers of messages, and the principal of a forwarded request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ResponseHeader(Message):
 
 @message(versions=(0, 0), flexible=0)
 class DefaultPrincipalData(Message):
-    """Whose request an envelope carries."""
+    """The principal of a forwarded request."""
 
     type: str
     name: str

@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=3, versions=(0, 0), flexible=None)
 class ConsumerGroupMetadataKey(Message):
-    """Which consumer group."""
+    """Identifies a consumer group."""
 
     group_id: str
 
@@ -34,7 +34,7 @@ class ConsumerGroupMetadataValue(Message):
 
 @message(api=4, versions=(0, 0), flexible=None)
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Which consumer group, for the partitions it once kept track of."""
+    """Identifies the partition metadata of a consumer group."""
 
     group_id: str
 
@@ -64,7 +64,7 @@ class PartitionMetadata(Message):
 
 @message(api=5, versions=(0, 0), flexible=None)
 class ConsumerGroupMemberMetadataKey(Message):
-    """Which member of which consumer group."""
+    """Identifies a member of a consumer group."""
 
     group_id: str
     member_id: str
@@ -72,7 +72,7 @@ class ConsumerGroupMemberMetadataKey(Message):
 
 @message(api=5, versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member has said about itself."""
+    """The fields that a member has sent."""
 
     instance_id: str | None
     rack_id: str | None
@@ -86,7 +86,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 class ClassicMemberMetadata(Message):
-    """What the classic protocol needs to know of a member that speaks it."""
+    """The state of a member that uses the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: list[ClassicProtocol] = []
@@ -101,7 +101,7 @@ class ClassicProtocol(Message):
 
 @message(api=6, versions=(0, 0), flexible=None)
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Which consumer group, for its target assignment."""
+    """Identifies the target assignment of a consumer group."""
 
     group_id: str
 
@@ -116,7 +116,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=7, versions=(0, 0), flexible=None)
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Which member of which consumer group, for its target."""
+    """Identifies the target assignment of a member of a consumer group."""
 
     group_id: str
     member_id: str
@@ -138,7 +138,7 @@ class TopicPartition(Message):
 
 @message(api=8, versions=(0, 0), flexible=None)
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which consumer group, for what it has."""
+    """Identifies the current assignment of a member of a consumer group."""
 
     group_id: str
     member_id: str
@@ -165,7 +165,7 @@ class TopicPartitions(Message):
 
 @message(api=16, versions=(0, 0), flexible=None)
 class ConsumerGroupRegularExpressionKey(Message):
-    """Which pattern of which consumer group."""
+    """Identifies a regular expression of a consumer group."""
 
     group_id: str
     regular_expression: str

@@ -38,7 +38,7 @@ class LegacyOffsetCommitValue(Message):
 
 @message(api=1, versions=(0, 0), flexible=None)
 class OffsetCommitKey(Message):
-    """Which group has read which partition."""
+    """Identifies the offset of a group in a partition."""
 
     group: str
     topic: str
@@ -47,7 +47,7 @@ class OffsetCommitKey(Message):
 
 @message(api=1, versions=(0, 4), flexible=4)
 class OffsetCommitValue(Message):
-    """How far the group has read the partition."""
+    """The committed offset."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, since(3), ignorable] = -1
@@ -59,7 +59,7 @@ class OffsetCommitValue(Message):
 
 @message(api=2, versions=(0, 0), flexible=None)
 class GroupMetadataKey(Message):
-    """Which classic group."""
+    """Identifies a classic group."""
 
     group: str
 

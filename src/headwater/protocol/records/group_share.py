@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int32, Int64, Message, Uuid, ignorab
 
 @message(api=11, versions=(0, 0), flexible=None)
 class ShareGroupMetadataKey(Message):
-    """Which share group."""
+    """Identifies a share group."""
 
     group_id: str
 
@@ -24,7 +24,7 @@ class ShareGroupMetadataValue(Message):
 
 @message(api=10, versions=(0, 0), flexible=None)
 class ShareGroupMemberMetadataKey(Message):
-    """Which member of which share group."""
+    """Identifies a member of a share group."""
 
     group_id: str
     member_id: str
@@ -32,7 +32,7 @@ class ShareGroupMemberMetadataKey(Message):
 
 @message(api=10, versions=(0, 0), flexible=0)
 class ShareGroupMemberMetadataValue(Message):
-    """What a member has said about itself."""
+    """The fields that a member has sent."""
 
     rack_id: str | None
     client_id: str
@@ -42,7 +42,7 @@ class ShareGroupMemberMetadataValue(Message):
 
 @message(api=12, versions=(0, 0), flexible=None)
 class ShareGroupTargetAssignmentMetadataKey(Message):
-    """Which share group, for its target assignment."""
+    """Identifies the target assignment of a share group."""
 
     group_id: str
 
@@ -57,7 +57,7 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=13, versions=(0, 0), flexible=None)
 class ShareGroupTargetAssignmentMemberKey(Message):
-    """Which member of which share group, for its target."""
+    """Identifies the target assignment of a member of a share group."""
 
     group_id: str
     member_id: str
@@ -79,7 +79,7 @@ class TopicPartition(Message):
 
 @message(api=14, versions=(0, 0), flexible=None)
 class ShareGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which share group, for what it has."""
+    """Identifies the current assignment of a member of a share group."""
 
     group_id: str
     member_id: str
@@ -104,14 +104,14 @@ class TopicPartitions(Message):
 
 @message(api=15, versions=(0, 0), flexible=None)
 class ShareGroupStatePartitionMetadataKey(Message):
-    """Which share group, for the state its partitions have."""
+    """Identifies the partition states of a share group."""
 
     group_id: str
 
 
 @message(api=15, versions=(0, 0), flexible=0)
 class ShareGroupStatePartitionMetadataValue(Message):
-    """For which partitions there is state, or will be, or will be none."""
+    """The partitions whose state is initialized, being initialized or being deleted."""
 
     initializing_topics: list[TopicPartitionsInfo] = []
     initialized_topics: list[TopicPartitionsInfo] = []

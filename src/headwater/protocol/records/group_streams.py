@@ -19,7 +19,7 @@ from headwater.protocol.schema import (
 
 @message(api=17, versions=(0, 0), flexible=None)
 class StreamsGroupMetadataKey(Message):
-    """Which streams group."""
+    """Identifies a streams group."""
 
     group_id: str
 
@@ -45,7 +45,7 @@ class LastAssignmentConfig(Message):
 
 @message(api=19, versions=(0, 0), flexible=None)
 class StreamsGroupMemberMetadataKey(Message):
-    """Which member of which streams group."""
+    """Identifies a member of a streams group."""
 
     group_id: str
     member_id: str
@@ -53,7 +53,7 @@ class StreamsGroupMemberMetadataKey(Message):
 
 @message(api=19, versions=(0, 0), flexible=0)
 class StreamsGroupMemberMetadataValue(Message):
-    """What a member has said about itself."""
+    """The fields that a member has sent."""
 
     instance_id: str | None
     rack_id: str | None
@@ -67,7 +67,7 @@ class StreamsGroupMemberMetadataValue(Message):
 
 
 class Endpoint(Message):
-    """Where somebody can be reached."""
+    """A host and a port."""
 
     host: str
     port: UInt16
@@ -82,7 +82,7 @@ class KeyValue(Message):
 
 @message(api=20, versions=(0, 0), flexible=None)
 class StreamsGroupTargetAssignmentMetadataKey(Message):
-    """Which streams group, for its target assignment."""
+    """Identifies the target assignment of a streams group."""
 
     group_id: str
 
@@ -97,7 +97,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
 @message(api=21, versions=(0, 0), flexible=None)
 class StreamsGroupTargetAssignmentMemberKey(Message):
-    """Which member of which streams group, for its target."""
+    """Identifies the target assignment of a member of a streams group."""
 
     group_id: str
     member_id: str
@@ -121,7 +121,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds(Message):
 
 @message(api=22, versions=(0, 0), flexible=None)
 class StreamsGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which streams group, for what it has."""
+    """Identifies the current assignment of a member of a streams group."""
 
     group_id: str
     member_id: str
@@ -152,7 +152,7 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds(Message):
 
 @message(api=23, versions=(0, 0), flexible=None)
 class StreamsGroupTopologyKey(Message):
-    """Which streams group, for its topology."""
+    """Identifies the topology of a streams group."""
 
     group_id: str
 

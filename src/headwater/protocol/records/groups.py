@@ -1,4 +1,4 @@
-"""Which classes a record of `__consumer_offsets` has, by the number its key starts with."""
+"""The classes of the records of `__consumer_offsets`, by the number at the start of their key."""
 
 from __future__ import annotations
 

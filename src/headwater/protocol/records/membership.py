@@ -1,4 +1,4 @@
-"""What the members of a classic consumer group tell each other, opaque to the broker."""
+"""Messages between the members of a classic consumer group, opaque to the broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int32, Message, ignorable, message, since
 
 @message(versions=(0, 3), flexible=None)
 class ConsumerProtocolSubscription(Message):
-    """What a member tells the leader in JoinGroup: topics, and what it owns."""
+    """A member's message to the leader in JoinGroup: topics, and the partitions it owns."""
 
     topics: list[str] = []
     user_data: bytes | None = None
@@ -29,7 +29,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Message):
 
 @message(versions=(0, 3), flexible=None)
 class ConsumerProtocolAssignment(Message):
-    """What the leader tells a member in SyncGroup: its partitions."""
+    """The leader's message to a member in SyncGroup: its partitions."""
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = []
     user_data: bytes | None = None

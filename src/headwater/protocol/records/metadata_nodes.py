@@ -133,7 +133,7 @@ class FeatureLevelRecord(Message):
 
 @message(api=21, versions=(0, 0), flexible=0)
 class ZkMigrationStateRecord(Message):
-    """How far a migration from ZooKeeper has come. We only read it."""
+    """The state of a migration from ZooKeeper; read, never written."""
 
     zk_migration_state: Int8
 
@@ -145,18 +145,18 @@ class NoOpRecord(Message):
 
 @message(api=23, versions=(0, 0), flexible=0)
 class BeginTransactionRecord(Message):
-    """What follows belongs together, up to its end or abort (KIP-868)."""
+    """Begins records that are applied together or not at all (KIP-868)."""
 
     name: Annotated[str | None, tag(0)] = None
 
 
 @message(api=24, versions=(0, 0), flexible=0)
 class EndTransactionRecord(Message):
-    """What belongs together is complete."""
+    """Ends such records: they are applied."""
 
 
 @message(api=25, versions=(0, 0), flexible=0)
 class AbortTransactionRecord(Message):
-    """What was begun is void."""
+    """Aborts such records: they are dropped."""
 
     reason: Annotated[str | None, tag(0)] = None

@@ -1,4 +1,4 @@
-"""Records of the metadata log about who may do what, and how much of it."""
+"""Records of the metadata log about access control, credentials, tokens and quotas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DelegationTokenRecord(Message):
 
 @message(api=26, versions=(0, 0), flexible=0)
 class RemoveDelegationTokenRecord(Message):
-    """A delegation token is no more."""
+    """A delegation token was removed."""
 
     token_id: str
 

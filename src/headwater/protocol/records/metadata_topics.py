@@ -53,7 +53,7 @@ class PartitionRecord(Message):
 
 @message(api=5, versions=(0, 2), flexible=0)
 class PartitionChangeRecord(Message):
-    """What has changed in a partition; a field that is not set has not."""
+    """Changes of a partition; fields that are not set stay as they are."""
 
     partition_id: Int32 = -1
     topic_id: Uuid

@@ -1,4 +1,4 @@
-"""What the quorum writes about itself: control records of the metadata log, and its state file."""
+"""Control records of the metadata log, and the quorum's state file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class VotersRecordVoter(Message):
 
 
 class Endpoint(Message):
-    """Where somebody can be reached."""
+    """A host and a port."""
 
     name: str
     host: str

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, Uuid, 
 
 @message(api=0, versions=(0, 0), flexible=None)
 class ShareSnapshotKey(Message):
-    """Which share partition, for a snapshot of its state."""
+    """Identifies a snapshot of a share partition's state."""
 
     group_id: str
     topic_id: Uuid
@@ -41,7 +41,7 @@ class ShareSnapshotValueStateBatch(Message):
 
 @message(api=1, versions=(0, 0), flexible=None)
 class ShareUpdateKey(Message):
-    """Which share partition, for a change of its state."""
+    """Identifies a change of a share partition's state."""
 
     group_id: str
     topic_id: Uuid
@@ -50,7 +50,7 @@ class ShareUpdateKey(Message):
 
 @message(api=1, versions=(0, 0), flexible=0)
 class ShareUpdateValue(Message):
-    """What has changed since the snapshot."""
+    """Changes since the snapshot."""
 
     snapshot_epoch: Int32
     leader_epoch: Int32

@@ -1,4 +1,4 @@
-"""What storage writes about itself: producer snapshots, and what lies in remote storage."""
+"""Files and records of storage: producer snapshots, remote segments."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from headwater.protocol.schema import Int8, Int16, Int32, Int64, Message, messag
 
 @message(api=0, versions=(0, 0), flexible=None)
 class TransactionLogKey(Message):
-    """Which transactional id."""
+    """Identifies a transactional id."""
 
     transactional_id: str
 
