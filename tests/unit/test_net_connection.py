@@ -167,7 +167,7 @@ def test_a_large_frame_waits_for_room() -> None:
     peer.server.room = False
     peer.arrive(framed(bytes(100_000))[:1000])
     peer.server.room = True
-    peer.connection.on_room()
+    peer.connection.on_memory()
     peer.arrive(framed(bytes(100_000))[1000:])
     assert peer.frames == [bytes(100_000)]
 

@@ -1,8 +1,7 @@
-"""The one seam to the host: clock, chance, files, sockets and worker threads.
+"""The interface to the host: clock, randomness, files, sockets and worker threads.
 
-Nothing outside this package calls the operating system. Everything that needs the host is given a
-`Host`; the simulator gives the same code a `Host` made of twins, and a whole node runs in one
-thread on one seed.
+No other package calls the operating system. Code that needs the host gets a `Host`; the simulator
+provides simulated twins instead, so that a whole node runs in one thread from one seed.
 """
 
 from headwater.io.clock import Clock

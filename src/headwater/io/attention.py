@@ -1,4 +1,4 @@
-"""How a loop waits: asleep, or for a moment awake.
+"""Waiting for events: asleep, or polling for a moment first.
 
 A sleeping core takes longer to wake than a small request takes to be served. Where one peer sends
 such a request, waits for the response and sends again at once, the node's loop therefore polls for
@@ -192,10 +192,10 @@ def _is_from(peer: int, events: Events) -> bool:
 
 
 class Lookout:
-    """Keeps the loop of a client awake for an answer that is awaited.
+    """Keeps the loop of a client awake for a response that is awaited.
 
-    The loop is the user's: it goes round once more with nothing to do, and whatever else becomes
-    ready runs as it would. A loop that has other work is not held up, and needs no keeping awake.
+    The loop belongs to the user: it only runs additional empty iterations, and other callbacks run
+    as usual. A loop that has other work is not held up, and does not sleep anyway.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Lookout:
         self._call_soon = loop.call_soon
         self._now = now
         self._asked = 0.0
-        self._before = 0.0  # when it last looked
+        self._before = 0.0  # when it last polled
         self._is_waiting = False
         self._is_looking = False
         self._streak = 0
@@ -212,11 +212,11 @@ class Lookout:
 
     @property
     def is_awake(self) -> bool:
-        """Whether the next wait begins with a look."""
+        """Whether the next wait begins with polling."""
         return self._credit > 0
 
     def expect(self) -> None:
-        """A small request is about to be sent, and somebody waits for the answer to it alone."""
+        """Notes that a small request is about to be sent whose response is awaited alone."""
         self._asked = self._before = self._now()
         self._is_waiting = True
         if self._credit > 0 and not self._is_looking:
@@ -234,7 +234,7 @@ class Lookout:
         self._is_looking = False
 
     def came(self) -> None:
-        """Something came from the peer."""
+        """Notes that data has arrived."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -249,7 +249,7 @@ class Lookout:
 
 
 class WatchfulLoop(asyncio.SelectorEventLoop):
-    """A loop whose streams say which peers to expect."""
+    """A loop whose streams announce which peers they expect."""
 
     def __init__(self) -> None:
         self.attention = WatchfulSelector()

@@ -1,9 +1,9 @@
-"""Receive buffers, lent to connections for as long as they hold unserved bytes.
+"""Receive buffers, lent to connections while they hold unserved bytes.
 
-An idle connection has no buffer of its own: with one of 64 KiB each, ten thousand clients that
-wait for records would cost 650 MB. A connection takes a buffer when it has something to read and
-gives it back when everything in it is served. The free list is a stack, so a busy node receives
-into the same few buffers, which stay in the processor's cache.
+An idle connection has no buffer: with 64 KiB each, ten thousand clients that wait for records would
+cost 650 MB. A connection takes a buffer when there is something to read and returns it when all of
+it is served. The free list is a stack, so a busy node receives into the same few buffers, which
+stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 class BufferPool:
     """A bounded free list of buffers of one size.
 
-    Threads may share it: each operation on the list is atomic, and a buffer belongs to whoever
-    took it.
+    Threads may share it: each operation on the list is atomic, and a buffer that was taken has one
+    owner.
     """
 
     __slots__ = ("_free", "_kept_max", "_owned", "size")

@@ -1,7 +1,7 @@
-"""Time, as the host tells it.
+"""The clock of the host.
 
-Machines take `now` (float seconds, monotonic) as an argument; only drivers and handlers ask.
-Wall time exists for one purpose: timestamps that leave the process, in whole milliseconds.
+State machines take `now` (float seconds, monotonic) as an argument; only drivers and handlers read
+the clock. Wall time is used only for timestamps that leave the process, in whole milliseconds.
 """
 
 from __future__ import annotations

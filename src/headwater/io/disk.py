@@ -1,9 +1,9 @@
-"""Files, as the host gives them.
+"""Files of the host.
 
-`Disk` names and opens them, `File` is one open file, `Mapping` a file in memory (the indexes),
-`FileSlice` bytes of a file that go to a socket without passing through us. All calls are plain and
-may block; those that wait for the device (`sync`, `write_atomically`, reads of cold data) belong
-into `Workers`, except at start and at stop. Failures are `OSError`, as Python raises them.
+A `Disk` lists and opens files, a `File` is an open file, a `Mapping` a memory-mapped file (the
+indexes), a `FileSlice` a range of a file that is sent to a socket without being copied. All calls
+may block; those that wait for the device (`sync`, `write_atomically`, reads of cold data) belong in
+`Workers`, except at start and stop. Errors are Python's `OSError`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLOSED = -1
 
 
 class Mapping(Protocol):
-    """A file's bytes as writable memory. Works with `struct.pack_into` and `unpack_from`."""
+    """A file as writable memory, usable with `struct.pack_into` and `unpack_from`."""
 
     def __len__(self) -> int: ...
 
@@ -45,19 +45,19 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def append(self, *parts: Buffer) -> None:
-        """Writes all parts at the end. After an error the size is what it was before."""
+        """Writes all parts at the end. After an error the size is unchanged."""
 
     def pwrite(self, data: Buffer, offset: int) -> None: ...
 
     def pread(self, count: int, offset: int) -> bytes:
-        """Up to `count` bytes; fewer only at the end of the file."""
+        """Reads `count` bytes; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None: ...
 
     def is_warm(self, offset: int, count: int) -> bool:
-        """Whether reading this would not wait for the device, as far as a quick look can tell."""
+        """Returns whether the range can probably be read without waiting for the device."""
 
     def hold(self) -> None:
         """Keeps the file open for a reader: `close` takes effect with the last `release`."""
@@ -65,7 +65,7 @@ class File(Protocol):
     def release(self) -> None: ...
 
     def close(self) -> None:
-        """Closes the file as soon as nobody holds it."""
+        """Closes the file when its last holder has released it."""
 
 
 class FileSlice:
@@ -87,8 +87,8 @@ class FileSlice:
         return self.file.pread(self.count, self.position)
 
     def close(self) -> None:
-        """Gives the file back. Whoever sends or drops a slice closes it: an exception may keep the
-        slice in its traceback, and a deleted file that is open still takes its space."""
+        """Releases the file. Code that sends or drops a slice must close it: an exception may keep
+        the slice in its traceback, and a deleted file takes disk space while it is open."""
         if self._is_open:
             self._is_open = False
             self.file.release()
@@ -97,7 +97,7 @@ class FileSlice:
 
 
 def close_slices(parts: Iterable[object]) -> None:
-    """Closes the slices among the parts of an answer that is not sent."""
+    """Closes the slices among the parts of a response that is not sent."""
     for part in parts:
         if isinstance(part, FileSlice):
             part.close()
@@ -109,24 +109,24 @@ class DiskLock(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False, preallocate_bytes: int = 0) -> File:
-        """For reading and writing. With `preallocate_bytes` a new file takes that room at once
-        while its `size()` stays 0; `truncate(size())` on close gives the rest back."""
+        """Opens a file for reading and writing. With `preallocate_bytes` a new file reserves that
+        space while its `size()` stays 0; `truncate(size())` before closing releases the rest."""
 
     def map(self, path: str, size: int | None = None) -> Mapping:
-        """Maps the whole file; with `size`, the file is made and set to that size first."""
+        """Maps the whole file; with `size`, creates it or sets it to that size first."""
 
     def read(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """The file has either its old or its new content, whatever happens, and the new content
-        is durable on return: temporary file, fsync, rename, fsync of the directory."""
+        """Replaces the content of a file durably: after a crash it has the old or the new content.
+        Writes a temporary file, syncs it, renames it and syncs the directory."""
 
     def exists(self, path: str) -> bool: ...
 
     def is_dir(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
 
     def make_dirs(self, path: str) -> None: ...
 
@@ -145,15 +145,15 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def space(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system."""
+        """Returns the total and the usable bytes of the file system."""
 
     def lock(self, path: str, owner: str) -> DiskLock:
-        """Takes the lock file, or raises BlockingIOError whose text is what its holder wrote."""
+        """Locks a file; raises BlockingIOError with the name that its holder has written."""
 
 
 class SyncFailed(OSError):
-    """A sync failed, for whatever reason: what is on the device nobody knows, and a second sync
-    that succeeds proves nothing. Where room is given late, a full disk says so here, too."""
+    """A sync failed. The content of the device is unknown, and a later sync that succeeds proves
+    nothing. File systems with delayed allocation report a full disk here as well."""
 
 
 def _sync(sync: Callable[[int], None], fd: int, path: str) -> None:
@@ -164,7 +164,7 @@ def _sync(sync: Callable[[int], None], fd: int, path: str) -> None:
 
 
 class SystemFile:
-    """A file of the operating system. The descriptor closes with the last reference, too."""
+    """A file of the operating system. The descriptor is also closed with the last reference."""
 
     __slots__ = ("_fd", "_holders", "_is_closing", "_size", "path")
 
@@ -228,7 +228,7 @@ class SystemFile:
             return False
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                return True  # this file system cannot tell; most that cannot live in memory
+                return True  # not supported; most such file systems are in memory
             raise
         return True
 
@@ -250,13 +250,12 @@ class SystemFile:
         if fd != _CLOSED:
             os.close(fd)
 
-    # Python's own files would close then, too, but with a warning that fails the tests of those who
-    # take it for an error.
+    # Python's file objects warn in that case, which fails tests that treat warnings as errors.
     __del__ = _close_now
 
 
 def _write_rest(fd: int, parts: tuple[Buffer, ...], start: int, written: int) -> None:
-    """Goes on after a short write, which regular files give when the disk is nearly full."""
+    """Continues after a short write, which happens when the disk is nearly full."""
     offset = 0
     for part in parts:
         view = memoryview(part).cast("B")
@@ -269,7 +268,7 @@ def _write_rest(fd: int, parts: tuple[Buffer, ...], start: int, written: int) ->
 
 
 class _EmptyMapping(bytearray):
-    """What stands for a mapping of an empty file, which the kernel does not give."""
+    """The mapping of an empty file, which the kernel does not provide."""
 
     def flush(self) -> None: ...
 
@@ -287,7 +286,7 @@ class _SystemLock:
 
 
 class SystemDisk:
-    """The file systems of this machine."""
+    """The file systems of this host."""
 
     __slots__ = ()
 
@@ -344,7 +343,7 @@ class SystemDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        import shutil  # brings three compression libraries along; most nodes never need it
+        import shutil  # imports three compression libraries; most nodes never need it
 
         shutil.rmtree(path)
 
@@ -372,8 +371,8 @@ class SystemDisk:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Kafka on the JVM takes a POSIX record lock on the same file: hold both kinds, so
-            # that neither of the two systems opens a directory that the other one has open.
+            # Apache Kafka takes a POSIX record lock on the same file. Hold both kinds, so that
+            # neither system opens a directory that the other one has open.
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.read(fd, 200).decode("utf-8", "replace").strip()
@@ -381,7 +380,7 @@ class SystemDisk:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise BlockingIOError(holder) from None
-        with contextlib.suppress(OSError):  # the name is for people; a full disk may have no room
+        with contextlib.suppress(OSError):  # the name is informative only; the disk may be full
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{owner} (process {os.getpid()})".encode(), 0)
         return _SystemLock(fd)

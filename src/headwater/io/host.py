@@ -1,4 +1,4 @@
-"""What a node is given of its host, in one object."""
+"""The host of a node: everything that it uses of the operating system, in one object."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Host:
     disk: Disk
     network: Network
     workers: Workers
-    is_volatile: bool = False  # what is written ends with the process
+    is_volatile: bool = False  # files do not outlive the process
 
     @classmethod
     def system(cls) -> Self:
-        """The machine we run on."""
+        """Returns the host of this process."""
         return cls(SystemClock(), SystemRandom(), SystemDisk(), SocketNetwork(), ThreadWorkers())
 
     @classmethod
     def in_memory(cls, disk: MemoryDisk | None = None) -> Self:
-        """The same, with files that live in memory and end with the process."""
+        """Returns the host of this process with files that are kept in memory."""
         from headwater.io.memory import MemoryDisk
 
         disk = MemoryDisk() if disk is None else disk
         return cls(SystemClock(), SystemRandom(), disk, SocketNetwork(), ThreadWorkers(), True)
 
     def random_id(self) -> bytes:
-        """A fresh id, shaped as a version 4 UUID as Kafka's are, whose text starts with no dash."""
+        """Returns a random version 4 UUID, like Kafka's, whose text does not begin with a dash."""
         while True:
             raw = bytearray(self.random.randbytes(16))
             raw[6] = raw[6] & 0x0F | 0x40

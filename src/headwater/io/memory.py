@@ -1,7 +1,7 @@
-"""Files that live in memory and end with the process: `headwater start --memory`.
+"""Files that exist only in memory, for `headwater start --memory`.
 
-Each file is an anonymous descriptor of the kernel (memfd), so everything that works on files
-works on these too: positional reads, mappings, `sendfile` to a socket.
+Each file is an anonymous file of the kernel (memfd), so positional reads, mappings and `sendfile`
+work as usual.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class MemoryDisk:
         return _NoLock()
 
     def clear(self) -> None:
-        """Forgets everything, and gives its descriptors back now rather than some day."""
+        """Deletes all files and closes their descriptors at once."""
         for file in self._files.values():
             file.close()
         self._files.clear()

@@ -1,8 +1,8 @@
-"""Connections, as whoever uses them sees them: streams of bytes with as little between as possible.
+"""Connections as streams of bytes, with as little overhead as possible.
 
-A `Stream` reads straight into the buffer that its `Receiver` offers and writes what it is given at
-once if the kernel takes it. There is no task and no future for a connection: the receiver is called
-when something came.
+A `Stream` reads directly into the buffer of its `Receiver` and passes data to the kernel at once
+if the kernel accepts it. A connection has no task and no future: the receiver is called when data
+arrives.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Address(NamedTuple):
 
 
 class Receiver(Protocol):
-    """What a connection does with what arrives. All calls come from the loop, one at a time."""
+    """Handles the events of a stream. All calls are made on the loop, one at a time."""
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Returns the memory for the next bytes; never empty."""
 
     def received(self, count: int) -> None:
-        """Takes note of `count` bytes in the buffer. With 0 the last call of `buffer` was in vain:
-        there was nothing to read, and a buffer that holds nothing can be given back."""
+        """Handles `count` new bytes in the buffer. 0 means that there was nothing to read after a
+        call of `buffer`, so an empty buffer can be released."""
 
     def drained(self) -> None:
-        """All that was queued has been given to the kernel."""
+        """Called when the kernel has taken all queued data."""
 
     def ended(self) -> None:
-        """The peer will send no more."""
+        """Called when the peer has shut down its side."""
 
     def closed(self, error: OSError | None) -> None:
-        """The connection is gone; called once, last."""
+        """Called once, as the last call, when the connection is closed."""
 
 
 class _Nobody:
@@ -68,8 +68,8 @@ NO_RECEIVER: Receiver = _Nobody()
 
 
 def without_frames(error: OSError) -> OSError:
-    """Strips an error that is kept of its traceback and context. They refer to frames, and these
-    to the stream and what it was sending: the file of a deleted log would stay open."""
+    """Removes the traceback and context of an error that is kept. They refer to frames, which refer
+    to the stream and the data it was sending: the file of a deleted log would stay open."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
@@ -79,31 +79,31 @@ class Stream(Protocol):
     peer: Address
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
-        """Sends or queues; the parts must not change until they are sent."""
+        """Sends or queues the parts, which must not change until they are sent."""
 
     def expect(self) -> None:
-        """To be called before a small request is sent, if its answer alone is waited for."""
+        """Call this before sending a small request whose response the caller awaits alone."""
 
     def queued_bytes(self) -> int: ...
 
     def pause(self) -> None:
-        """Reads no more until `resume`."""
+        """Stops reading until `resume`."""
 
     def resume(self) -> None: ...
 
     def turn(self, seconds: float) -> bool:
-        """Does now, once, what the loop would do for this stream, waiting at most so long for
-        something to do; whether there was any. For who holds the loop and must go on."""
+        """Handles the pending events of this stream once, waiting up to `seconds` for one; returns
+        whether there was any. For callers that block the loop and must make progress."""
 
     def close(self) -> None:
-        """Ends the connection when what is queued has been sent."""
+        """Closes the connection when the queued data has been sent."""
 
     def abort(self) -> None:
-        """Ends it now."""
+        """Closes the connection immediately."""
 
 
 class Listener(Protocol):
-    """An address that is taken. Whoever connects before `start` waits for it."""
+    """A bound address. Connections that arrive before `start` wait."""
 
     address: Address
 
@@ -114,8 +114,8 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """How the sockets of a listener are made. The system grows a buffer as a connection needs it;
-    one that is given a size keeps that."""
+    """Options for the sockets of a listener. By default the system adjusts the buffers of a
+    connection as needed; a given size is fixed."""
 
     backlog: int = 128
     send_buffer_bytes: int | None = None
@@ -137,4 +137,4 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
     ) -> Stream:
-        """With `tls`, the receiver's stream is secured when this returns."""
+        """Connects; with `tls`, the TLS handshake is complete when this returns."""

@@ -1,5 +1,4 @@
-"""The sockets of this machine. Slices of files go out by `sendfile`; the loop calls us when one is
-ready, and we call the receiver."""
+"""TCP sockets on an asyncio loop. Slices of files are sent by `sendfile`."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from headwater.io.tls import Tls
 
-_SENDFILE_BYTES_MAX = 1024 * 1024  # for each turn, so that one reader cannot hold the loop
-_SMALL_BYTES_MAX = 4096  # a request whose peer may wait for its answer, rather than send a lot
+_SENDFILE_BYTES_MAX = 1024 * 1024  # per turn, so that one reader cannot block the loop
+_SMALL_BYTES_MAX = 4096  # larger requests are not those of a peer that waits for each response
 _NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
 
@@ -110,7 +109,7 @@ class SocketStream:
             self._loop.add_reader(self._fd, self._on_readable)
 
     def expect(self) -> None:
-        if self._attention is None:  # a loop of our own has its own way
+        if self._attention is None:  # the loop of a node polls by itself
             if self._lookout is None:
                 self._lookout = Lookout(self._loop)
             self._lookout.expect()
@@ -153,7 +152,7 @@ class SocketStream:
                 self._end(None)
 
     def _flush(self) -> bool:
-        """Gives the kernel what it takes; whether all is gone."""
+        """Passes queued data to the kernel; returns whether everything was taken."""
         queue = self._queue
         budget = _SENDFILE_BYTES_MAX
         try:
@@ -170,7 +169,7 @@ class SocketStream:
                         queue.popleft()
                         head.close()
                 else:
-                    # More follows: let the kernel put the header and the data into one segment.
+                    # More data follows: let the kernel put header and data into one segment.
                     flags = socket.MSG_MORE if len(queue) > 1 else 0
                     sent = self._socket.send(head, flags)
                     if sent == len(head):
@@ -189,8 +188,8 @@ class SocketStream:
         assert isinstance(part.file, SystemFile)
         sent = os.sendfile(self._fd, part.file.fileno(), part.position, count)
         if sent == 0:
-            # The file was cut short under a pending answer (truncation). What was promised in
-            # the length cannot be delivered any more, and the connection is out of step.
+            # The file was truncated under a pending response. The announced length cannot be
+            # delivered, so the connection must be closed.
             raise OSError(errno.EIO, f"{part.file.path} ends before byte {part.position}")
         return sent
 
@@ -248,8 +247,8 @@ class SocketStream:
     def _tell_closed(self) -> None:
         if not self._told:
             self._told = True
-            # The receiver refers to its stream. Without this end of the cycle both are freed as
-            # soon as nobody else holds them; the collector may not run for hours.
+            # The receiver refers to its stream. Breaking the cycle frees both as soon as nothing
+            # else refers to them; the garbage collector may not run for hours.
             receiver, self._receiver = self._receiver, NO_RECEIVER
             error, self._error = self._error, None
             receiver.closed(error)
@@ -282,7 +281,7 @@ class SocketListener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # Out of descriptors: wait for some to come free instead of spinning.
+                    # Out of descriptors: wait until some are free instead of spinning.
                     self._loop.remove_reader(self._socket.fileno())
                     self._loop.call_later(0.1, self._listen_again)
                     return
@@ -290,7 +289,7 @@ class SocketListener:
             _tune(sock)
             if self._send_buffer_bytes is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-            with contextlib.suppress(OSError):  # the peer may be gone already
+            with contextlib.suppress(OSError):  # the peer may have closed it already
                 stream = SocketStream(sock, self._loop)
                 stream.start(self._accept(stream))
 
@@ -305,9 +304,9 @@ class SocketListener:
 
 
 def _hang_up(sock: socket.socket) -> None:
-    """Ends it for the peer as well, at once. Closing alone does not while a child that was forked
-    meanwhile has the socket, too: its peer would wait, and its port could not be taken again."""
-    with contextlib.suppress(OSError):  # the peer may have ended it already
+    """Shuts the socket down before closing it. Closing alone has no effect while a forked child
+    holds the socket as well: the peer would wait, and the port could not be bound again."""
+    with contextlib.suppress(OSError):  # the peer may have reset it already
         sock.shutdown(socket.SHUT_RDWR)
     sock.close()
 
@@ -315,12 +314,12 @@ def _hang_up(sock: socket.socket) -> None:
 def _tune(sock: socket.socket) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Half-open connections (a peer that lost power) are found by the kernel.
+    # The kernel detects half-open connections (a peer that lost power).
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 class SocketNetwork:
-    """The network of this machine."""
+    """The network of this host."""
 
     __slots__ = ()
 
@@ -344,7 +343,7 @@ class SocketNetwork:
             if family == socket.AF_INET6 and not host:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             if options.receive_buffer_bytes is not None:
-                # Here, for all that it accepts: the window is agreed upon in the handshake.
+                # On the listener, since the window is negotiated in the TCP handshake.
                 size = options.receive_buffer_bytes
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             sock.setblocking(False)
@@ -352,7 +351,7 @@ class SocketNetwork:
             sock.listen(options.backlog)
         except OSError as error:
             sock.close()
-            # The kernel does not say which of several addresses it refused.
+            # The kernel does not say which address it refused.
             raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
         return SocketListener(sock, loop, accept, options.send_buffer_bytes)
 
@@ -393,7 +392,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, found: _Found) -> socket.s
         await loop.sock_connect(sock, address)
     except OSError as error:
         sock.close()
-        # The loop's own text has the address, which the caller knows, and not the reason.
+        # The text of the loop has the address, which the caller knows, but not the reason.
         raise OSError(error.errno, os.strerror(error.errno or 0)) from None
     except BaseException:
         sock.close()
@@ -432,10 +431,12 @@ async def _first_connected(
         for task in trying:
             task.add_done_callback(_close_late)
             task.cancel()
-    raise OSError(*reason)  # a new one: what is raised here must not be a local of this frame
+    raise OSError(
+        *reason
+    )  # a new one: an exception must not be a local of the frame that raises it
 
 
 def _close_late(task: asyncio.Task[socket.socket]) -> None:
-    """It connected at the moment in which it was not wanted any more."""
+    """Closes a connection that was made after another one had been chosen."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()

@@ -1,7 +1,7 @@
-"""TLS over a stream: a stream that is secured is a stream like any other.
+"""TLS over a stream, which is itself a `Stream`.
 
-The `ssl` module works on memory here, so sockets stay with `network`. What comes in is deciphered
-straight into the receiver's buffer.
+The `ssl` module works on memory, so sockets stay in `sockets`. Incoming data is decrypted directly
+into the receiver's buffer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from headwater.io.network import Receiver, Stream
 
 _HUNG_UP = "it closed the connection in the TLS handshake; is it a PLAINTEXT listener?"
-_BUFFERS = BufferPool(128 * 1024, kept_max=4)  # of what is still enciphered
-_PIECE_BYTES = 256 * 1024  # is enciphered at a time
-_AHEAD_BYTES = 1024 * 1024  # what may wait for the kernel before more is enciphered
+_BUFFERS = BufferPool(128 * 1024, kept_max=4)  # for encrypted data
+_PIECE_BYTES = 256 * 1024  # encrypted at a time
+_AHEAD_BYTES = 1024 * 1024  # may wait for the kernel before more is encrypted
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a connection is secured. Without a name, the peer's certificate may be anybody's."""
+    """TLS settings of a connection. Without a server name, any certificate name is accepted."""
 
     context: ssl.SSLContext
     server_name: str | None = None
@@ -41,7 +41,7 @@ class Tls:
 
 
 class TlsStream:
-    """Between a stream, whose receiver it is, and the receiver of what was said in secret."""
+    """The receiver of an encrypted stream, and a stream for the receiver of the decrypted data."""
 
     def __init__(self, inner: Stream, tls: Tls) -> None:
         self.local = inner.local
@@ -55,7 +55,7 @@ class TlsStream:
             server_side=tls.is_server,
             server_hostname=tls.server_name,
         )
-        self._buffer: memoryview | None = None  # lent for one read
+        self._buffer: memoryview | None = None  # borrowed for one read
         self._queue: deque[memoryview | FileSlice] = deque()
         self._queued = 0
         self._receiver: Receiver = NO_RECEIVER
@@ -67,12 +67,12 @@ class TlsStream:
         self._shaken: asyncio.Future[None] | None = None
 
     def start(self, receiver: Receiver) -> None:
-        """To be called when `inner` has this stream as its receiver."""
+        """Begins the handshake. `inner` must already have this stream as its receiver."""
         self._receiver = receiver
         self._shake()
 
     async def secured(self) -> None:
-        """Waits for the end of the handshake; raises the `OSError` that it failed with."""
+        """Waits for the end of the handshake; raises the `OSError` of a failed one."""
         if self._is_secured:
             return
         shaken = self._shaken = asyncio.get_running_loop().create_future()
@@ -82,7 +82,7 @@ class TlsStream:
             self.abort()
             raise
         finally:
-            # An exception that is raised keeps this frame; the frame must not keep the exception.
+            # A raised exception keeps this frame, so the frame must not keep the exception.
             self._shaken = None
             del shaken
 
@@ -110,12 +110,12 @@ class TlsStream:
             self._inner.send((data,))
 
     def _fail(self, error: OSError) -> None:
-        """Says what can be said to the peer, and ends."""
+        """Sends the TLS alert, if any, and closes."""
         self._error = without_frames(error)
         self._flush()
         self._inner.close()
 
-    # What comes in
+    # Incoming data
 
     def buffer(self) -> memoryview:
         if self._buffer is None:
@@ -144,7 +144,7 @@ class TlsStream:
         while not (self._is_paused or self._is_gone):
             into = receiver.buffer()
             try:
-                # With a buffer it gives a count, whatever its stub says.
+                # With a buffer it returns a count, contrary to its stub.
                 count: int = self._tls.read(len(into), into)  # type: ignore[assignment]
             except ssl.SSLWantReadError:
                 receiver.received(0)
@@ -160,7 +160,7 @@ class TlsStream:
                 return
             receiver.received(count)
         if not self._is_gone:
-            self._flush()  # the protocol has things of its own to say
+            self._flush()  # TLS has messages of its own
 
     def drained(self) -> None:
         if self._is_secured:
@@ -181,14 +181,17 @@ class TlsStream:
         self._release_buffer()
         close_slices(self._queue)
         self._queue.clear()
-        error, self._error = self._error or error, None  # once raised, it has frames of ours
+        error, self._error = (
+            self._error or error,
+            None,
+        )  # when raised, it refers to frames with this stream
         receiver, self._receiver = self._receiver, NO_RECEIVER  # as in SocketStream
         if self._shaken is not None and not self._shaken.done():
             self._shaken.set_exception(error or ConnectionResetError("the connection was closed"))
         else:
             receiver.closed(error)
 
-    # What goes out
+    # Outgoing data
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
         if self._is_gone:
@@ -203,7 +206,7 @@ class TlsStream:
             self._pump()
 
     def _pump(self) -> None:
-        """Enciphers what the stream below has room for."""
+        """Encrypts queued data as long as the inner stream accepts more."""
         while self._queue and not self._is_gone and self._inner.queued_bytes() < _AHEAD_BYTES:
             try:
                 self._tls.write(self._piece())
@@ -215,7 +218,7 @@ class TlsStream:
             self._say_goodbye()
 
     def _piece(self) -> bytes | memoryview:
-        """The next part of what waits; small parts go together, as one record of TLS."""
+        """Returns the next piece of the queue; small parts are joined into one TLS record."""
         queue = self._queue
         taken: list[bytes | memoryview] = []
         size = 0
@@ -255,7 +258,7 @@ class TlsStream:
     def resume(self) -> None:
         self._is_paused = False
         if self._is_secured:
-            self._read()  # what was deciphered before the pause
+            self._read()  # data that was decrypted before the pause
         if not self._is_paused:
             self._inner.resume()
 
@@ -265,7 +268,9 @@ class TlsStream:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        with contextlib.suppress(ssl.SSLError, ValueError):  # the peer's goodbye is not awaited
+        with contextlib.suppress(
+            ssl.SSLError, ValueError
+        ):  # does not wait for the peer's close_notify
             self._tls.unwrap()
         self._flush()
         self._inner.close()
@@ -277,8 +282,8 @@ class TlsStream:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What a client believes and shows, as paths or as PEM text; nothing said: what the system
-    trusts, and no certificate of its own."""
+    """Trusted certificates and the own certificate of a client, as paths or PEM text. By default
+    the certificates of the system are trusted and no client certificate is used."""
 
     ca_path: str | None = None
     ca_pem: str | None = None
@@ -296,11 +301,11 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 
 def client_context(trust: Trust) -> ssl.SSLContext:
-    """The settings of TLS for a client. Raises OSError (an SSLError is one) or ValueError with what
-    cannot be read or used."""
+    """Returns the TLS context of a client. Raises OSError (such as SSLError) or ValueError for
+    settings that cannot be read or used."""
     context = ssl.create_default_context()
     if trust.ca_path is not None or trust.ca_pem is not None:
-        # Only these: who names whom to trust does not mean everybody else besides.
+        # Given certificates replace those of the system.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(trust.ca_path, cadata=trust.ca_pem)
     context.check_hostname = trust.check_name
@@ -317,7 +322,7 @@ def _load_own(context: ssl.SSLContext, trust: Trust) -> None:
     if trust.chain_path is not None:
         context.load_cert_chain(trust.chain_path, trust.key_path, lambda: trust.key_password or "")
     elif trust.chain_pem is not None:
-        # OpenSSL reads its own certificate from files only; this one is nobody else's to read.
+        # OpenSSL loads a certificate chain only from files; this one is private to the process.
         with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
             path = Path(folder) / "own.pem"
             path.touch(0o600)
@@ -326,6 +331,6 @@ def _load_own(context: ssl.SSLContext, trust: Trust) -> None:
 
 
 def is_pem(path: str) -> bool:
-    """Whether a file has certificates or keys as text. Raises OSError if it cannot be read."""
+    """Returns whether a file contains PEM data. Raises OSError if it cannot be read."""
     with Path(path).open("rb") as file:
         return b"-----BEGIN " in file.read(1024 * 1024)

@@ -1,4 +1,4 @@
-"""Bytes in, bytes out: listeners, connections, frames, limits. Knows no API."""
+"""Listeners, connections, frames and limits. Independent of the APIs that are served."""
 
 from headwater.net.connection import Answer, Connection, Dispatch, PendingResponse
 from headwater.net.limits import NetLimits

@@ -1,10 +1,10 @@
-"""One connection: cuts the stream into frames, hands each to the dispatcher, answers in order.
+"""A server connection: splits the stream into frames, dispatches them, sends responses in order.
 
-First stop of every journey. A frame is a view into the receive buffer and is valid only until the
-dispatcher returns; whatever a request needs later must have been decoded by then. Requests of one
-connection are served one after the other, as Kafka does: the next one starts when the one before
-is answered. Only requests that the dispatcher calls `overlapping` (produce, which has done its
-work before it waits) may start while others like them still wait.
+The first stop of every journey. A frame is a view into the receive buffer and is valid only until
+the dispatcher returns; whatever a request needs later must have been decoded by then. Requests of a
+connection are served one after the other, as in Kafka: the next one starts when the one before has
+been answered. Only requests that the dispatcher marks as `overlapping` (produce, whose work is done
+before it waits) may start while others of their kind still wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headwater.net.server import Server
 
 Answer = Sequence["Buffer | FileSlice"]
-"""The bytes of one answer, size field included, ready to be sent."""
+"""The bytes of a response, including the size field, ready to be sent."""
 
 _SIZE = Struct(">i")
 _SIZE_AND_API = Struct(">ih")
@@ -57,11 +57,11 @@ class PendingResponse:
 
 
 class CloseConnection(Exception):
-    """The frame cannot be understood; the connection ends with this reason in the log."""
+    """The connection must be closed, for instance after an invalid frame; the text is logged."""
 
 
 Dispatch = Callable[["Connection", memoryview], "Answer | PendingResponse"]
-"""Serves one frame; an empty answer means that the peer expects none.
+"""Serves one frame; an empty answer means that the peer expects no response.
 
 May raise `CloseConnection`."""
 
@@ -93,23 +93,25 @@ class Connection(Receiver):
     def __init__(self, stream: Stream, listener: str, server: Server, dispatch: Dispatch) -> None:
         self.stream = stream
         self.listener = listener
-        self.session: object | None = None  # what the broker remembers of this connection
+        self.session: object | None = None  # state that the broker keeps for this connection
         self.active_at = server.now()
         self.gone = False
-        self.on_gone: dict[Callable[[], None], None] = {}  # in order, as the simulator needs it
-        # Set by a request that waits: told the API of the request that stands behind it.
+        self.on_gone: dict[
+            Callable[[], None], None
+        ] = {}  # ordered, so that the simulator is deterministic
+        # Set by a waiting request; called with the API key of the next request in line.
         self.on_next: Callable[[int], None] | None = None
         self._server = server
         self._limits: NetLimits = server.limits
         self._dispatch = dispatch
-        self._view: memoryview | None = None  # a buffer, lent while it has unserved bytes
-        self._read_start = 0  # first byte that is not served
-        self._read_end = 0  # first byte that is free
-        self._large: memoryview | None = None  # a frame that does not fit the buffer
+        self._view: memoryview | None = None  # borrowed while it holds unserved bytes
+        self._read_start = 0  # first unserved byte
+        self._read_end = 0  # first free byte
+        self._large: memoryview | None = None  # a frame that does not fit into the buffer
         self._large_filled = 0
         self._waiting: deque[PendingResponse] = deque()
         self._ended = False
-        # The peer does not read its answers: no request starts until it does.
+        # Too many responses are unread: no request starts until the peer has read them.
         self._write_paused = False
         self._gathering = False
         self._gathered = bytearray()
@@ -135,7 +137,7 @@ class Connection(Receiver):
         self._read_end = left
 
     def _release_buffer(self) -> None:
-        """Gives the receive buffer back. Its bytes have been served, or will not be."""
+        """Returns the receive buffer to the pool; its bytes are served or will not be."""
         self._read_start = self._read_end = 0
         view = self._view
         if view is not None:
@@ -157,7 +159,7 @@ class Connection(Receiver):
             self._serve_large()
 
     def _may_start(self) -> bool:
-        """Whether the next request may be looked at now."""
+        """Returns whether the next request may start now."""
         if self._write_paused:
             return False
         waiting = self._waiting
@@ -175,8 +177,8 @@ class Connection(Receiver):
             self._serve_buffered()
 
     def _serve_buffered(self) -> None:
-        """Serves every whole frame in the buffer, as long as requests may start. What can be
-        answered at once goes out together: a pipelining peer costs one send, not one each."""
+        """Serves every complete frame in the buffer, as long as requests may start. Responses that
+        are ready at once are sent together: one send for a pipelining peer, not one per request."""
         self._gathering = True
         try:
             self._serve_frames()
@@ -206,7 +208,7 @@ class Connection(Receiver):
             if size < 0 or size > self._limits.frame_bytes_max:
                 begin = bytes(view[start : start + 4])
                 self.refuse(
-                    f"frame of {size} bytes, allowed are 0 to {self._limits.frame_bytes_max}"
+                    f"invalid frame size {size}: expected 0 to {self._limits.frame_bytes_max}"
                     + _spoken(begin)
                 )
                 return
@@ -214,7 +216,7 @@ class Connection(Receiver):
             if end <= self._read_end:
                 self._read_start = end
                 if not self._serve(view[start + 4 : end]):
-                    return  # the connection is closed, and the buffer lent to another one
+                    return  # closed; the buffer may already belong to another connection
             elif size + 4 > len(view):
                 self._begin_large(size, view[start + 4 : self._read_end])
                 return
@@ -225,27 +227,28 @@ class Connection(Receiver):
         if self._read_start == self._read_end:
             self._release_buffer()
         elif self._read_end - self._read_start == len(view):
-            self.stream.pause()  # full of requests that may not start yet
+            self.stream.pause()  # the buffer is full of requests that may not start yet
 
     def _begin_large(self, size: int, beginning: memoryview) -> None:
         if not self._server.reserve(size, self):
-            return  # reading stops here until other connections have given room back
-        # Memory is taken as it is filled; a peer that only announces a large frame costs nothing.
+            return  # paused until other connections have released memory
+        # The kernel provides the pages as they are filled: a peer that only announces a large
+        # frame costs nothing.
         self._large = memoryview(_core.unfilled(size))
         self._large_filled = len(beginning)
         self._large[: len(beginning)] = beginning
         self._release_buffer()
 
-    def on_room(self) -> None:
-        """There is room again for a large frame that had to wait."""
+    def on_memory(self) -> None:
+        """Continues with a large frame that had to wait for memory."""
         if self.gone:
-            self._server.release(0)  # for the next one that waits
+            self._server.release(0)  # wakes the next one that waits
             return
         self.stream.resume()
         self._serve_buffered()
 
     def is_mid_frame(self) -> bool:
-        """Whether the peer owes us the rest of a frame."""
+        """Returns whether part of a frame has arrived and the rest is missing."""
         if self._write_paused:
             return False
         return self._large is not None or (self._read_end > self._read_start and not self._waiting)
@@ -253,7 +256,7 @@ class Connection(Receiver):
     # Answers out
 
     def _serve(self, frame: memoryview) -> bool:
-        """Serves one frame; False if the connection has ended or must not go on."""
+        """Serves one frame; returns False if the connection was closed."""
         try:
             answer = self._dispatch(self, frame)
         except CloseConnection as refusal:
@@ -295,7 +298,7 @@ class Connection(Receiver):
             stream.pause()
 
     def on_answered(self) -> None:
-        """Some answer has come: sends all that stand first in line, then goes on serving."""
+        """Sends the responses that are ready and next in order, then serves more requests."""
         if self.gone:
             return
         waiting = self._waiting
@@ -313,7 +316,7 @@ class Connection(Receiver):
             self._close_when_served()
 
     def _go_on(self) -> None:
-        """Serves what came while nothing could start, and reads again."""
+        """Serves the requests that arrived while none could start, and resumes reading."""
         if self._large is not None and self._large_filled == len(self._large):
             self._serve_large()
         elif self._large is None and self._read_end:
@@ -343,7 +346,7 @@ class Connection(Receiver):
             self.stream.close()
 
     def close_if_quiet(self) -> bool:
-        """For a graceful stop: ends the connection unless an answer is owed."""
+        """Closes the connection unless a response is pending; for a graceful stop."""
         if self._waiting or self.stream.queued_bytes():
             self._ended = True
             return False
@@ -352,7 +355,7 @@ class Connection(Receiver):
 
     def refuse(self, reason: str) -> None:
         self._server.log_refusal(self, reason)
-        self._send_gathered()  # the requests before the bad one were good
+        self._send_gathered()  # responses to the valid requests before the bad one
         self.stream.abort()
 
     def closed(self, error: OSError | None) -> None:
@@ -372,7 +375,7 @@ class Connection(Receiver):
 
 
 def _spoken(begin: bytes) -> str:
-    """What a peer seems to speak that does not speak Kafka's protocol in the clear."""
+    """Names the protocol that a peer seems to speak instead of Kafka's, for the log."""
     if begin in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI "):
         return "; the peer speaks HTTP"
     if begin[:2] == b"\x16\x03":

@@ -1,4 +1,4 @@
-"""The bounds of the network side, in one place."""
+"""Limits on connections, frames and memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class NetLimits:
     # max.connections.per.ip.overrides, by address
     connections_of_ip_max: Mapping[str, int] = field(default_factory=dict)
     idle_seconds: float = 600.0  # connections.max.idle.ms
-    # A frame that was begun must arrive in this time: a peer that trickles bytes holds memory.
+    # The rest of a partial frame must arrive within this time: a peer that trickles bytes holds
+    # memory.
     partial_frame_seconds: float = 30.0
-    # Large frames that are being received, over all connections together.
+    # Total size of the large frames that are being received on all connections.
     receiving_bytes_max: int = RECEIVING_BYTES_MAX
-    # Answers that a peer does not take; past this we read no more requests from it.
+    # Responses that a peer has not read; beyond this, no more of its requests are read.
     unsent_bytes_max: int = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""The acceptor: listeners, the count of connections and bytes, idle ends, graceful stop."""
+"""The server: listeners, limits on connections and memory, idle timeouts, graceful stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LogLine = Callable[[str], None]
 
 
 class Server:
-    """All connections of one node, whatever listener they came by."""
+    """All connections of a node, on all listeners."""
 
     def __init__(
         self,
@@ -29,7 +29,9 @@ class Server:
     ) -> None:
         self.limits = limits
         self.now = host.clock.monotonic
-        self.connections: dict[Connection, None] = {}  # ordered, so that a run can be repeated
+        self.connections: dict[
+            Connection, None
+        ] = {}  # ordered, so that the simulator is deterministic
         self.listeners: dict[str, Listener] = {}
         self._host = host
         self._options = options
@@ -37,12 +39,12 @@ class Server:
         self._debug = debug
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
-        self._wanting_room: deque[Connection] = deque()
+        self._waiting_for_memory: deque[Connection] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
     def listen(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
-        """Takes an address. Nobody is served there before `open`."""
+        """Binds an address. Connections are accepted after `open`."""
 
         def accept(stream: Stream) -> Receiver:
             return self._accept(stream, name, dispatch)
@@ -52,7 +54,7 @@ class Server:
         return listener
 
     def open(self) -> None:
-        """Takes connections, those too that came since `listen`."""
+        """Accepts connections, including those that arrived since `listen`."""
         for listener in self.listeners.values():
             listener.start()
         self._schedule_sweep()
@@ -72,7 +74,7 @@ class Server:
         return connection
 
     def _turn_away(self, connection: Connection, reason: str) -> None:
-        # The stream is not started yet; it may end only after that.
+        # The stream has not started yet and must not be closed before that.
         asyncio.get_running_loop().call_soon(connection.refuse, reason)
 
     def forget(self, connection: Connection) -> None:
@@ -85,26 +87,26 @@ class Server:
         if self._stopping is not None and not self.connections:
             self._stopping.set()
 
-    # Room for large frames
+    # Memory for large frames
 
     def reserve(self, size: int, connection: Connection) -> bool:
-        """Room to receive a large frame; else the connection is paused and told when there is."""
-        # One frame always finds room, or a bound below the frame limit would block for ever.
+        """Reserves memory for a large frame, or pauses the connection until there is some."""
+        # One frame is always allowed, or a limit below the maximum frame size would block for ever.
         if self._receiving_bytes and (
             self._receiving_bytes + size > self.limits.receiving_bytes_max
         ):
             connection.stream.pause()
-            self._wanting_room.append(connection)
+            self._waiting_for_memory.append(connection)
             return False
         self._receiving_bytes += size
         return True
 
     def release(self, size: int) -> None:
         self._receiving_bytes -= size
-        while self._wanting_room:
-            connection = self._wanting_room.popleft()
+        while self._waiting_for_memory:
+            connection = self._waiting_for_memory.popleft()
             if not connection.gone:
-                asyncio.get_running_loop().call_soon(connection.on_room)
+                asyncio.get_running_loop().call_soon(connection.on_memory)
                 return
 
     # Idle connections
@@ -121,9 +123,7 @@ class Server:
             if connection.active_at < idle_since:
                 connection.stream.abort()
             elif connection.active_at < partial_since and connection.is_mid_frame():
-                connection.refuse(
-                    f"a frame was begun and not finished in {self.limits.partial_frame_seconds:g} s"
-                )
+                connection.refuse(f"incomplete frame after {self.limits.partial_frame_seconds:g} s")
         self._schedule_sweep()
 
     def log_refusal(self, connection: Connection, reason: str) -> None:
@@ -132,14 +132,14 @@ class Server:
     # Stopping
 
     def drop_connections(self) -> int:
-        """Cuts them all; how many there were."""
+        """Aborts all connections; returns how many there were."""
         connections = list(self.connections)
         for connection in connections:
             connection.stream.abort()
         return len(connections)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no new connections, lets answers that are owed go out, then ends the rest."""
+        """Stops accepting, sends pending responses, then closes the remaining connections."""
         for listener in self.listeners.values():
             listener.close()
         if self._sweep is not None:

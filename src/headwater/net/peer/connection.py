@@ -38,11 +38,11 @@ E = TypeVar("E", bound=Exception)
 Done = Callable[[Any, E | None], None]
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
-# The first answer is a table of versions. What claims to be longer is not Kafka.
+# The first response lists API versions; anything longer does not come from Kafka.
 _FIRST_FRAME_BYTES_MAX = 1024 * 1024
 _CORRELATION_MAX = 2**31 - 1
 _SIZE = Struct(">i")
-_UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, where ApiVersions has its error code
+_UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, at the place of the error code in ApiVersions
 
 
 def as_is(error: PeerError) -> PeerError:
@@ -106,8 +106,10 @@ class PeerConnection(Generic[E]):
         self.versions: dict[int, Versions] = {}
         self.features: dict[str, int] = {}  # finalized levels, by name
         self.active_at = clock.monotonic()
-        self.trusted_until = inf  # the broker believes for so long who we are (KIP-368)
-        self.throttled_until = 0.0  # the broker's wish (KIP-219); who posts looks at it first
+        self.trusted_until = inf  # end of the authenticated session (KIP-368)
+        self.throttled_until = (
+            0.0  # as the broker asks (KIP-219); callers of `post` must respect it
+        )
         self.on_closed: Callable[[PeerConnection[E]], None] | None = None
         # Set by `connect` at the end of the handshake, which itself deals in `PeerError`s.
         self.as_error: Callable[[PeerError], E] = cast(Any, as_is)
@@ -119,19 +121,19 @@ class PeerConnection(Generic[E]):
         self._traffic = traffic if traffic is not None else Traffic()
         self._correlation_id = 0
         self._pending: deque[_Pending[E]] = deque()
-        # Requests without an answer are done when the kernel has them: after so many bytes.
+        # Requests without a response are complete when the kernel has taken this many bytes.
         self._unwritten: deque[tuple[int, Done[E]]] = deque()
         self._posted_bytes = 0  # by `post`
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
         self._is_first = True
-        self._has_served = False  # more than its versions
+        self._has_served = False  # a response other than ApiVersions
         self._failure: PeerError | None = None
-        self.fault: OSError | None = None  # what the system said when it ended
-        self._view: memoryview | None = None  # a buffer, lent while it has unread bytes
-        self._start = 0  # first byte that is not read
-        self._end = 0  # first byte that is free
-        self._large: memoryview | None = None  # a frame that does not fit the buffer
+        self.fault: OSError | None = None  # the system error that ended the connection
+        self._view: memoryview | None = None  # borrowed while it holds unread bytes
+        self._start = 0  # first unread byte
+        self._end = 0  # first free byte
+        self._large: memoryview | None = None  # a frame that does not fit into the buffer
         self._large_filled = 0
 
     def __repr__(self) -> str:
@@ -148,11 +150,11 @@ class PeerConnection(Generic[E]):
 
     @property
     def queued_bytes(self) -> int:
-        """What the kernel did not take yet."""
+        """The number of bytes that the kernel has not taken yet."""
         return self._stream.queued_bytes()
 
     def version(self, api: int, *, at_most: int | None = None) -> int | None:
-        """The newest version that both sides have, or None."""
+        """Returns the newest version of an API that both ends support, or None."""
         ours, theirs = APIS[api].versions, self.versions.get(api)
         if ours is None or theirs is None:
             return None
@@ -172,18 +174,18 @@ class PeerConnection(Generic[E]):
         timeout_ms: int,
         is_answered: bool = True,
     ) -> None:
-        """Sends now. `done` gets the answer or an error, once; if the broker does not answer such
-        a request, it gets neither when the kernel has taken all of it.
+        """Sends a request at once. `done` is called once, with the response or an error; for a
+        request without a response it is called with neither, when the kernel has taken all of it.
 
-        Never raises for what the network does. It may call `done` before it returns, if the
-        connection is closed already or the request does not fit its version.
+        Never raises network errors. `done` may be called before this returns, if the connection is
+        already closed or the version cannot carry the request.
         """
         if not self.is_open:
             error = self._failure or self._disconnected("the connection is closed")
             done(None, self.as_error(type(error)(str(error))))
             return
         key = type(request).API
-        assert key is not None, f"{type(request).__name__} is no request"
+        assert key is not None, f"{type(request).__name__} is not a request"
         api = APIS[key]
         self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
         prefix = request_prefix(api, version, correlation_id, self._client_id)
@@ -203,15 +205,15 @@ class PeerConnection(Generic[E]):
             self._pending.append(_Pending(api, version, correlation_id, deadline, done))
             self._watch(deadline)
         else:
-            self.active_at = self._now()  # no answer will say that somebody lives
+            self.active_at = self._now()  # no response will show that the peer is alive
             self._unwritten.append((self._posted_bytes, done))
         self._stream.send(parts)
         if not is_answered:
-            # Behind what tells of a stream that has ended in `send`: its queue is empty, too.
+            # After the notice of a stream that failed in `send`, whose queue is empty as well.
             self._loop.call_soon(self._note_written)
 
     def _note_written(self) -> bool:
-        """Tells those whose requests the kernel has; whether there were any."""
+        """Completes requests that the kernel has taken; returns whether there were any."""
         unwritten, written = self._unwritten, self._posted_bytes - self._stream.queued_bytes()
         told = False
         while self.is_open and unwritten and unwritten[0][0] <= written:
@@ -222,7 +224,7 @@ class PeerConnection(Generic[E]):
     def post_prepared(
         self, prepared: Prepared, records: memoryview, done: Done[E], *, timeout_ms: int
     ) -> None:
-        """As `post`, on an open connection. `done` may get what `prepared.read` made."""
+        """Like `post`, on an open connection; `done` may get the result of `prepared.read`."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
         deadline = self._now() + timeout_ms / 1000
         self._pending.append(
@@ -240,9 +242,9 @@ class PeerConnection(Generic[E]):
     async def ask(
         self, request: Message, *, at_most: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """The answer to a request in the newest version of both sides that is not above a bound."""
+        """Returns the response to a request in the newest common version up to `at_most`."""
         key = type(request).API
-        assert key is not None, f"{type(request).__name__} is no request"
+        assert key is not None, f"{type(request).__name__} is not a request"
         version = self.version(key, at_most=at_most)
         if version is None:
             raise self.as_error(
@@ -278,7 +280,7 @@ class PeerConnection(Generic[E]):
             self._traffic.latency.note(now - began, now)
             answer.set_result(message)
 
-    # Timeouts: one timer for all that is in flight
+    # Timeouts: one timer for all requests in flight
 
     def _watch(self, deadline: float) -> None:
         timer = self._timer
@@ -291,7 +293,7 @@ class PeerConnection(Generic[E]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        # Whoever held the loop for long has kept us from reading answers that are there.
+        # If the loop was blocked for long, responses may be waiting in the socket.
         while self.is_open and self._pending and self._stream.turn(0):
             pass
         self._expire()
@@ -299,7 +301,7 @@ class PeerConnection(Generic[E]):
             self._watch(min(each.deadline for each in self._pending))
 
     def _expire(self) -> None:
-        """Ends the connection if an answer is overdue: those behind it wait for it, too."""
+        """Closes the connection if a response is overdue: those after it cannot arrive first."""
         now = self._now()
         late = [each for each in self._pending if each.deadline <= now]
         if not late:
@@ -313,8 +315,8 @@ class PeerConnection(Generic[E]):
             each.done(None, self.as_error(TimedOut(reason)))
 
     def pump(self, seconds: float) -> bool:
-        """Does what the loop would do for this connection, waiting at most so long for something
-        to happen; whether it did. For who cannot await: answers reach their callbacks in it."""
+        """Does the work of the loop for this connection, waiting up to `seconds` for an event;
+        returns whether there was one. For callers that cannot await: callbacks run inside it."""
         is_written = bool(self._unwritten) and not self._stream.queued_bytes()
         did = self._stream.turn(0.0 if is_written else seconds)
         did |= self._note_written()
@@ -322,7 +324,7 @@ class PeerConnection(Generic[E]):
             self._expire()
         return did
 
-    # Answers in
+    # Responses in
 
     def buffer(self) -> memoryview:
         if self._large is not None:
@@ -384,13 +386,13 @@ class PeerConnection(Generic[E]):
             self._release_buffer()
 
     def _begin_large(self, size: int, beginning: memoryview) -> None:
-        self._large = memoryview(_core.unfilled(size))  # handed on when it is full, and not before
+        self._large = memoryview(_core.unfilled(size))  # passed on only when it is complete
         self._large[: len(beginning)] = beginning
         self._large_filled = len(beginning)
         self._release_buffer()
 
     def _may_be(self, size: int) -> bool:
-        """Whether a frame may have this size; if not, the connection is over."""
+        """Checks the size of a frame; closes the connection if it is invalid."""
         most = _FIRST_FRAME_BYTES_MAX if self._is_first else FRAME_BYTES_MAX
         if _SIZE.size <= size <= most:
             return True
@@ -398,11 +400,17 @@ class PeerConnection(Generic[E]):
             assert self._view is not None
             self._close(self._not_kafka(bytes(self._view[self._start : self._end])))
         else:
-            self._close(self._disconnected(f"it sent a frame of {size} bytes; at most {most}"))
+            self._close(
+                self._disconnected(
+                    f"it sent a frame of {size} bytes, more than the maximum of {most}"
+                )
+            )
         return False
 
     def _not_kafka(self, start: bytes) -> NotKafka:
-        if start.startswith((b"HTTP", b"<")):  # some answer rubbish with a page and no header
+        if start.startswith(
+            (b"HTTP", b"<")
+        ):  # some servers answer invalid requests with a bare page
             what = "HTTP"
         elif start[:2] in (b"\x15\x03", b"\x16\x03"):
             what = "TLS"
@@ -413,7 +421,7 @@ class PeerConnection(Generic[E]):
         return NotKafka(f"{self.address} speaks {what}, not Kafka's protocol")
 
     def _answer_quickly(self, frame: bytes) -> bool:
-        """Whether this was the answer that a prepared request expects."""
+        """Completes a prepared request; returns whether the frame was its usual response."""
         pending = self._pending[0] if self._pending else None
         if pending is None or pending.read is None:
             return False
@@ -429,24 +437,24 @@ class PeerConnection(Generic[E]):
     def _answer(self, frame: memoryview) -> None:
         self._is_first = False
         if not self._pending:
-            self._close(self._disconnected("it sent an answer that nobody asked for"))
+            self._close(self._disconnected("it sent a response that was not requested"))
             return
         pending = self._pending[0]
         api, version = pending.api, pending.version
         if api.key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED:
-            version = 0  # how a broker answers a version of this request that it does not know
+            version = 0  # a broker answers an unknown version of ApiVersions in version 0
         try:
             correlation_id, position = read_response_header(api, version, frame)
             if correlation_id != pending.correlation_id:
                 raise DecodeError(
-                    f"answer number {correlation_id}, expected {pending.correlation_id}"
+                    f"correlation id {correlation_id}, expected {pending.correlation_id}"
                 )
             message: Any = decode(response_class(api.key), frame, version, position)
         except DecodeError as error:
             if not self.versions:
                 self._close(self._not_kafka(b""))
             else:
-                self._close(self._disconnected(f"its answer to {api.name} is none: {error}"))
+                self._close(self._disconnected(f"invalid response to {api.name}: {error}"))
             return
         self._pending.popleft()
         self._has_served = self._has_served or bool(self.versions)
@@ -486,7 +494,7 @@ class PeerConnection(Generic[E]):
         self._close(self._disconnected(reason))
 
     def close(self) -> None:
-        """Ends the connection now; what is in flight ends with `Disconnected`."""
+        """Closes the connection; requests in flight fail with `Disconnected`."""
         self._close(self._disconnected("closed by this client"))
 
     def _who(self) -> str:
