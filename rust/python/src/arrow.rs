@@ -21,7 +21,7 @@ use headwater_records::varint::Cursor;
 
 const ABORT_MARKER: [u8; 4] = [0, 0, 0, 0]; // version 0, type 0
 
-/// Which transactional batches a reader of committed records must not see: a producer's batches
+/// The transactional batches that a reader of committed records must not see: a producer's batches
 /// from the first offset of its aborted transaction to its abort marker.
 pub struct Aborted {
     coming: Vec<(i64, i64)>, // (first offset, producer id), the nearest last

@@ -1,4 +1,4 @@
-//! What compaction needs: `KeyMap`, `Transactions` and `Retainer` for Python.
+//! Compaction for Python: `KeyMap`, `Transactions` and `Retainer`.
 
 use headwater_records::keymap::Table;
 use headwater_records::retain::{self, Point};

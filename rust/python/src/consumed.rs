@@ -1,4 +1,4 @@
-//! What a consumer hands to its user: records, or Arrow columns, out of what a fetch brought.
+//! Fetched bytes for a consumer: taken as records or as Arrow columns.
 //!
 //! A fetch is decoded in slices, as many records at a time as are asked for, so that the memory of
 //! decoded records is bounded by the slice and not by the fetch.
@@ -211,7 +211,7 @@ impl Open {
     }
 }
 
-/// How far a fetch has been read.
+/// The read position in a fetch.
 struct Reading {
     at: usize,
     open: Option<Open>,
@@ -223,7 +223,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Whether the next batch is worth giving the interpreter lock away.
+    /// Returns whether the next batch is large enough to release the interpreter lock.
     fn is_slow(&self, data: &[u8]) -> bool {
         whole(data, self.at).is_ok_and(|batch| {
             batch.bytes.len() > DETACH_BYTES_MIN || batch.header.codec() != compression::NONE
@@ -252,7 +252,7 @@ impl Reading {
             let header = batch.header;
             let wanted = header.last_offset() >= self.next_offset;
             let empty = header.count <= 0;
-            // What hides a batch is a state that moves on: it is asked once for each.
+            // The state that hides batches moves on with each call: ask once for each batch.
             if !self.aborted.hides(&batch) && wanted && !empty {
                 let payload = self.check(&batch)?;
                 self.open = Some(Open {
@@ -361,7 +361,7 @@ pub struct FetchedRecords {
     reading: Reading,
 }
 
-/// Where a fetch that goes on reads: behind the last whole batch.
+/// The position where the next fetch begins: behind the last whole batch.
 fn end_offset(data: &[u8], from_offset: i64) -> i64 {
     let (mut at, mut end) = (0, from_offset);
     while let Ok(batch) = whole(data, at) {
@@ -446,7 +446,7 @@ impl FetchedRecords {
                 match opened {
                     Ok(true) => {}
                     Ok(false) => break,
-                    // What came before is good; the next call finds the fault again.
+                    // The records before it are good; the next call finds the fault again.
                     Err(_) if !taken.is_empty() => break,
                     Err(fault) => return Err(corrupt(fault)),
                 }
@@ -505,7 +505,7 @@ fn read_columns(reading: &mut Reading, data: &[u8], rows_max: usize) -> Result<C
         match read_some(reading, data, &mut columns, &mut wanted) {
             Ok(true) => {}
             Ok(false) => break,
-            // What came before is good; the next call finds the fault again.
+            // The records before it are good; the next call finds the fault again.
             Err(_) if wanted.rows_max < rows_max => break,
             Err(fault) => return Err(fault),
         }

@@ -78,19 +78,19 @@ pub fn write_headers(out: &mut Vec<u8>, headers: &Bound<'_, PyAny>) -> PyResult<
     Ok(())
 }
 
-/// What stands in a list or a tuple, or something like them. Text is a sequence, too, and meant as
-/// a whole.
+/// The items of a list, a tuple or another sequence. Text is a sequence as well, but meant as a
+/// whole.
 fn parts<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
         return Err(PyTypeError::new_err(format!(
-            "{} is no pair of name and value",
+            "{} is not a pair of name and value",
             given.repr()?
         )));
     }
     given.cast::<PySequence>()?.to_tuple()
 }
 
-/// Refuses what could not be called later, when nobody would hear of it.
+/// Refuses a callback that is not callable now: later nobody would see the error.
 pub fn check_callable(on_delivery: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     match on_delivery {
         Some(given) if !given.is_callable() => Err(PyTypeError::new_err(format!(

@@ -1,4 +1,4 @@
-//! How far the whole batches of a buffer reach, without a look at their records.
+//! The extent of the whole batches in a buffer, without reading their records.
 
 use pyo3::prelude::*;
 

@@ -14,7 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::entry::check_callable;
 use crate::intake::{Failed, Intake};
 
-/// What any record counts for, besides key and value.
+/// The cost of a record besides its key and value.
 const RECORD_BYTES: usize = 100;
 
 struct Given {
@@ -85,7 +85,7 @@ impl Handover {
         }
     }
 
-    /// What it holds of Python's, but for records, which hold nothing of a producer's.
+    /// The Python objects it refers to, except for records, which never refer to a producer.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.calls)
     }

@@ -1,5 +1,5 @@
-//! Where a producer's records come in: each is given a partition and written behind the others of
-//! its batch, with no Python object made. Python is called when a batch opens or is full, when a
+//! The intake of a producer: gives each record a partition and appends it to the batch of that
+//! partition, without making a Python object. Python is called when a batch opens or is full, when a
 //! partition must be chosen, when the topic is not known yet and when the buffer is full.
 
 use std::collections::HashMap;
@@ -21,11 +21,11 @@ const FIRST_CAPACITY: usize = 1024;
 
 pub const NO_PARTITION: i32 = -1;
 
-/// What `Intake.add` answers in the place of a partition.
+/// Returned by `Intake.add` in place of a partition.
 pub const HELD: i32 = -1;
 pub const NO_ROOM: i32 = -2;
 
-/// What became of a record.
+/// The outcome of adding a record.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Placed {
     Appended { partition: i32, opened: bool },
@@ -90,10 +90,10 @@ impl State {
     }
 }
 
-/// Whoever waits for a record that could not be taken in, and why.
+/// The waiter of a record that could not be added, and the error.
 pub type Failed = (Option<Py<PyAny>>, Py<PyAny>);
 
-/// What happened to a record, and what must be called now that the lock is given back.
+/// What happened to a record, and so which callback is due after the lock is released.
 enum Step {
     Appended { partition: i32, opened: bool },
     Held { first: bool },
@@ -456,7 +456,7 @@ impl Intake {
         }
     }
 
-    /// What it holds of Python's, so that a producer which is dropped can be found and freed.
+    /// The Python objects it refers to, so that the collector can free a producer that was dropped.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.calls)?;
         visit.call(&self.choose)?;

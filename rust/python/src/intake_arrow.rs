@@ -49,7 +49,7 @@ impl<'a> Column<'a> {
         *self.buffer::<T>(1).add(self.start + row)
     }
 
-    /// Where the bytes or the items of a row begin and end.
+    /// The range of the bytes or items of a row.
     ///
     /// SAFETY: buffer 1 holds offsets, of 64 bits if `wide`, and `row` is below the row count.
     #[inline]
@@ -256,7 +256,7 @@ fn wrong_type(name: &str, expected: &str, kind: &DataType) -> PyErr {
     PyTypeError::new_err(format!("column {name} is {kind}: expected {expected}"))
 }
 
-/// What a capsule of the Arrow C interface points to.
+/// The structure that a capsule of the Arrow C interface points to.
 ///
 /// SAFETY of the cast: the name of a capsule says what is in it; that is the interface.
 fn inside<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &std::ffi::CStr) -> PyResult<&'a T> {

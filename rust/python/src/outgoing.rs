@@ -1,5 +1,5 @@
-//! A producer's batch on its way: records as they were appended, then sealed bytes to be sent, and
-//! who waits for which of its records.
+//! An outgoing batch of a producer: records as they were appended, then sealed bytes, and the waiters
+//! of its records.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ use headwater_records::varint;
 /// Compressing fewer bytes than this is quicker than giving the interpreter lock away.
 const DETACH_BYTES_MIN: usize = 16 * 1024;
 
-/// Somebody who wants to know what became of one record.
+/// The waiter of one record: told its outcome.
 pub struct Waiter {
     pub index: i32,
     pub timestamp: i64,
@@ -37,7 +37,7 @@ impl Waiter {
     }
 }
 
-/// A batch that is being filled, and who waits for its records.
+/// A batch that is being filled, and the waiters of its records.
 pub struct Growing {
     pub batch: BatchBuilder,
     pub waiters: Vec<Waiter>,
@@ -98,7 +98,7 @@ pub struct Outgoing {
     partition: i32,
     #[pyo3(get)]
     count: i32,
-    /// What it takes of the buffer until it is released.
+    /// The bytes it occupies in the buffer until it is released.
     #[pyo3(get)]
     pub cost: usize,
     #[pyo3(get)]
@@ -144,7 +144,7 @@ impl Outgoing {
         self.max_timestamp
     }
 
-    /// How many records somebody waits for.
+    /// The number of records that have a waiter.
     #[getter]
     fn awaited(&self) -> usize {
         self.waiters.len()

@@ -200,7 +200,7 @@ impl<'a> Whole<'a> {
             .map_err(|refusal| refusal.at(self.records_position()))
     }
 
-    /// How many records to make room for: what the header says, if the bytes could hold it.
+    /// The number of records to make room for: the header's count, if the bytes could hold it.
     pub fn count_possible(&self, payload: &[u8]) -> usize {
         (self.header.count.max(0) as usize).min(payload.len() / RECORD_BYTES_MIN)
     }

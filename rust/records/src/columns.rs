@@ -20,7 +20,7 @@ pub enum Stop {
     Corrupt(Reason),
 }
 
-/// What is wanted of the records that come next.
+/// Bounds on the records that are taken next.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub from_offset: i64,
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub bytes_max: usize,
 }
 
-/// Which rows are null. Mostly none is, or all are (records without keys): both need no bits.
+/// The null rows. Mostly there are none, or all are null (records without keys): both need no bits.
 enum Nulls {
     None(usize),
     All(usize),

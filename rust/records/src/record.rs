@@ -14,7 +14,7 @@ pub struct Record<'a> {
     pub headers: Headers<'a>,
 }
 
-/// How far the records of one batch have been read.
+/// A position among the records of one batch.
 #[derive(Clone, Copy, Default)]
 pub struct Place {
     pub at: usize,

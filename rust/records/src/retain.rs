@@ -1,5 +1,5 @@
-//! What compaction leaves of a stretch of a log. Batches of which nothing goes are copied as they
-//! are; the others keep their place, their producer and its sequences.
+//! Compaction of a stretch of a log. Batches that lose nothing are copied as they are; the others
+//! keep their offsets, their producer and its sequences.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::varint::{self, Cursor};
 const NO_TIMESTAMP: i64 = -1;
 const KEPT_WHEN_EMPTY: i16 = LOG_APPEND_TIME | crate::batch::TRANSACTIONAL | CONTROL;
 
-/// Where an index entry is due: position, last offset, largest timestamp so far, its offset.
+/// An index entry that is due: position, last offset, largest timestamp so far, its offset.
 pub type Point = (usize, i64, i64, i64);
 
 struct Rules {
@@ -119,7 +119,7 @@ impl Rules {
     }
 }
 
-/// Where the offset delta of the record that begins at `start` is.
+/// The position of the offset delta in the record that begins at `start`.
 fn after_timestamp(payload: &[u8], start: usize) -> usize {
     let mut cursor = Cursor {
         bytes: payload,

@@ -1,5 +1,5 @@
-//! Which batches belong to transactions that were undone, and which markers still mean something,
-//! as one reads through a log from its start.
+//! Tracks aborted transactions while a log is read from its start: which batches they own, and
+//! which markers are still needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +52,8 @@ impl Tracker {
         }
     }
 
-    /// Whether the records of the batch count for nothing: data of a transaction that was aborted,
-    /// or a marker of a transaction of which nothing is left.
+    /// Returns whether the records of the batch can be discarded: data of an aborted transaction, or
+    /// a marker of a transaction of which nothing is left.
     pub fn can_discard(&mut self, batch: &Whole<'_>) -> Result<bool, Fault> {
         let header = &batch.header;
         self.advance(header.last_offset());
@@ -75,7 +75,7 @@ impl Tracker {
         }
     }
 
-    /// Whether keys in the batch count for nothing; markers have none that do.
+    /// Returns whether the keys in the batch do not count: it was aborted, or is a marker.
     pub fn is_undone(&mut self, batch: &Whole<'_>) -> Result<bool, Fault> {
         Ok(self.can_discard(batch)? || batch.header.has(CONTROL))
     }

@@ -67,7 +67,7 @@ async def _describe(
 
 
 def _lag(broker: Broker, log: Log, *, future: bool) -> int:
-    """How far a copy is behind the log it will replace, or a replica behind what is committed."""
+    """The lag of a copy behind the log it will replace, or of a replica behind the leader."""
     if future:
         current = broker.log_dirs.get(log.tp)
         return current.end - log.end if current is not None else -1

@@ -188,7 +188,7 @@ def _framing_refusal(records: Buffer, version: int) -> ApiError | None:
 
 
 def _has_another(rest: memoryview) -> bool:
-    """Whether a whole batch follows the first."""
+    """Returns whether a whole batch follows the first."""
     if len(rest) < _LENGTH_END:
         return False
     size = _LENGTH_END + int.from_bytes(rest[8:_LENGTH_END], "big", signed=True)

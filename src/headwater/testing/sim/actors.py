@@ -65,7 +65,7 @@ class Values:
 
 @dataclass(slots=True)
 class _Line:
-    """What one producer has sent to one partition."""
+    """The batches that one producer has sent to one partition."""
 
     sequence: int = 0
     unsettled: bool = False  # a batch before the next may be missing: a gap would be our own

@@ -160,7 +160,7 @@ class Cluster:
                 self.world.happened("deleted topic's files at a start")
 
     async def open_doors(self) -> None:
-        """What the node has is judged before anybody may change it."""
+        """Judges what the node has, before anything may change it."""
         await self.judge_topics()
         for topic in self.topics.values():
             if topic.exists:
@@ -206,7 +206,7 @@ class Cluster:
     # Judging
 
     async def judge_topics(self) -> None:
-        """What was answered about topics is true: they survive any crash."""
+        """Checks that acknowledged changes of topics have survived."""
         answer = await self._insist(self._judge_client.metadata)
         found = {topic.name: topic for topic in answer.topics}
         for topic in self.topics.values():

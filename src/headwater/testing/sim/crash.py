@@ -1,4 +1,4 @@
-"""What a power cut leaves on a disk.
+"""The contents of a disk after a power cut.
 
 Of all that was not synced, each piece survives or not by itself: pages of a file, a file's size,
 names in a directory. The last page of a write may be torn. Three things hold, as on every file

@@ -112,7 +112,7 @@ class Change:
 
 @dataclass(slots=True)
 class DiskFaults:
-    """What may go wrong, and how often; all quiet at first."""
+    """The faults of a disk and their frequency; none at first."""
 
     error_rate: dict[str, float] = field(default_factory=dict)  # by "read", "write", "sync"
     error_on_call: dict[str, int] = field(default_factory=dict)  # the nth from now fails
@@ -263,7 +263,7 @@ class SimDisk:
 
     @property
     def is_tight(self) -> bool:
-        """Whether there is too little room for anybody to work with."""
+        """Returns whether there is too little room to work with."""
         return self.capacity_bytes - self.used_bytes < 100_000
 
     def wait(self) -> None:

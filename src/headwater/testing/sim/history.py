@@ -42,7 +42,7 @@ _FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How one seed went."""
+    """The outcome of one seed."""
 
     seed: int | str
     digest: str

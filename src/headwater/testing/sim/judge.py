@@ -1,4 +1,4 @@
-"""What must hold, whatever happens: the judge of a history.
+"""The judge of a history: what must hold whatever happens.
 
 For each partition it keeps what is known to be at each offset in the log as it is now, what was
 acknowledged, and what of that had to be durable. All records have values of their own, so a value
@@ -46,7 +46,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class PartitionModel:
-    """What is known of one partition's log."""
+    """The judge's knowledge of one partition's log."""
 
     tp: TopicPartition
     topic_id: bytes
@@ -214,7 +214,7 @@ class Judge:
     def _compacted(
         self, partition: PartitionModel, start: int, end: int, records: dict[int, bytes]
     ) -> None:
-        """What is missing in the middle of a compacted log has gone for a reason."""
+        """Checks that records missing in a compacted log were superseded or deleted."""
         partition.deletions = {
             key: offset for key, offset in partition.deletions.items() if offset < end
         }

@@ -33,7 +33,7 @@ _RESEND_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Weather:
-    """How the network behaves now."""
+    """The current behaviour of the network."""
 
     latency_seconds: float = 0.0005
     jitter_seconds: float = 0.0005
@@ -235,7 +235,7 @@ class SimStream:
             receiver.ended()
 
     def turn(self, seconds: float) -> bool:
-        """What has arrived is read; nothing arrives while somebody holds the loop."""
+        """Reads what has arrived; nothing arrives while the loop is held."""
         if not self._reading or not (self._inbox or self._ended):
             return False
         self._read()

@@ -6,7 +6,7 @@ _SHOWN = 25
 
 
 class Violation(AssertionError):
-    """What went wrong, on which seed, after which events."""
+    """A broken promise: what went wrong, on which seed, after which events."""
 
     def __init__(self, what: str, seed: int | str, events: list[str]) -> None:
         self.what = what

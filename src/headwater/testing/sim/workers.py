@@ -58,7 +58,7 @@ class SimWorkers:
         self._loop.call_later(self._delay() + self._disk.waited_seconds, end, future, outcome)
 
     def close(self) -> None:
-        """What has not begun is dropped, as a pool does that shuts down."""
+        """Drops jobs that have not begun, as a pool does that shuts down."""
         self.closed = True
         for future, timer in self._queued.items():
             timer.cancel()
