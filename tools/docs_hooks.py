@@ -23,6 +23,7 @@ from headwater.config import (
     render,
     topic_definitions,
 )
+from headwater.config.support import GUARDS
 
 ROOT = Path(__file__).resolve().parent.parent
 TAKEN_IN = {
@@ -37,7 +38,8 @@ _SETTINGS_INTRODUCTION = """
 Every key is Kafka's, with Kafka's default. A node takes them from `--config server.properties` and
 `--set key=value`; those that can be changed while it runs, by `headwater config set` and any Kafka
 tool. Keys that Kafka has and Headwater does not act on yet are accepted with one warning line and
-marked *no effect* here.
+marked *no effect* here. A node refuses to start with values other than the default for keys marked
+*refused*: they ask for a protection that does not exist yet.
 """
 
 
@@ -97,6 +99,8 @@ def _row(setting: ConfigDef) -> str:
     default = "required" if setting.required else render(setting, setting.default)
     shown = "" if default in (None, "") else f"`{default}`"
     effect = "" if setting.supported else "*no effect.* "
+    if setting.name in GUARDS:
+        effect = "*refused.* "
     kind = setting.type.name.lower()
     text = f"{effect}{setting.doc}".replace("|", "\\|").replace("<", "&lt;")
     return f"| `{setting.name}` | {kind} | {shown} | {setting.update_mode.value} | {text} |"

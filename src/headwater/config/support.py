@@ -17,7 +17,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ONE_NODE = "a quorum of several nodes is not supported yet"
 
 # What a node without the feature would do, by setting. Any value but the default is refused.
-_GUARDS = {
+GUARDS = {
     "alter.config.policy.class.name": "every change of settings would be allowed",
     "authorizer.class.name": "everybody would be allowed to do everything",
     "client.quota.callback.class": "no quota would apply",
@@ -128,12 +128,12 @@ def _check_protocol(key: str, value: str, name: str, protocol: str) -> None:
 def _check_guards(config: NodeConfig) -> None:
     for key, text in config.layers.merged.items():
         definition = broker_definition(key)
-        if definition is None or definition.name not in _GUARDS:
+        if definition is None or definition.name not in GUARDS:
             continue
         if text.strip() and parse(definition, text) != definition.default:
             raise ConfigError(
                 key,
                 text,
-                f"not supported yet: {_GUARDS[definition.name]}; "
+                f"not supported yet: {GUARDS[definition.name]}; "
                 "remove it only if that is what you want",
             )

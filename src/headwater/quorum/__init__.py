@@ -1,4 +1,4 @@
-"""The metadata quorum: Raft as Kafka speaks it, as a machine."""
+"""The metadata quorum: KRaft as a state machine."""
 
 from headwater.quorum.model import ElectionState, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from headwater.quorum.progress import ReplicaStatus

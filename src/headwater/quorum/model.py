@@ -1,8 +1,8 @@
-"""The words of the quorum: who votes, and what the nodes say to each other.
+"""The vocabulary of the quorum: its voters, and the messages between nodes.
 
-KRaft is Raft turned round: followers fetch, so a leader learns how far they are from what they ask
-for. The messages here are the meaning of Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch; drivers
-turn them into the protocol's and back.
+KRaft is pull-based Raft: followers fetch, and the leader learns their progress from the offsets
+they ask for. The messages here stand for Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch; drivers
+convert them to protocol messages and back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from headwater.protocol.records.quorum import (
 
 
 class ReplicaKey(NamedTuple):
-    """A voter is its id and its disk: a node that lost its disk may not vote as its old self."""
+    """A voter's id and directory: a node that lost its disk must not vote under its old
+    identity."""
 
     id: int
     directory_id: bytes = ZERO_ID
@@ -100,7 +101,7 @@ class VoterSet(NamedTuple):
 
 
 class ElectionState(NamedTuple):
-    """What a voter must never forget: the epoch, and whom it voted for or follows in it."""
+    """The durable state of a voter: the epoch, and whom it voted for or follows in it."""
 
     epoch: int = 0
     leader_id: int = NO_NODE

@@ -1,7 +1,8 @@
-"""What a leader knows of how far the others are, and what is committed by that.
+"""The leader's view of the replicas' progress, and the high watermark that follows from it.
 
-Its own place is what it has flushed; a follower's is where it fetches from, since it flushes before
-it asks again. The high watermark is the largest offset that a majority of voters has passed.
+The leader's own progress is what it has flushed; a follower's is the offset it fetches from, since
+it flushes before it fetches again. The high watermark is the largest offset that a majority of
+voters has reached.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import NamedTuple
 from headwater.model import NO_OFFSET
 from headwater.quorum.model import ReplicaKey, VoterSet
 
-# An observer that has not asked for this long is gone (Kafka forgets it after five minutes).
+# Observers that have not fetched for this long are forgotten (five minutes, as in Kafka).
 _OBSERVER_SECONDS_MAX = 300.0
 _OBSERVERS_MAX = 10_000
 
 
 class ReplicaStatus(NamedTuple):
-    """One line of DescribeQuorum. Times are monotonic seconds; None means never."""
+    """A replica in DescribeQuorum. Times are monotonic seconds; None means never."""
 
     key: ReplicaKey
     log_end: int
@@ -45,7 +46,7 @@ class Progress:
     high_watermark: int = NO_OFFSET
     _voters: dict[int, _Replica] = field(default_factory=dict)
     _observers: dict[ReplicaKey, _Replica] = field(default_factory=dict)
-    _fetched: set[int] = field(default_factory=set)  # voters heard of since quorum was last seen
+    _fetched: set[int] = field(default_factory=set)  # voters that fetched since the last majority
     quorum_seen: float = 0.0
 
     def __post_init__(self) -> None:
@@ -56,7 +57,8 @@ class Progress:
             )
 
     def on_flushed(self, offset: int) -> bool:
-        """The leader's own log is durable up to here; whether the high watermark moved."""
+        """Notes that the leader's own log is durable up to `offset`; returns whether the high
+        watermark moved."""
         mine = self._voters.get(self.me.id)
         if mine is None:
             return False
@@ -65,13 +67,14 @@ class Progress:
         return self._advance()
 
     def on_fetch(self, replica: ReplicaKey, *, offset: int, log_end: int, now: float) -> bool:
-        """A replica has all below `offset`; whether that moved the high watermark."""
+        """Notes that a replica has everything below `offset`; returns whether the high watermark
+        moved."""
         state = self._voters.get(replica.id)
         is_voter = state is not None and state.key.matches(replica)
         if state is None or not is_voter:
             self._forget_silent_observers(now)
             state = self._observers.setdefault(replica, _Replica(replica))
-        # It has caught up now, or had caught up with what we had when it last asked.
+        # It has caught up now, or had caught up with our log end of its previous fetch.
         if offset >= log_end:
             state.last_caught_up = now
         elif state.last_fetch is not None and offset >= state.leader_end_at_last_fetch:
@@ -102,7 +105,7 @@ class Progress:
     def describe(
         self, *, log_end: int, now: float
     ) -> tuple[list[ReplicaStatus], list[ReplicaStatus]]:
-        """Voters and observers."""
+        """Returns the voters and the observers."""
         self._forget_silent_observers(now)
 
         def status(replica: _Replica) -> ReplicaStatus:
@@ -120,8 +123,9 @@ class Progress:
     def _advance(self) -> bool:
         offsets = sorted((replica.offset for replica in self._voters.values()), reverse=True)
         reached = offsets[len(offsets) // 2]
-        # Records of older epochs count only once one of ours does (Raft, section 5.4.2): before
-        # that a voter with a longer, older log could still win and take them back.
+        # Records of older epochs are committed only together with one of this epoch (Raft, section
+        # 5.4.2): before that, a voter with a longer log of an older epoch could still win and
+        # truncate them.
         if reached <= self.epoch_start or reached <= self.high_watermark:
             return False
         self.high_watermark = reached

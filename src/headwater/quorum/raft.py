@@ -1,7 +1,8 @@
-"""Raft as a machine: who leads the metadata quorum, and what of its log is committed.
+"""Raft as a state machine: elections of the metadata quorum, and what of its log is committed.
 
-Events come in (`tick`, `on_*`), a `Ready` goes out. It does no I/O, knows no clock, and has no
-special case for one voter: a sole voter is a majority of itself and elects itself at the start.
+Events come in (`tick`, `on_*`), a `Ready` goes out. The machine does no I/O and has no clock. There
+is no special case for one voter: a sole voter is a majority of itself and elects itself at the
+start.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _CHECK_QUORUM_FACTOR = 1.5
 
 class Role(Enum):
     UNATTACHED = "unattached"  # knows the epoch, not its leader
-    PROSPECTIVE = "prospective"  # asks whether it would win, before it disturbs anybody
+    PROSPECTIVE = "prospective"  # asks for pre-votes before it starts an election
     CANDIDATE = "candidate"
     LEADER = "leader"
     FOLLOWER = "follower"
-    RESIGNED = "resigned"  # led this epoch and gave it up
+    RESIGNED = "resigned"  # led this epoch and gave up
 
 
 class Timeouts(NamedTuple):
-    """In seconds, as `controller.quorum.election.timeout.ms` and its neighbours say."""
+    """Timeouts in seconds, from `controller.quorum.election.timeout.ms` and related settings."""
 
     election: float = 1.0
     fetch: float = 2.0
@@ -58,9 +59,9 @@ class Envelope(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """What to do now, in this order: make `vote` durable; cut the log to `truncate_to`; append
-    `leader_change` as a control batch of the new epoch; then send `messages`. A message that leaves
-    before the vote is on disk could make two leaders of one epoch."""
+    """Instructions for the driver, in this order: make `vote` durable; truncate the log to
+    `truncate_to`; append `leader_change` as a control batch of the new epoch; send `messages`. A
+    message sent before the vote is on disk could lead to two leaders in one epoch."""
 
     vote: ElectionState | None = None
     truncate_to: int | None = None
@@ -80,8 +81,8 @@ class QuorumDescription(NamedTuple):
 class Raft:
     """One node's part in the quorum.
 
-    The driver tells it of its log: `epochs` are (epoch, start offset) pairs as storage keeps them,
-    `log_end` the end; later `on_appended`, `on_flushed`, `on_truncated`.
+    The driver reports the state of its log: `epochs` (where each epoch starts) and `log_end` at
+    first, then through `on_appended`, `on_flushed` and `on_truncated`.
     """
 
     def __init__(
@@ -110,14 +111,14 @@ class Raft:
         self._deadline = _NEVER
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
-        self._has_fetched = False  # from the leader of this epoch: then it is alive
+        self._has_fetched = False  # from the leader of this epoch, so it is alive
         self._next_begin = _NEVER
 
     # Time
 
     def start(self, now: float) -> Ready:
-        """The first event. What was known before the restart is followed; a leader does not lead
-        on after a restart, for others may have elected a new one meanwhile."""
+        """Starts the machine. A known leader is followed. A former leader resigns: the others may
+        have elected a new one meanwhile."""
         ready = Ready()
         if self._is_sole_voter():
             self._campaign(ready, now)
@@ -176,7 +177,7 @@ class Raft:
         if request.epoch < self.epoch or not self._is_up_to_date(request.last):
             return False
         if request.pre_vote:
-            # A leader, or a follower that hears of one, has no need of an election (KIP-996).
+            # A leader, or a follower that hears from one, needs no election (KIP-996).
             return self.role is not Role.LEADER and not (
                 self.role is Role.FOLLOWER and self._has_fetched
             )
@@ -206,12 +207,12 @@ class Raft:
                 self._become_leader(ready, now)
         elif len(self._rejected) > len(self.voters.voters) - self.voters.majority:
             if self.role is Role.PROSPECTIVE and self._knows_leader():
-                # The others hear of the leader: fetch from it again. It has no reason to remind a
+                # The others hear from the leader: fetch from it again. It has no reason to remind a
                 # voter that has acknowledged it, so nobody else would bring this one back.
                 self._set_role(Role.FOLLOWER, now)
                 return ready
-            # This round is lost: try again after a pause of its own length, so that two that lost
-            # to each other do not meet again.
+            # This round is lost. Retry after a random pause, so that two candidates that lost to
+            # each other do not collide again.
             self._deadline = min(
                 self._deadline, now + self._random.uniform(0, self._timeouts.backoff_max)
             )
@@ -280,7 +281,8 @@ class Raft:
         return ready
 
     def on_end_epoch(self, message: EndEpoch, now: float) -> Ready:
-        """The leader gives up: its first successor starts at once, the others a little later."""
+        """Handles a resigning leader: its first successor starts an election at once, the others a
+        little later."""
         ready = Ready()
         if message.epoch < self.epoch or not self.voters.has(self.me):
             return ready
@@ -332,7 +334,8 @@ class Raft:
         self._set_role(Role.FOLLOWER, now)
 
     def _is_news(self, ready: Ready, epoch: int, leader_id: int, now: float) -> bool:
-        """Whether a peer knows more than we do: a later epoch, or who leads this one."""
+        """Adopts a later epoch, or the leader of this one, from a peer; returns whether it was
+        new."""
         if epoch < self.epoch or leader_id == self.me.id:
             return False
         if leader_id != NO_NODE and (epoch > self.epoch or self.leader_id == NO_NODE):
@@ -382,7 +385,7 @@ class Raft:
         return ErrorCode.NONE if self.role is Role.LEADER else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _divergence(self, request: FetchRequest) -> OffsetAndEpoch | None:
-        """Where the follower's log leaves ours; None if ours continues it."""
+        """Returns where the follower's log diverges from ours, or None if it does not."""
         if request.offset == 0:
             return None
         end = self.epoch_end(request.last_epoch)
@@ -391,21 +394,22 @@ class Raft:
         return end
 
     def fetch_request(self) -> FetchRequest | None:
-        """What to ask the leader next; None while there is none to ask."""
+        """Returns the next request for the leader, or None while there is no leader."""
         if self.role is not Role.FOLLOWER:
             return None
         return FetchRequest(self.me, self.epoch, self.log_end, self.last_epoch)
 
     def on_fetch_reply(self, request: FetchRequest, reply: FetchReply, now: float) -> Ready:
-        """The driver appends and flushes the records of a good reply, then says `on_appended`. A
-        reply to anything but what we would ask now is out of date and must not cut the log."""
+        """Handles a fetch response. The driver appends and flushes its records, then calls
+        `on_appended`. A response to anything but the current request is outdated and must not
+        truncate the log."""
         ready = Ready()
         if self._is_news(ready, reply.epoch, reply.leader_id, now):
             return ready
         if request != self.fetch_request() or reply.epoch != self.epoch:
             return ready
         if reply.records_from is None and reply.diverging is None:
-            # The peer is in this epoch and does not lead it any more: no sign of a live leader.
+            # The peer is in this epoch but no longer leads it: no sign of a live leader.
             return ready
         self._has_fetched = True
         self._deadline = now + self._timeouts.fetch
@@ -413,12 +417,12 @@ class Raft:
             mine = self.epoch_end(reply.diverging.epoch)
             ready.truncate_to = min(reply.diverging.offset, mine.offset)
             assert ready.truncate_to >= self.high_watermark, (
-                f"leader asks to cut at {ready.truncate_to}, below committed {self.high_watermark}"
+                f"truncation to {ready.truncate_to}, below the high watermark {self.high_watermark}"
             )
         return ready
 
     def on_high_watermark(self, high_watermark: int) -> Ready:
-        """A follower knows as committed what its leader does, as far as it has it."""
+        """Advances a follower's high watermark to the leader's, as far as its log reaches."""
         ready = Ready()
         reached = min(high_watermark, self.log_end)
         if reached > self.high_watermark:
@@ -432,7 +436,7 @@ class Raft:
         return self._epochs[-1].epoch if self._epochs else 0
 
     def epoch_end(self, epoch: int) -> OffsetAndEpoch:
-        """Where the largest epoch not above this one ends in our log."""
+        """Returns the largest epoch not above this one in our log, and the offset where it ends."""
         position = bisect_right(self._epochs, epoch, key=lambda entry: entry.epoch)
         if position == 0:
             return OffsetAndEpoch(self._epochs[0].offset if self._epochs else self.log_end, 0)
@@ -464,17 +468,17 @@ class Raft:
         while self._epochs and self._epochs[-1].offset >= log_end:
             self._epochs.pop()
 
-    # Asked by others
+    # Queries
 
     def describe(self, now: float) -> QuorumDescription:
-        """For DescribeQuorum; only the leader knows the others."""
+        """Describes the quorum for DescribeQuorum; only the leader knows the other replicas."""
         voters: list[ReplicaStatus] = []
         observers: list[ReplicaStatus] = []
         if self.progress is not None:
             voters, observers = self.progress.describe(log_end=self.log_end, now=now)
         return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, voters, observers)
 
-    # Small things
+    # Helpers
 
     def _knows_leader(self) -> bool:
         return self.leader_id not in (NO_NODE, self.me.id)
@@ -483,7 +487,7 @@ class Raft:
         return len(self.voters.voters) == 1 and self.voters.has(self.me)
 
     def _quorum_deadline(self) -> float:
-        """When a leader that hears of no majority must give up: it may be on the wrong side."""
+        """Returns when a leader that hears from no majority must resign: it may be partitioned."""
         assert self.progress is not None
         if self._is_sole_voter():
             return _NEVER

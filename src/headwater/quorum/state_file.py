@@ -37,7 +37,8 @@ def encode_state(state: ElectionState, *, kraft_version: int, voters: Iterable[i
 
 
 def decode_state(data: bytes) -> ElectionState:
-    """ValueError if this is no quorum state: to start without one's vote is to vote twice."""
+    """Raises ValueError for a malformed file: a voter that starts without its vote may vote
+    twice."""
     try:
         content = json.loads(data)
         version = content["data_version"]
@@ -51,4 +52,4 @@ def decode_state(data: bytes) -> ElectionState:
             voted=None if voted_id == NO_NODE else ReplicaKey(voted_id, directory),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"quorum-state is not what a voter writes: {error!r}") from error
+        raise ValueError(f"malformed quorum-state: {error!r}") from error
