@@ -1,4 +1,4 @@
-"""What handlers work with: the broker's parts, and the few things that are asked of all of them."""
+"""The parts of a broker, as handlers use them."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Broker:
         return self.metadata.image
 
     def endpoints(self, context: Context, *, fenced: bool = False) -> list[Endpoint]:
-        """The brokers of the cluster, as this client can reach them.
+        """Returns the brokers of the cluster at addresses that this client can reach.
 
-        A node that was not told what to advertise says the address that the client came to: that
-        one works, from wherever the client is.
+        A node without advertised listeners returns the address that the client connected to, which
+        works wherever the client is.
         """
         listener = context.connection.listener
         advertised = {at.name for at in self.config.advertised_listeners}
@@ -89,7 +89,7 @@ class Broker:
         return node_id if any(at.id == node_id for at in endpoints) else endpoints[0].id
 
     async def until(self, deadline: float, wait: Awaitable[None] | None) -> None:
-        """Awaits, but not past the deadline: TimeoutError then."""
+        """Waits until the deadline at most; raises TimeoutError after it."""
         if wait is None:
             return
         left = deadline - self.clock.monotonic()

@@ -1,6 +1,6 @@
-"""What a broker says about a change of settings before the controller is asked.
+"""Checks of a change of settings that the broker makes before it asks the controller.
 
-A broker's own settings are altered through that broker, and its log levels live in its memory
+A broker's own settings are altered through that broker, and its log levels exist in its memory
 only. All other resources go to the controller, unless a request names one twice.
 """
 
@@ -26,9 +26,9 @@ def repeated(resources: Iterable[Resource]) -> frozenset[Resource]:
 
 
 def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resource]) -> None:
-    """Refuses what the controller must not see."""
+    """Refuses a resource that the controller cannot handle."""
     if resource in repeated:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "each resource may be named once in a request")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
     if resource.type not in _KEPT_BY_CONTROLLER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no settings"
@@ -38,7 +38,7 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
 
 
 def check_is_here(broker: Broker, name: str) -> None:
-    """A broker is named by its id, and answers for itself only."""
+    """Refuses anything but the id of this broker."""
     try:
         node_id = int(name)
     except ValueError:
@@ -46,5 +46,5 @@ def check_is_here(broker: Broker, name: str) -> None:
     if node_id != broker.config.node_id:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"broker {name} was asked of broker {broker.config.node_id}",
+            f"this is broker {broker.config.node_id}, expected a request for it, not for {name}",
         )

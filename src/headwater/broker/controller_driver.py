@@ -1,8 +1,8 @@
-"""The driver of the controller: decisions become batches of the metadata log, replies wait for it.
+"""The driver of the controller: appends decisions to the metadata log and awaits their commit.
 
-Deciding, appending and applying happen in one go of the event loop, so the next command sees what
-this one has changed; only the wait for the commit is shared and lets others in. Nobody gets an
-answer before all that it has seen is committed.
+Deciding, appending and applying happen without a break in the event loop, so the next command sees
+the changes of this one; only the wait for the commit lets others in. A reply leaves only when
+everything it is based on is committed.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class ControllerDriver:
 
     @property
     def image(self) -> Image:
-        """What is decided, perhaps not yet committed: for looking ahead, never for answers."""
+        """The image with all decisions, committed or not: for deciding, never for responses."""
         return self._machine.image
 
     @property
     def is_active(self) -> bool:
-        """Whether it may decide: this node still leads the epoch it took over in."""
+        """Whether this node still leads the epoch in which it became the controller."""
         seen, metadata = self._seen, self._metadata
         return seen is not None and metadata.is_leader and metadata.epoch == seen.epoch
 
     async def start(self) -> None:
-        """Takes over once the log's leader, with the first records of a new cluster if it is one.
-        What it writes is not waited for: the first reply does."""
+        """Becomes the active controller if this node leads the log, and writes the first records of
+        a new cluster. Does not wait for their commit: the first reply does."""
         if not self._metadata.is_leader:
             return
         now = self._host.clock.monotonic()
@@ -102,7 +102,8 @@ class ControllerDriver:
         )
 
     async def ask(self, decide: Callable[[Controller], Decision[R]]) -> R:
-        """The reply to a command, when all it has seen is committed. ApiError if it is refused."""
+        """Returns the reply to a command once everything it is based on is committed; raises
+        ApiError if the command is refused."""
         if not self.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node does not lead the quorum")
         decision = decide(self._machine)
@@ -125,17 +126,17 @@ class ControllerDriver:
                 self._log.debug(f"{len(records)} records up to offset {end.offset}: {kinds}")
 
     async def committed(self) -> None:
-        """Returns when everything decided up to now is committed and in the broker's image."""
+        """Waits until everything decided so far is committed and in the broker's image."""
         if self._seen is not None:
             await self._metadata.committed(self._seen)
 
     async def run(self) -> None:
-        """What happens without being asked: silent brokers are fenced, leadership goes back to
-        preferred replicas, and partitions without a leader may take one uncleanly.
+        """Runs the periodic tasks: fences silent brokers, returns leadership to preferred replicas,
+        and elects unclean leaders where that is allowed.
 
         Kafka's controller also writes a NoOpRecord every `metadata.max.idle.interval.ms`, so that
-        others can tell an idle leader from a lost one. A sole voter that nobody follows has nobody
-        to tell, and an idle node should not write to its disk: it writes them only for followers.
+        others can tell an idle leader from a lost one. An idle node should not write to its disk,
+        so this one does that only while somebody follows.
         """
         clock = self._host.clock
         config = self._config

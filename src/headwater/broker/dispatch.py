@@ -1,8 +1,8 @@
 """From a frame to a handler and back: the second stop of every journey.
 
-Reads the header, decodes the body, calls the handler of that API and encodes what it answers. A
-handler returns its answer, or None where the peer expects none, or something to await. It is
-loaded when its API is first used.
+Reads the header, decodes the body, calls the handler of the API and encodes its response. A handler
+returns a response, None where the peer expects none, or an awaitable. It is imported when its API
+is first used.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def served_versions() -> dict[int, tuple[int, int]]:
 
 
 class Route:
-    """All that is needed to serve one version of one API."""
+    """Everything needed to serve one version of one API."""
 
     __slots__ = (
         "api",
@@ -119,7 +119,7 @@ class Route:
         self.response = response_class(api)
         self.encode = encoder(self.response, version)
         self.prefix = _ANSWER_FLEXIBLE if response_header_is_flexible(api, version) else _ANSWER
-        # Answers with records in them are sent in parts, so that files go out by sendfile.
+        # Responses with records are sent in parts, so that files go out by sendfile.
         self.splits = api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.SHARE_FETCH)
         self.overlapping = api is ApiKey.PRODUCE
 
@@ -163,7 +163,7 @@ class Dispatcher:
         except _UnknownVersion:
             return self._unknown_version(correlation_id)
         except (DecodeError, ValueError, IndexError, StructError) as error:
-            raise CloseConnection(f"request that cannot be read: {printable(str(error))}") from None
+            raise CloseConnection(f"malformed request: {printable(str(error))}") from None
         if self._log.is_debug:
             self._log.debug(
                 f"{route.api.name} v{version} from {connection.stream.peer} "
@@ -190,12 +190,14 @@ class Dispatcher:
         try:
             low, high = self._served[key]
         except KeyError:
-            raise CloseConnection(f"request of unknown API {key}") from None
+            raise CloseConnection(f"unknown API {key}") from None
         if not low <= version <= high:
             if key == ApiKey.API_VERSIONS:
                 raise _UnknownVersion
             name = ApiKey(key).name
-            raise CloseConnection(f"{name} version {version}, served are {low} to {high}")
+            raise CloseConnection(
+                f"{name} version {version} is not supported, expected {low} to {high}"
+            )
         api = ApiKey(key)
         module = import_module(f"headwater.broker.handlers.{api.name.lower()}")
         route = Route(api, version, module.handle)
@@ -203,8 +205,8 @@ class Dispatcher:
         return route
 
     def _unknown_version(self, correlation_id: int) -> Answer:
-        # KIP-511: a client from the future is answered in version 0, with the range of this one
-        # API, and asks again.
+        # KIP-511: a client that is too new gets a response in version 0 with the supported range of
+        # this API, and asks again.
         from headwater.broker.handlers.api_versions import answer_unknown_version
 
         route = self._find_route(ApiKey.API_VERSIONS, 0)
@@ -232,7 +234,7 @@ class Dispatcher:
     def _failed(
         self, route: Route, connection: Connection, correlation_id: int, error: Exception
     ) -> Answer:
-        """A handler that broke: said once in the log, and to the peer as far as its API allows."""
+        """Logs an unexpected error once; returns it if the response has an error code."""
         if isinstance(error, CloseConnection):
             raise error
         code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -251,4 +253,4 @@ class Dispatcher:
 
 
 class _UnknownVersion(Exception):
-    """An ApiVersions request of a version that we do not have."""
+    """An ApiVersions request of a version that is not supported."""

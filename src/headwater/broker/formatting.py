@@ -1,8 +1,8 @@
-"""Making log directories ready for a node, as `kafka-storage format` does.
+"""Formatting of log directories, as `kafka-storage format` does it.
 
-A formatted directory says whose it is (`meta.properties`) and with which records its cluster
-begins (`bootstrap.checkpoint`); the metadata directory of a voter also says who votes. Kafka can
-open what we format, and we what Kafka formats.
+A formatted directory has `meta.properties`, which identifies its node and cluster, and
+`bootstrap.checkpoint`, the first records of a new cluster; the metadata directory of a voter also
+lists the voters. Kafka can open directories formatted here, and the other way round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METADATA_LOG = f"{METADATA_TOPIC}-0"
 
 
 class FormatRefused(Exception):
-    """Directories that cannot be formatted as asked. The text says why and what to do."""
+    """Raised for directories that cannot be formatted. The message says why and what to do."""
 
 
 class Formatted(NamedTuple):
@@ -43,7 +43,7 @@ class Formatted(NamedTuple):
 
 
 def directories_of(config: NodeConfig) -> list[str]:
-    """All directories of a node, that of the metadata log first."""
+    """Returns all directories of a node, that of the metadata log first."""
     return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
 
 
@@ -56,9 +56,8 @@ def format_directories(
     ignore_formatted: bool = True,
     offline: Container[str] = (),
 ) -> Formatted:
-    """Formats those of the node's directories that are not, but none that is offline. Whoever
-    calls has taken them. Without `cluster_id`, that of its other directories or, if there is none,
-    a new one."""
+    """Formats the node's unformatted directories, except those that are offline. The caller holds
+    their locks. Without `cluster_id`, uses that of the node's other directories, or a new one."""
     disk = host.disk
     paths = [path for path in directories_of(config) if path not in offline]
     found = {path: read_meta_properties(disk, path) for path in paths}
@@ -67,11 +66,11 @@ def format_directories(
         if properties is None:
             continue
         if not ignore_formatted:
-            raise FormatRefused(f"{path} is formatted already; choose another directory")
+            raise FormatRefused(f"{path} is already formatted; choose another directory")
         if properties.node_id != config.node_id:
             raise FormatRefused(
                 f"{path} belongs to node {properties.node_id}, not to node {config.node_id}; "
-                "set node.id to that, or choose another directory"
+                f"set node.id={properties.node_id}, or choose another directory"
             )
     missing = [path for path, properties in found.items() if properties is None]
     for path in missing:
@@ -80,7 +79,7 @@ def format_directories(
         if path == config.metadata_log_dir and not config.controller_quorum_voters:
             voters = standalone_voters(config, directory_id)
             _write_voters(disk, f"{path}/{METADATA_LOG}", voters, host.clock.wall_ms())
-        # Last: a directory with it is whole.
+        # Written last: it marks a directory as completely formatted.
         properties = MetaProperties(cluster_id, config.node_id, directory_id)
         write_meta_properties(disk, path, properties)
     return Formatted(cluster_id, tuple(missing))
@@ -94,8 +93,8 @@ def _agreed_cluster_id(
         ids.add(asked)
     if len(ids) > 1:
         raise FormatRefused(
-            f"directories of different clusters: {', '.join(sorted(ids))}; "
-            "a node can be in one only"
+            f"the directories belong to different clusters: {', '.join(sorted(ids))}; "
+            "choose directories of one cluster"
         )
     if ids:
         return ids.pop()
@@ -103,7 +102,7 @@ def _agreed_cluster_id(
 
 
 def check_cluster_id(text: str) -> None:
-    """A new cluster's id must be one that Kafka's tools take."""
+    """Refuses a cluster id that Kafka's tools would not accept."""
     try:
         id_from_text(text)
     except ValueError as error:
@@ -111,7 +110,7 @@ def check_cluster_id(text: str) -> None:
 
 
 def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
-    """This node as the only voter, to be reached at its controller listeners."""
+    """Returns this node as the only voter, at its controller endpoints."""
     endpoints = tuple(
         VoterEndpoint(at.name, at.host or "localhost", at.port)
         for at in config.controller_endpoints
@@ -120,8 +119,8 @@ def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
 
 
 def read_bootstrap(disk: Disk, path: str) -> list[Message]:
-    """The records a new cluster begins with, as the directory was formatted; DecodeError if they
-    cannot be read. They matter only while the log is empty."""
+    """Returns the first records of a new cluster, from the formatted directory; raises DecodeError
+    if they cannot be read. They matter only while the log is empty."""
     file = f"{path}/{BOOTSTRAP_FILE}"
     if not disk.exists(file):
         return list(feature_records(default_levels()))
@@ -152,7 +151,7 @@ def _write_voters(disk: Disk, path: str, voters: VoterSet, now_ms: int) -> None:
 
 
 def _write(disk: Disk, path: str, name: str, data: bytes) -> None:
-    """Durable, but not atomic: until `meta.properties` is there, all is written again."""
+    """Writes durably but not atomically: without `meta.properties` everything is written again."""
     file = disk.open(f"{path}/{name}", create=True)
     try:
         file.truncate(0)

@@ -1,7 +1,7 @@
-"""A broker's standing with the controller: registration, heartbeats, controlled shutdown.
+"""A broker's membership in the cluster: registration, heartbeats, controlled shutdown.
 
-The requests are those that a broker on another host would send; here they go to the controller's
-driver by a call.
+The requests are those that a broker on another host would send; here they are calls of the
+controller's driver.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Lifecycle:
     async def register(
         self, addresses: dict[str, Address], *, cluster_id: str, incarnation_id: bytes
     ) -> None:
-        """Makes the broker known, at the addresses that clients shall use, and takes it in."""
+        """Registers the broker with the addresses for clients, and gets it unfenced."""
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
@@ -72,7 +72,7 @@ class Lifecycle:
             lambda machine: machine.decide_register_broker(request, now)
         )
         reply = await self._heartbeat()
-        assert not reply.is_fenced, "a broker that has followed its own registration is taken in"
+        assert not reply.is_fenced, "a broker that has applied its own registration is unfenced"
 
     def _listeners(self, addresses: dict[str, Address]) -> Iterable[Listener]:
         advertised = {at.name: at for at in self._config.advertised_listeners}
@@ -81,15 +81,16 @@ class Lifecycle:
             told = advertised.get(at.name)
             yield Listener(
                 name=at.name,
-                # Without a word from the user each client is told the address it came to; what is
-                # registered is for those who come by none, such as tools that read the log.
+                # Without advertised listeners each client is told the address it connected to; what
+                # is registered is for tools that read the metadata log.
                 host=told.host if told else at.host or "localhost",
                 port=told.port if told and told.port else bound.port,
                 security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
             )
 
     def _previous_epoch(self) -> int:
-        """The epoch of the last run if every directory was left cleanly by it; else unknown."""
+        """Returns the broker epoch of the last run if it stopped cleanly in every directory, or
+        -1."""
         epochs = {d.broker_epoch_at_stop if d.was_clean else -1 for d in self._log_dirs.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 
@@ -106,21 +107,22 @@ class Lifecycle:
         return await self._controller.ask(lambda machine: machine.decide_heartbeat(request, now))
 
     async def run(self) -> None:
-        """Heartbeats, for as long as the broker lives."""
+        """Sends heartbeats until it is cancelled."""
         while True:
             await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
             try:
                 reply = await self._heartbeat()
             except ApiError as refusal:
-                self._lines.warn(f"the controller refused a heartbeat: {refusal}")
+                self._lines.warn(f"the controller rejected a heartbeat: {refusal}")
                 continue
             if reply.is_fenced and not self._leaving:
                 self._lines.warn("the controller has fenced this broker")
 
     async def shut_down(self) -> None:
-        """Asks to leave: leadership goes elsewhere first, as far as there is an elsewhere."""
+        """Requests a controlled shutdown: leadership moves to other brokers first, where there are
+        any."""
         self._leaving = True
         for _ in range(_SHUTDOWN_ATTEMPTS):
             if (await self._heartbeat(want_shut_down=True)).should_shut_down:
                 return
-        self._lines.warn("the controller did not release this broker; it stops all the same")
+        self._lines.warn("the controller did not confirm the shutdown; stopping anyway")

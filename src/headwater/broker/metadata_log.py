@@ -1,8 +1,8 @@
-"""The driver of the quorum: the metadata log on disk, and the image of what in it is committed.
+"""The driver of the quorum: the metadata log on disk, and the image of its committed part.
 
-The controller appends its decisions here; they are synced in a worker, and what is appended while
-a sync is under way goes with the next one. What the quorum has committed is applied to the image,
-the subscribers are told, and then whoever waits for it may answer.
+The controller appends its decisions here. A worker syncs them; records appended during a sync share
+the next one. Committed records are applied to the image, subscribers are notified, and then those
+who wait for the commit go on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Batch(NamedTuple):
     end: OffsetAndEpoch
     timestamp: int
     size: int
-    records: Sequence[Message]  # none where it was a control batch
+    records: Sequence[Message]  # empty for a control batch
 
 
 class MetadataLog:
@@ -75,8 +75,8 @@ class MetadataLog:
         make_room: Callable[[], bool] = lambda: False,
         on_failure: Callable[[str, BaseException], None] = lambda what, error: None,
     ) -> None:
-        """`make_room` is asked when the disk is full, and says whether it is worth a try now.
-        `on_failure` is told what failed when a subscriber raises."""
+        """`make_room` is called when the disk is full and returns whether a retry makes sense.
+        `on_failure` is called with the exception of a subscriber."""
         self._host = host
         self._make_room = make_room
         self._on_failure = on_failure
@@ -84,15 +84,15 @@ class MetadataLog:
         self._me = ReplicaKey(config.node_id, directory_id)
         self._path = f"{config.metadata_log_dir}/{METADATA_LOG}"
         self._replay = Replay()
-        self._unannounced = Delta()  # what the snapshot brought: part of the first commit's news
-        self.applied = 0  # the image has all below this offset
+        self._unannounced = Delta()  # changes from the snapshot, announced with the first commit
+        self.applied = 0  # the image has everything below this offset
         self.failed: asyncio.Future[StorageFailed] | None = None
         self.bootstrap: list[Message] = []
         self._kraft_version = 0
         self._voters_in_log: VoterSet | None = None
         self._subscribers: list[Subscriber] = []
-        self.registration_offsets: dict[int, int] = {}  # where each broker was registered
-        self._uncommitted: deque[_Batch] = deque()  # in the log, and not yet in the image
+        self.registration_offsets: dict[int, int] = {}  # offset of each broker's registration
+        self._uncommitted: deque[_Batch] = deque()  # in the log but not yet in the image
         self._waiters: deque[tuple[OffsetAndEpoch, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class MetadataLog:
 
     @property
     def image(self) -> Image:
-        """What is committed: the truth that brokers act on."""
+        """The committed image, which brokers act on."""
         return self._replay.image
 
     @property
@@ -117,7 +117,7 @@ class MetadataLog:
 
     @property
     def kraft_version(self) -> int:
-        """1 where the log itself says who votes, 0 where only configurations do."""
+        """1 if the log lists the voters, 0 if only configurations do."""
         return self._kraft_version
 
     @property
@@ -126,17 +126,18 @@ class MetadataLog:
 
     @property
     def is_new(self) -> bool:
-        """Whether the cluster has not begun: then the bootstrap records are due."""
+        """Whether the cluster is new and still needs its bootstrap records."""
         return not self.image.features
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """It is called with the image and what changed, after each commit, in the loop."""
+        """Calls `subscriber` with the image and its changes after each commit, in the event
+        loop."""
         self._subscribers.append(subscriber)
 
     # Start and stop
 
     def open(self, health: Health | None = None) -> None:
-        """Loads snapshot and log. Blocks; nothing is committed until `start`."""
+        """Loads the snapshot and the log. Blocks; nothing is committed until `start`."""
         disk, config = self._host.disk, self._config
         now_ms = self._host.clock.wall_ms()
         disk.make_dirs(self._path)
@@ -154,7 +155,7 @@ class MetadataLog:
         if not disk.exists(f"{self._path}/{names.PARTITION_METADATA}"):
             write_topic_id(disk, self._path, METADATA_TOPIC_ID)
         if self._log.end < snapshot_id.offset:
-            # The log lost what the snapshot has (or never had it): go on behind the snapshot.
+            # The log lacks records that the snapshot contains: continue after the snapshot.
             for retired in self._log.truncate_and_start_at(snapshot_id.offset):
                 retired.delete()
             self._log.assign_epoch(snapshot_id.epoch, snapshot_id.offset)
@@ -208,7 +209,7 @@ class MetadataLog:
                     self._voters_in_log = VoterSet.from_record(control)
 
     def _voters(self) -> VoterSet:
-        """Who votes: as the log says, else as the configuration says, else this node alone."""
+        """Returns the voters from the log, else from the configuration, else this node alone."""
         if self._voters_in_log is not None:
             return self._voters_in_log
         configured = self._config.controller_quorum_voters
@@ -222,7 +223,7 @@ class MetadataLog:
             )
         # Never a quorum of one by default where the settings name another: two nodes that each
         # elected themselves would be two clusters.
-        assert self._config.alone, "start_check lets no node pass that does not know its voters"
+        assert self._config.alone, "start_check refuses nodes without known voters"
         return standalone_voters(self._config, self._me.directory_id)
 
     def _read_state(self) -> ElectionState:
@@ -232,19 +233,20 @@ class MetadataLog:
         return ElectionState(epoch=max(0, self._log.latest_epoch))
 
     async def start(self) -> None:
-        """Takes part in the quorum. A sole voter leads when this returns, and its image has all
-        that was committed before."""
+        """Joins the quorum. When this returns, a sole voter leads and its image has everything that
+        was committed before."""
         self.failed = asyncio.get_running_loop().create_future()
         self.carry_out(self.raft.start(self._host.clock.monotonic()))
         if self.is_leader:
             await self.committed(OffsetAndEpoch(self._log.end, self.epoch))
 
     def resign(self) -> None:
-        """Gives up leadership, if this node has it: whoever waits for a commit is told."""
+        """Gives up leadership, if this node has it, and fails those who wait for a commit."""
         self.carry_out(self.raft.resign(self._host.clock.monotonic()))
 
     async def close(self) -> None:
-        """What cannot be synced now (the disk is full) was never answered and may be lost."""
+        """Closes the log. Records that cannot be synced now (the disk is full) were never
+        acknowledged and may be lost."""
         self._closing = True
         for task in (self._flushing, self._snapshotting):
             if task is not None:
@@ -322,7 +324,7 @@ class MetadataLog:
         return self.is_leader and self.raft.epoch == epoch
 
     async def _flush(self) -> None:
-        """Syncs until nothing is unsynced: what came during one sync shares the next."""
+        """Syncs until nothing is left: records appended during one sync share the next."""
         try:
             while (job := self._log.flush_job()) is not None:
                 epoch = self.raft.epoch
@@ -330,7 +332,7 @@ class MetadataLog:
                     await self._host.workers.run(job.run)
                 except StorageFailed:
                     raise
-                except ApiError:  # the disk is full: whoever waits does so until there is room
+                except ApiError:  # the disk is full: callers wait until there is space
                     self._log.not_flushed(job)
                     if self._closing:
                         return
@@ -345,7 +347,7 @@ class MetadataLog:
             self._flushing = None
 
     def _fail(self, failure: StorageFailed) -> None:
-        """Nobody knows what of the log is on disk now; the node must stop and look again."""
+        """Fails for good: it is unknown what is on disk, so the node must stop and recover."""
         self._failure = failure
         self._fail_waiters(lambda epoch: failure)
         if self.failed is not None and not self.failed.done():
@@ -357,14 +359,14 @@ class MetadataLog:
             if not waiter.done():
                 waiter.set_exception(failure(end.epoch))
 
-    # What the quorum decided
+    # Decisions of the quorum
 
     def carry_out(self, ready: Ready) -> None:
-        """Does what the machine decided, in the order that `Ready` asks for."""
+        """Carries out the machine's instructions, in the order that `Ready` defines."""
         if self._waiters and not self._leads(self._waiters[0][0].epoch):
             self._fail_waiters(_leadership_lost)
         if ready.vote is not None:
-            # Synced here and now: see Ready. It is rare, and nothing may overtake it.
+            # Synced in the loop: it is rare, and nothing may overtake it (see Ready).
             data = encode_state(
                 ready.vote, kraft_version=self._kraft_version, voters=self.raft.voters.voters
             )
@@ -377,8 +379,8 @@ class MetadataLog:
             self._apply(ready.committed)
 
     def _begin_epoch(self, leader_change: Message) -> None:
-        """A leader's first batch: that it leads and, where voters are dynamic, who they are if the
-        log does not say so yet or they moved."""
+        """Appends a leader's first batch: the leader change and, with dynamic voters, the voter set
+        if the log does not have it yet or its endpoints changed."""
         controls = [leader_change]
         if self._kraft_version:
             voters = self._with_own_endpoints(self.raft.voters)
@@ -409,8 +411,9 @@ class MetadataLog:
                 try:
                     subscriber(self.image, delta)
                 except Exception as error:
-                    # As in Kafka: the others must still follow, and what is committed is applied.
-                    self._on_failure("a change of the metadata was not followed", error)
+                    # As in Kafka: the other subscribers must still be called, and the commit
+                    # stands.
+                    self._on_failure("a subscriber failed to apply a metadata change", error)
         while self._waiters and self._waiters[0][0].offset <= self.applied:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
@@ -430,7 +433,7 @@ class MetadataLog:
     async def _write_snapshot(self) -> None:
         if self._replay.in_transaction:
             self._snapshotting = None
-            return  # half a transaction is no state; the next commit asks again
+            return  # not inside a transaction; the next commit tries again
         voters = self._voters_in_log
         job = self._snapshots.job(
             self.image.frozen(),
@@ -452,10 +455,10 @@ class MetadataLog:
         finally:
             self._snapshotting = None
 
-    # For others
+    # Queries
 
     def replayed(self) -> Replay:
-        """A copy of all that is committed, for a controller that takes over."""
+        """Returns a copy of the committed state, for a controller that becomes active."""
         assert not self._uncommitted
         pending = self._replay.pending
         return Replay(self.image.frozen(), None if pending is None else list(pending))
@@ -466,7 +469,7 @@ class MetadataLog:
 
 def _leadership_lost(epoch: int) -> ApiError:
     return ApiError(
-        ErrorCode.NOT_CONTROLLER, f"this node does not lead epoch {epoch} of the quorum any more"
+        ErrorCode.NOT_CONTROLLER, f"this node no longer leads epoch {epoch} of the quorum"
     )
 
 

@@ -1,7 +1,7 @@
-"""Snapshots of the metadata log on disk: when one is due, written, loaded, and thrown away.
+"""Snapshots of the metadata log on disk: when to write, load and delete them.
 
-A snapshot stands for all of the log before it. Old ones, and the segments they stand for, go when
-together they are too large or too old; the last one stays always.
+A snapshot replaces all of the log before it. Old snapshots, and the segments they replace, are
+deleted when together they are too large or too old; the last one always stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DELETED = ".deleted"
 
 
 class SnapshotJob(NamedTuple):
-    """Run it in a worker: a large image takes its time to encode."""
+    """Writes one snapshot. For a worker: encoding a large image takes time."""
 
     disk: Disk
     path: str
@@ -63,11 +63,11 @@ class MetadataSnapshots:
         self._bytes = 0  # of records since the last snapshot
         self._last: OffsetAndEpoch = OffsetAndEpoch(0, 0)
         self._timestamp = -1
-        self._since: float | None = None  # when the first record after the last snapshot came
+        self._since: float | None = None  # time of the first record after the last snapshot
 
     def load_latest(self) -> tuple[OffsetAndEpoch, Snapshot]:
-        """The newest snapshot; DecodeError if it cannot be read, for what it stands for may be
-        nowhere else. An empty one if there is none."""
+        """Returns the newest snapshot, or an empty one if there is none. Raises DecodeError if it
+        cannot be read: its records may be nowhere else."""
         for name in self._disk.list(self._path):
             snapshot_id = id_from_file_name(name)
             if snapshot_id is not None:
@@ -82,7 +82,7 @@ class MetadataSnapshots:
         return latest, decode_snapshot(self._disk.read(f"{self._path}/{file_name(latest)}"))
 
     def note(self, end: OffsetAndEpoch, *, timestamp: int, size: int) -> None:
-        """A batch was applied to the image."""
+        """Notes that a batch was applied to the image."""
         self._last = end
         self._timestamp = timestamp
         self._bytes += size
@@ -119,7 +119,7 @@ class MetadataSnapshots:
         self._since = now if self._bytes else None
 
     def prune(self, log: Log, *, now_ms: int) -> Callable[[], None] | None:
-        """Takes what is not needed any more out of the log; gives the work of removing it."""
+        """Drops what is no longer needed from the log; returns the job that deletes the files."""
         config = self._config
         sizes = {
             snapshot_id: self._disk.size(f"{self._path}/{file_name(snapshot_id)}")

@@ -1,7 +1,7 @@
-"""A node: everything put together, started in order, stopped in the reverse order.
+"""A node: all parts, started in order and stopped in the reverse order.
 
-The only place that knows all parts. One process, one loop; a node is a broker, a controller, or
-both.
+The only module that knows all parts. A node is one process with one event loop; it is a broker, a
+controller, or both.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
-_BACKLOG = 512  # a loop that is busy for a moment must not make a crowd try again a second later
+# Attempts to connect during a short stall must not be dropped and retried a second later.
+_BACKLOG = 512
 
 
 class Node:
-    """`start` returns when it can serve; `stop` when all is on disk."""
+    """`start` returns when the node can serve, `stop` when everything is on disk."""
 
     def __init__(self, config: NodeConfig, host: Host, log: Lines) -> None:
         self.config = config
@@ -64,12 +65,12 @@ class Node:
             _socket_options(config),
             debug=log.named(node_log.CONNECTIONS).debug,
         )
-        self.failed: asyncio.Future[str] | None = None  # done when the node cannot go on
+        self.failed: asyncio.Future[str] | None = None  # done when the node cannot continue
 
     async def start(self) -> None:
         config, host = self.config, self._host
         self.failed = asyncio.get_running_loop().create_future()
-        async with contextlib.AsyncExitStack() as undo:  # a start that fails leaves nothing behind
+        async with contextlib.AsyncExitStack() as undo:  # a failed start leaves nothing behind
             undo.callback(host.workers.close)
             check_start(host, config)
             self._check_ports()
@@ -80,7 +81,7 @@ class Node:
                 self._lines.warn(warning)
             self._open_directories()
             undo.callback(self._close_directories)
-            undo.callback(host.workers.close)  # before: a worker may have files in its hands
+            undo.callback(host.workers.close)  # first: a worker may hold files open
             await self._load_logs()
             self._open_metadata()
             undo.push_async_callback(self._metadata.close)
@@ -92,7 +93,7 @@ class Node:
             await self._lifecycle.register(
                 self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
             )
-            # Not earlier: a client that came in between would find a cluster without brokers.
+            # Not earlier: a client would find a cluster without brokers.
             self._server.open()
             undo.pop_all()
         for name, work in (
@@ -108,16 +109,16 @@ class Node:
     # Starting, in order
 
     def _check_ports(self) -> None:
-        """Binds each listener and lets go of it, so that a port in use is found before a directory
-        is formatted. Not kept open: a client that connected during a long recovery would wait
-        instead of trying another broker."""
+        """Binds each listener and releases it, so that a port in use is found before a directory is
+        formatted. The sockets are not kept: a client that connected during a long recovery would
+        wait instead of trying another broker."""
         for at in self.config.broker_listeners:
             if at.port:
                 self._host.network.listen(at.host, at.port, _refuse_connection).close()
 
     def _open_directories(self) -> None:
-        """Takes all directories first: of two nodes that start on the same empty one, one formats
-        it and the other hears that it is in use."""
+        """Locks all directories first: of two nodes that start on the same empty directory, one
+        formats it and the other reports that it is in use."""
         config, host = self.config, self._host
         taken = take_directories(host.disk, directories_of(config), f"node {config.node_id}")
         try:
@@ -133,7 +134,7 @@ class Node:
         if not own.health.is_online:
             raise DirectoryRefused(
                 f"the metadata log cannot be in {own.path}: {own.health.failure}; "
-                "mend that, or set metadata.log.dir"
+                "fix that, or set metadata.log.dir"
             )
         self._reserve.give_if_tight()
         offline = {path for path, directory in taken.items() if not directory.health.is_online}
@@ -154,7 +155,7 @@ class Node:
         )
 
     async def _load_logs(self) -> None:
-        """Opens every log, several at a time: after a crash each may have to be looked through."""
+        """Opens all logs, several at a time: after a crash they may have to be scanned."""
         for directory in self._log_dirs.directories:
             for note in directory.notes:
                 self._lines.warn(f"{directory.path}: {note}")
@@ -163,7 +164,7 @@ class Node:
         if not jobs:
             return
         if all(directory.was_clean for directory in self._log_dirs.directories):
-            # Nothing is read but a few bytes each: quicker here than by way of threads.
+            # Only a few bytes of each are read: faster here than in threads.
             for job in jobs:
                 self._load(job, job.run)
         else:
@@ -180,10 +181,10 @@ class Node:
                 for job in group:
                     self._load(job, None)
         for tp in self._log_dirs.adopt_moved():
-            self._lines.info(f"{tp} had all but moved to another directory; it is there now")
+            self._lines.info(f"{tp}: finished an interrupted move to another directory")
         for report in self._log_dirs.reports:
             self._lines.warn(
-                f"{report.tp}: {report.truncated_bytes} bytes cut off at offset "
+                f"{report.tp}: truncated {report.truncated_bytes} bytes at offset "
                 f"{report.at_offset}: {report.reason}"
             )
 
@@ -272,12 +273,12 @@ class Node:
         self._broker.log_moves.resume(self._partitions)
 
     def _set_strays_aside(self) -> None:
-        """Logs of partitions that the cluster does not know any more, or not here."""
+        """Renames logs of partitions that the metadata no longer assigns to this broker."""
         known = {partition.tp for partition in self._partitions.all()}
         for log in self._log_dirs.all():
             if log.tp not in known:
                 path = self._log_dirs.set_aside(log.tp)
-                self._lines.warn(f"{log.tp} is not in the metadata; its log is kept in {path}")
+                self._lines.warn(f"{log.tp} is not in the metadata; its log was renamed to {path}")
 
     def _listen(self) -> None:
         self._dispatcher = Dispatcher(self._broker, self._broker.served)
@@ -285,10 +286,10 @@ class Node:
             listener = self._server.listen(at.name, at.host, at.port, self._dispatcher)
             self.addresses[at.name] = listener.address
 
-    # While it runs
+    # Running
 
     def _follow(self, image: Image, delta: Delta) -> None:
-        """Every committed change of the metadata comes by here."""
+        """Applies a committed change of the metadata to the parts of the node."""
         own = Resource(ResourceType.BROKER, str(self.config.node_id))
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
@@ -300,15 +301,15 @@ class Node:
                 self.config.properties, dynamic_broker=own, dynamic_default=cluster
             )
         except ConfigError as error:
-            # The controller has checked it; a node of another version may still disagree.
-            self._lines.error(f"a dynamic setting is not taken: {error}")
+            # The controller has validated it; a node of another version may still disagree.
+            self._lines.error(f"a dynamic setting was ignored: {error}")
             return
         self.config = self._broker.config = config
         self._server.limits = _limits(config)
         self._partitions.reconfigure(config)
 
     def drop_connections(self) -> int:
-        """Cuts all that clients have open; how many there were. For tests of clients."""
+        """Closes all client connections; returns how many there were. For tests of clients."""
         return self._server.drop_connections()
 
     async def _watch_metadata(self) -> None:
@@ -317,10 +318,10 @@ class Node:
         self._fail(f"the metadata log cannot be written: {failure.message}")
 
     async def _watch_directories(self) -> None:
-        """Without the directory of the metadata log, or without any other, nothing can go on: as
-        Kafka does, the node ends, and whoever looks after it starts it again or mends the disk."""
+        """Stops the node, as Kafka does, when the directory of the metadata log or all others have
+        failed: an operator has to fix the disk."""
         own, others = self._metadata_directory, self._log_dirs.directories
-        while own.health.is_online and any(  # noqa: ASYNC110 - workers know no event
+        while own.health.is_online and any(  # noqa: ASYNC110 - set by threads
             directory.health.is_online for directory in others
         ):
             await asyncio.sleep(_WATCH_SECONDS)
@@ -328,7 +329,7 @@ class Node:
         self._fail(f"log directory {failed.path} has failed: {failed.health.failure}")
 
     async def _guard(self, name: str, work: Coroutine[object, object, None]) -> None:
-        """The top of a task: whatever ends it is said once, and the node ends with it."""
+        """Runs a task; an unexpected error is logged once and ends the node."""
         try:
             await work
         except asyncio.CancelledError:
@@ -344,7 +345,7 @@ class Node:
     # Stopping
 
     async def stop(self) -> None:
-        """Leaves the cluster, answers what is owed, makes everything durable."""
+        """Leaves the cluster, sends pending responses, and makes everything durable."""
         failed = self.failed is not None and self.failed.done()
         if not failed:
             with contextlib.suppress(ApiError):
@@ -358,7 +359,7 @@ class Node:
         await asyncio.gather(*(partition.settled() for partition in self._partitions.all()))
         await self._metadata.close()
         epoch = self._lifecycle.broker_epoch
-        if not failed:  # side by side: a thousand logs wait for the device together
+        if not failed:  # concurrently: a thousand logs share the wait for the device
             jobs = self._log_dirs.closing_jobs()
             waits = (self._host.workers.run(job) for job in jobs)
             await asyncio.gather(*waits, return_exceptions=True)
@@ -383,7 +384,7 @@ class Node:
         await asyncio.gather(*ending, return_exceptions=True)
 
     def _close_directories(self) -> None:
-        """Without a word about how far things got: the next start finds out."""
+        """Closes the directories without checkpoints: the next start recovers."""
         self._log_dirs.close(clean=False)
         self._metadata_directory.release()
 
@@ -405,8 +406,8 @@ def _limits(config: NodeConfig) -> NetLimits:
 
 
 def _socket_options(config: NodeConfig) -> SocketOptions:
-    """What the user gives, and only that: Kafka's default sizes are from a time before systems
-    grew buffers by themselves, and slow down whoever is far away."""
+    """Returns the socket options that the user set. Kafka's default buffer sizes are not applied:
+    they predate automatic buffer sizing and slow down distant clients."""
 
     def given(key: str, value: int) -> int | None:
         return value if key in config.properties and value >= 0 else None

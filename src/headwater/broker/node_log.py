@@ -1,7 +1,6 @@
-"""What a node writes to its log: who it is, what changed, and at which level (KIP-412).
+"""Log lines about a node and its metadata, and the levels of its loggers (KIP-412).
 
-Levels of loggers change while a node runs and are not kept: a node starts with the level it was
-started with.
+Levels can be changed while a node runs and are not stored: they last until it stops.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _LEVELS = {
 }
 _HIDDEN = "[hidden]"
 
-# Said by the line itself.
+# Shown elsewhere in the line.
 _IN_START_LINE = frozenset({"node.id", "broker.id", "process.roles", "listeners", "log.dirs"})
 
 
@@ -77,7 +76,7 @@ def _is_default(key: str, text: str) -> bool:
 
 
 def _shown(key: str, text: str) -> str:
-    """A broker setting for the log. A key that is in no table may be a plugin's password."""
+    """Returns a broker setting for the log. An unknown key may be a plugin's password: hidden."""
     definition = broker_definition(key)
     if definition is None or definition.sensitive:
         return _HIDDEN
@@ -85,8 +84,8 @@ def _shown(key: str, text: str) -> str:
 
 
 def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
-    """Says what metadata records change for users: topics and settings. `before` is the image that
-    they were decided on."""
+    """Describes changes of topics and settings in metadata records. `before` is the image that they
+    were decided on."""
     created: dict[bytes, str] = {}
     settings: dict[str, list[str]] = {}  # of topics that are created
     partitions: Counter[bytes] = Counter()

@@ -1,4 +1,4 @@
-"""What a broker gets from the controller when a request needs it: producer ids and new topics."""
+"""Resources that a broker requests from the controller on demand: producer ids and new topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether a node may start at all: decided before anything is locked, formatted or written.
+"""Checks that a node may start, before anything is locked, formatted or written.
 
-It only reads. What a start would damage, or what this release cannot honour, is refused here in one
-line, and the directories stay as they were.
+The checks only read. Directories that a start would damage, and settings that this release cannot
+honour, are refused with one line, and the directories stay unchanged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _check_tiered(path: str, found: _Files) -> None:
 
 
 class _Files(NamedTuple):
-    """The files of a metadata log that count: the latest snapshot and the segments after it."""
+    """The relevant files of a metadata log: the latest snapshot and the segments after it."""
 
     disk: Disk
     path: str
@@ -128,7 +128,8 @@ class _Files(NamedTuple):
         return found if found is not None else self._voters_of_state()
 
     def _voters_of_state(self) -> set[int] | None:
-        """With voters from the configuration, `quorum-state` remembers whom it named."""
+        """Returns the voters in `quorum-state`, which lists them where the configuration named
+        them."""
         file = f"{self.path}/{_QUORUM_STATE}"
         if not self.disk.exists(file):
             return None
@@ -148,7 +149,7 @@ class _Files(NamedTuple):
     def tiered_topics(self) -> list[str]:
         """Returns the topics that have tiered storage, in order."""
         if not any(_TIERED.encode() in data for data in (self.snapshot, *self.segments)):
-            return []  # the usual case: nothing is decoded twice
+            return []  # the usual case; nothing needs to be decoded
         replay = Replay()
         for data in (self.snapshot, *self.segments):
             whole = _core.scan(data)[1]

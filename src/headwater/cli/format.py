@@ -1,7 +1,7 @@
-"""`headwater format`: makes the directories of a node ready, and says for which cluster.
+"""`headwater format`: formats the directories of a node for a cluster.
 
-A node formats itself on its first start; this is for those who choose the cluster's id, or who
-prepare the directories of many nodes before any of them runs.
+A node by itself is formatted on its first start. This command is for choosing the cluster id, and
+for nodes whose settings name a quorum.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ examples:
   headwater format --data /srv/headwater --cluster-id 3Db5QLSqSZieL3rJBUUegA
   headwater format --config server.properties --set node.id=2
 
-An id is 22 characters, as kafka-storage random-uuid prints them; without one a new one is made.
+A cluster id has 22 characters, as printed by kafka-storage random-uuid. A node whose settings
+name a quorum (controller.quorum.voters, controller.quorum.bootstrap.servers) must be formatted
+before its first start; any other node is formatted automatically.
 """
 
 
 def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_settings_options(parser)
-    parser.add_argument("--cluster-id", metavar="ID", help="the cluster the node will be in")
+    parser.add_argument("--cluster-id", metavar="ID", help="id of the cluster (default: a new one)")
     add_output_option(parser)
     parser.set_defaults(run=run)
 

@@ -1,8 +1,8 @@
-"""`headwater start`: one node in this process, until SIGTERM or Ctrl-C.
+"""`headwater start`: runs a node in this process until SIGTERM, SIGHUP or Ctrl-C.
 
-Prints one line on stdout when it can serve, `ready: HOST:PORT ...`, for whoever started it; all
-else goes to stderr, one line an event. How soon it is ready matters to people and to tests, so
-what a node needs is imported here and nothing else.
+Prints one line on stdout when the node can serve, `ready: HOST:PORT ...`; everything else goes to
+stderr, one line for each event. Startup time matters to people and to tests, so only what a node
+needs is imported here.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ supports Type=notify.
 
 _STOPPED_AT_ONCE = 130
 _STDERR = 2
-_PATIENCE_SECONDS = 30.0  # what a service manager is asked for at a time, while a start takes long
+_PATIENCE_SECONDS = 30.0  # the time to ask a service manager for, while a start takes long
 
-# A node makes few objects that live long and many that die at once; the collector's usual rhythm
-# (every 700 objects) would find nothing, thousands of times.
+# A node makes few long-lived objects and many that die at once; with the default thresholds (700
+# objects) the garbage collector would run thousands of times and find nothing.
 _GC_THRESHOLDS = (50_000, 20, 50)
 
 # How long a worker thread may keep the interpreter while the loop wants it. Python's 5 ms would be
@@ -65,16 +65,18 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen (default: 127.0.0.1:9092); port 0 takes any that is free",
+        help="address to listen on (default: 127.0.0.1:9092); port 0 picks a free port",
     )
-    parser.add_argument("--memory", action="store_true", help="keep everything in memory")
+    parser.add_argument(
+        "--memory", action="store_true", help="keep all data in memory; nothing is written to disk"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: Namespace) -> int:
     config = check_settings(read_settings(options, listen=options.listen, memory=options.memory))
     _raise_file_limit()
-    gc.disable()  # a start makes many objects and next to no garbage
+    gc.disable()  # a start creates many objects and hardly any garbage
     import_asyncio()
     import asyncio
 
@@ -113,7 +115,7 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
             timeout=_PATIENCE_SECONDS / 3,
             return_when=asyncio.FIRST_COMPLETED,
         )
-    if not starting.done():  # a long recovery, and nobody wants to wait for it
+    if not starting.done():  # asked to stop during a long recovery
         starting.cancel()
     try:
         await starting
@@ -137,7 +139,8 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     if node.failed.done():
         raise CommandError(
             node.failed.result(),
-            then="mend what the lines above name, then start it again: it recovers by itself",
+            then="fix the cause named in the lines above, then start the node again: "
+            "it recovers by itself",
         )
     return 0
 
@@ -150,7 +153,7 @@ def _on_signals(asked_to_stop: asyncio.Event) -> None:
 
     def stop_or_end() -> None:
         if asked_to_stop.is_set():
-            os._exit(_STOPPED_AT_ONCE)  # what is on disk is as after a crash, and recovers
+            os._exit(_STOPPED_AT_ONCE)  # the next start recovers, as after a crash
         asked_to_stop.set()
 
     loop = asyncio.get_running_loop()
@@ -164,7 +167,8 @@ def _on_signals(asked_to_stop: asyncio.Event) -> None:
 def _ready_address(config: NodeConfig, node: Node) -> Address:
     address = node.addresses[config.broker_listeners[0].name]
     if address.host == "::":
-        address = address._replace(host="0.0.0.0")  # the same socket, in words that all can parse
+        # The same socket, in a form that every client can parse.
+        address = address._replace(host="0.0.0.0")
     return address
 
 
@@ -174,7 +178,7 @@ def _say_ready(config: NodeConfig, node: Node, address: Address) -> None:
     if data == MEMORY_DATA:
         data = "memory"
     line = f"ready: {address} node={config.node_id} cluster={node.cluster_id} data={data}"
-    with contextlib.suppress(OSError):  # whoever started us need not listen
+    with contextlib.suppress(OSError):  # nobody may be reading
         print(line, flush=True)
     if sys.stderr.isatty():
         sys.stderr.write(_banner(str(address), data))
@@ -190,7 +194,7 @@ def _banner(address: str, data: str) -> str:
 
 
 def _explained(error: Exception) -> CommandError:
-    """What could not be had, and what to do about it."""
+    """Returns an error with its cause and what to do about it."""
     if not isinstance(error, OSError):
         return CommandError(str(error))
     reason = (error.strerror or str(error)).lower()
@@ -198,12 +202,12 @@ def _explained(error: Exception) -> CommandError:
         return CommandError(
             f"{error.filename} is in use by another process",
             then="stop that process, or choose another port with --listen HOST:PORT "
-            "(port 0 takes any that is free)",
+            "(port 0 picks a free port)",
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return CommandError(
-            f"{error.filename} is no address of this machine",
-            then="choose one with --listen HOST:PORT; no host means every interface",
+            f"{error.filename} is not an address of this machine",
+            then="choose one with --listen HOST:PORT; an empty host means every interface",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return CommandError(
@@ -213,14 +217,14 @@ def _explained(error: Exception) -> CommandError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CommandError(
             f"the disk is too full to start: {reason}",
-            then="a start needs some kilobytes for its own files; free them and start it again",
+            then="free some space and start the node again; a start needs a few kilobytes",
         )
     what = f"{error.filename}: {reason}" if error.filename else reason
     return CommandError(what)
 
 
 def _raise_file_limit() -> None:
-    """Each segment and each connection is a descriptor; the soft limit is for older programs."""
+    """Raises the limit of open files to the hard limit: each segment and connection needs one."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -230,7 +234,7 @@ def _raise_file_limit() -> None:
 
 
 def _write_line(line: str) -> None:
-    """Writes straight to the descriptor: what a buffer kept could not be written at the exit."""
+    """Writes to the descriptor without a buffer, whose rest could not be written at the exit."""
     with contextlib.suppress(OSError):  # a log that cannot be written must not stop the node
         os.write(_STDERR, line.encode(errors="backslashreplace"))
 

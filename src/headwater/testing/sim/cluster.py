@@ -139,7 +139,7 @@ class Cluster:
         self.starts += 1
         self.world.note("node started")
         for line in self.lines:
-            if "bytes cut off" in line:
+            if ": truncated " in line:
                 self.world.happened("torn tail cut at a start")
                 break
         self.lines.clear()
