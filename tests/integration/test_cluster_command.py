@@ -94,7 +94,7 @@ def test_waiting_ends_when_the_cluster_answers(capsys: pytest.CaptureFixture[str
     with EmbeddedBroker() as broker:
         here = ("--bootstrap", broker.bootstrap)
         broker.stop()
-        assert "is a node up there?" in command("status", *here, "--wait", "0.3", code=1)
+        assert "is a node running there?" in command("status", *here, "--wait", "0.3", code=1)
         waiting = subprocess.Popen(
             [sys.executable, "-m", "headwater.cli.main", "cluster", "status", *here, "--wait", "60"]
         )
@@ -191,7 +191,7 @@ def test_moves_are_started_where_the_cluster_can(command: Command, wire: Wire, t
     except AssertionError:
         said = command(*asked, code=1)
         assert "AlterPartitionReassignments" in said
-        assert "this cluster cannot do that" in said
+        assert "the cluster does not support this" in said
         return
     assert "1 move started" in said
     assert command("reassign") == "no partition is being moved\n"

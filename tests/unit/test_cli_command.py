@@ -144,24 +144,27 @@ def test_an_unknown_option_is_answered_by_the_action_that_was_asked(
     assert run("topic", "list", "--no-such") == 2
     said = capsys.readouterr().err
     assert said == (
-        "headwater topic list: there is no option --no-such\n"
-        "  `headwater topic list --help` shows what there is\n"
+        "headwater topic list: unknown option --no-such\n"
+        "  `headwater topic list --help` shows the options\n"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("topics", "headwater: there is no command topics; did you mean topic?"),
-        ("topic lsit", "headwater topic: there is no action lsit; did you mean list?"),
-        ("topic frob", "headwater topic: there is no action frob; there are create, list, "),
-        ("topic list --outptu json", "topic list: there is no option --outptu; did you mean --out"),
+        ("topics", "headwater: unknown command topics; did you mean topic?"),
+        ("topic lsit", "headwater topic: unknown action lsit; did you mean list?"),
+        ("topic frob", "headwater topic: unknown action frob; expected create, list, "),
+        ("topic list --outptu json", "topic list: unknown option --outptu; did you mean --out"),
         ("topic list --output=jsno", "--output: jsno: expected text or json; did you mean json?"),
-        ("topic list orders", "headwater topic list: orders: it is not clear what this is for"),
+        ("topic list orders", "headwater topic list: unexpected argument orders"),
         ("topic", "headwater topic: expected ACTION"),
-        ("completion tcsh", "there is no action tcsh; there are bash, zsh, fish\n"),
-        ("topic create t --partitions many", "--partitions: many: expected a whole number from 1"),
-        ("topic create t --partitions 0", "--partitions: 0: expected a whole number from 1 on"),
+        ("completion tcsh", "unknown action tcsh; expected bash, zsh or fish\n"),
+        (
+            "topic create t --partitions many",
+            "--partitions: many: expected a whole number, at least 1",
+        ),
+        ("topic create t --partitions 0", "--partitions: 0: expected a whole number, at least 1"),
         ("consume t --timeout nan", "--timeout: nan: expected seconds"),
         ("consume t --timeout -1", "--timeout: -1: expected seconds"),
         ("consume t --from sometime", "--from: sometime: expected beginning, end, an offset, a"),
@@ -224,8 +227,8 @@ def test_profiles_speak_json(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("", "h:1"), "'' is no name for a profile"),
-        (("two words", "h:1"), "'two words' is no name for a profile"),
+        (("", "h:1"), "'' is not a valid name"),
+        (("two words", "h:1"), "'two words' is not a valid name"),
         (("here", ""), "expected at least one address"),
         (("here", "h:port"), "HOST:PORT='h:port': expected HOST:PORT with a port"),
         (("here", "http://h:1"), "does not speak HTTP"),
@@ -266,7 +269,7 @@ def test_a_broken_file_of_profiles_is_named(
     for arguments in (("profile", "list"), ("topic", "list")):
         assert run(*arguments) == 1
         said = capsys.readouterr().err
-        assert f"{path} is no file of profiles\n  mend it, or delete it" in said
+        assert f"{path} is not a valid profiles file\n  fix it, or delete it" in said
     # Nobody needs it who says where the cluster is.
     assert run("topic", "list", "--bootstrap", "127.0.0.1:1") == 1
     assert "connection refused" in capsys.readouterr().err

@@ -146,8 +146,8 @@ def test_where_the_settings_of_clients_come_from(
     ("content", "said"),
     [
         (None, "no such file"),
-        (b"\xff\xfe\x00", "no file of text"),
-        (b"secruity.protocol=SSL", "no setting is called secruity.protocol"),
+        (b"\xff\xfe\x00", "not a text file"),
+        (b"secruity.protocol=SSL", "unknown setting secruity.protocol"),
     ],
 )
 def test_a_file_of_settings_that_is_none_is_a_usage_error(

@@ -80,7 +80,7 @@ def test_a_file_that_says_nothing_or_nonsense_is_refused(tmp_path: Path, text: s
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_bytes(b"orders,0,\xff\n")
-    with pytest.raises(CommandError, match="it is no text"):
+    with pytest.raises(CommandError, match="not a text file"):
         _from_file(str(path), "billing")
 
 

@@ -68,7 +68,7 @@ def test_text_names_each_file_once(partition: Path, capsys: pytest.CaptureFixtur
 
 def test_a_log_in_order_verifies(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "verify", str(partition)]) == 0
-    assert capsys.readouterr().out == "all is in order\n"
+    assert capsys.readouterr().out == "no damage found\n"
 
 
 def test_damage_is_found_and_the_exit_code_is_one(
@@ -108,6 +108,6 @@ def test_a_path_without_a_log_does_not_pass_for_one_in_order(
     (tmp_path / "notes.txt").write_text("nothing of a log")
     for path in (tmp_path, tmp_path / "notes.txt"):
         assert main(["log", action, str(path)]) == 1
-        assert f"{path}: there is no log here" in capsys.readouterr().err
+        assert f"{path}: no log found here" in capsys.readouterr().err
     (tmp_path / "meta.properties").write_text("version=1")  # a node without topics
     assert main(["log", action, str(tmp_path)]) == 0

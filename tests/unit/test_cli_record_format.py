@@ -47,22 +47,22 @@ def test_a_name_that_comes_once_is_a_field_of_an_object() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nonsense", "it is no JSON"),
-        ("[1]", "it is no JSON object"),
+        ("nonsense", "not JSON"),
+        ("[1]", "not a JSON object"),
         ('{"valu": 1}', "unknown field 'valu'"),
-        ('{"partition": "one"}', 'its partition is "one", expected a whole number'),
-        ('{"partition": true}', "its partition is true"),
-        ('{"partition": 2147483648}', "its partition is 2147483648"),
-        ('{"timestamp": 1.5}', "its timestamp is 1.5"),
-        ('{"timestamp": -1}', "its timestamp is -1"),
-        ('{"timestamp": 99999999999999999999}', "its timestamp is 99999999999999999999"),
-        ('{"headers": "ab"}', "its headers are neither"),
-        ('{"headers": [1]}', "its headers are neither"),
-        ('{"headers": [[1, 2]]}', "its headers are neither"),
-        ('{"value": {"base64": 5}}', "5 is no base64"),
-        ('{"value": {"base64": "%%%"}}', '"%%%" is no base64'),
-        ('{"value": "\\ud800"}', "half a character"),
-        ('{"headers": {"\\ud800": null}}', "half a character"),
+        ('{"partition": "one"}', 'partition is "one", expected a whole number'),
+        ('{"partition": true}', "partition is true"),
+        ('{"partition": 2147483648}', "partition is 2147483648"),
+        ('{"timestamp": 1.5}', "timestamp is 1.5"),
+        ('{"timestamp": -1}', "timestamp is -1"),
+        ('{"timestamp": 99999999999999999999}', "timestamp is 99999999999999999999"),
+        ('{"headers": "ab"}', "headers are neither"),
+        ('{"headers": [1]}', "headers are neither"),
+        ('{"headers": [[1, 2]]}', "headers are neither"),
+        ('{"value": {"base64": 5}}', "5 is not base64"),
+        ('{"value": {"base64": "%%%"}}', '"%%%" is not base64'),
+        ('{"value": "\\ud800"}', "half of a surrogate pair"),
+        ('{"headers": {"\\ud800": null}}', "half of a surrogate pair"),
     ],
 )
 def test_a_line_that_is_no_record_says_why(line: str, said: str) -> None:
@@ -96,9 +96,9 @@ def test_a_size_of_nothing_is_minus_one() -> None:
 def test_bytes_are_read_from_hex_and_base64() -> None:
     read = reader("%k{hex} %v{base64}")
     assert read(b"6b00 /wD+") == TypedRecord(b"\xff\x00\xfe", b"k\0")
-    with pytest.raises(ValueError, match="its %k is not hex"):
+    with pytest.raises(ValueError, match="%k is not hex"):
         read(b"xyz /wD+")
-    with pytest.raises(ValueError, match="its %v is not base64"):
+    with pytest.raises(ValueError, match="%v is not base64"):
         read(b"6b !")
 
 

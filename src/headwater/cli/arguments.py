@@ -22,8 +22,8 @@ _SHORT = re.compile(
     r"(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+(?:\.\d+)?)s)?"
 )
 _SINCE_1970 = re.compile(r"@(\d+(?:\.\d+)?)")
-# Whoever types a time since 1970 with so many digits has copied milliseconds; in seconds it would
-# be the year 5138.
+# A time since 1970 with that many digits was copied in milliseconds; in seconds it would be the
+# year 5138.
 _MILLISECONDS_FROM = 100_000_000_000
 _DAYS_BACK = {"today": 0, "yesterday": 1}
 
@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
 
 def _at_least(least: int, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise ArgumentTypeError(f"{text}: expected a whole number from {least} on")
+        raise ArgumentTypeError(f"{text}: expected a whole number, at least {least}")
     return int(text)
 
 
@@ -66,14 +66,14 @@ def _at_least(least: int, text: str) -> int:
 
 
 def read_time_ms(text: str) -> int:
-    """Milliseconds since 1970: of an ISO time (local unless it has a zone), `@` and a time since
-    1970, `now`, `today`, `yesterday`, or a duration, which is so long ago."""
+    """Reads a time as milliseconds since 1970: an ISO time (local unless it has a zone), `@` and a
+    time since 1970, `now`, `today`, `yesterday`, or a duration, which means that long ago."""
     try:
         return _time_ms(text)
     except (ValueError, OverflowError, OSError):
         raise ArgumentTypeError(
             f"{text}: expected a time such as 2026-03-01T08:00, @1772352000, yesterday, "
-            "or 90m for so long ago"
+            "or 90m for that long ago"
         ) from None
 
 
@@ -120,7 +120,7 @@ def _duration(text: str) -> timedelta | None:
 
 
 def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
-    """What was given as KEY=VALUE."""
+    """Reads arguments of the form KEY=VALUE."""
     pairs = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -131,7 +131,7 @@ def read_pairs(items: Iterable[str], option: str) -> dict[str, str]:
 
 
 def read_partitions(text: str, option: str = "TOPIC") -> tuple[str, tuple[int, ...] | None]:
-    """TOPIC or TOPIC:0,1,2; None stands for every partition."""
+    """Reads TOPIC or TOPIC:0,1,2; None stands for every partition."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None

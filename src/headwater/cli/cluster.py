@@ -1,4 +1,4 @@
-"""`headwater cluster`: whether all is well, who is in the cluster, who decides, what it can do."""
+"""`headwater cluster`: health, nodes, quorum, features, elections and reassignments."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ examples:
   headwater cluster status --wait 30             until it is, at most 30 seconds
   headwater cluster status --watch               again every two seconds
   headwater cluster nodes
-  headwater cluster quorum                       who leads the metadata log, and who lags
+  headwater cluster quorum                       leader, voters and lag of the metadata log
   headwater cluster features
   headwater cluster features --set group.version=1 --dry-run
-  headwater cluster elect                        every partition back to its preferred leader
-  headwater cluster reassign                     moves that are under way
+  headwater cluster elect                        preferred leaders for all partitions
+  headwater cluster reassign                     moves in progress
   headwater cluster reassign --topic orders:0 --to 2,3 --yes
 """
 
@@ -44,12 +44,12 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("status", "say whether all is well", _status_options),
-            ("nodes", "show the nodes, what they lead and what they hold", _nodes_options),
-            ("quorum", "show who leads and follows the metadata log", _quorum_options),
-            ("features", "show the levels of features, or change them", _features_options),
-            ("elect", "elect leaders: the preferred ones, or any that is up", define_elect),
-            ("reassign", "show moves of partitions to other nodes, or start them", define_reassign),
+            ("status", "show whether the cluster is healthy, and what is wrong", _status_options),
+            ("nodes", "show the nodes, what they lead and what they store", _nodes_options),
+            ("quorum", "show the leader and the followers of the metadata log", _quorum_options),
+            ("features", "show or change the levels of features", _features_options),
+            ("elect", "elect leaders of partitions", define_elect),
+            ("reassign", "show or start moves of partitions to other nodes", define_reassign),
         ),
         examples=_EXAMPLES,
     )
@@ -81,12 +81,14 @@ def _features_options(action: ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="FEATURE=LEVEL", help="change a level"
     )
     down = action.add_mutually_exclusive_group()
-    down.add_argument("--downgrade", action="store_true", help="the levels may be lower ones")
+    down.add_argument("--downgrade", action="store_true", help="allow lower levels")
     down.add_argument(
-        "--unsafe-downgrade", action="store_true", help="even if metadata is lost by it"
+        "--unsafe-downgrade",
+        action="store_true",
+        help="allow lower levels even if metadata is lost",
     )
     action.add_argument(
-        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+        "--dry-run", action="store_true", help="only check whether it could be done"
     )
     _finish(action, _features)
 
@@ -232,7 +234,7 @@ def _features(options: Namespace) -> int:
 
 def _level(name: str, text: str) -> int:
     if not text.isdigit():
-        raise CommandError(f"--set {name}={text}: a level is a number", code=USAGE)
+        raise CommandError(f"--set {name}={text}: expected a number", code=USAGE)
     return int(text)
 
 

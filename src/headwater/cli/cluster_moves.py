@@ -1,4 +1,4 @@
-"""`headwater cluster elect` and `reassign`: who leads partitions, and which nodes have them."""
+"""`headwater cluster elect` and `reassign`: the leaders of partitions, and their nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def define_elect(action: ArgumentParser) -> None:
     action.add_argument(
         "--unclean",
         action="store_true",
-        help="any replica that is up, for partitions without a leader: what it has not is lost",
+        help="elect any replica if there is no leader; records it does not have are lost",
     )
-    action.add_argument("--yes", action="store_true", help="needed for --unclean")
+    action.add_argument("--yes", action="store_true", help="required with --unclean")
     add_cluster_options(action)
     add_output_option(action)
     action.set_defaults(run=_elect)
@@ -36,14 +36,14 @@ def define_elect(action: ArgumentParser) -> None:
 def define_reassign(action: ArgumentParser) -> None:
     _add_topics(action, "a topic, or some of its partitions, to move")
     action.add_argument(
-        "--to", type=_ids, metavar="ID,...", help="the nodes; the first is to be the leader"
+        "--to", type=_ids, metavar="ID,...", help="the new nodes; the first is the preferred leader"
     )
     action.add_argument(
-        "--file", metavar="FILE", help="moves as kafka-reassign-partitions reads them (JSON)"
+        "--file", metavar="FILE", help="a JSON file of moves, as for kafka-reassign-partitions"
     )
-    action.add_argument("--cancel", action="store_true", help="end moves that are under way")
+    action.add_argument("--cancel", action="store_true", help="cancel moves in progress")
     action.add_argument(
-        "--yes", action="store_true", help="do it; without this what would move is shown"
+        "--yes", action="store_true", help="do it; without this only what would move is shown"
     )
     add_cluster_options(action)
     add_output_option(action)
@@ -62,7 +62,7 @@ def _ids(text: str) -> Replicas:
 
 
 def _chosen(admin: Admin, options: Namespace) -> dict[TopicPartition, Replicas]:
-    """The partitions that were named, with their replicas now; all of them if none was."""
+    """Returns the chosen partitions with their current replicas; by default all of them."""
     wished: dict[str, tuple[int, ...] | None] = {}
     for text in options.topic:
         topic, numbers = read_partitions(text, "--topic")
@@ -85,7 +85,7 @@ def _chosen(admin: Admin, options: Namespace) -> dict[TopicPartition, Replicas]:
 def _elect(options: Namespace) -> int:
     if options.unclean and not options.yes:
         raise CommandError(
-            "--unclean loses what only the missing replicas have",
+            "--unclean loses records that only the missing replicas have",
             then="add --yes if that is what you want",
             code=USAGE,
         )
@@ -102,7 +102,7 @@ def _elect(options: Namespace) -> int:
         if elected:
             print(f"done: {plural(len(elected) - len(failed), 'partition')}")
         else:
-            print("nothing to do: every partition has the leader it should have")
+            print("nothing to do: every partition has its preferred leader")
     return FAILED if failed else 0
 
 
@@ -128,11 +128,11 @@ def _print_failures(failed: Mapping[TopicPartition, ClientError]) -> None:
 
 def _reassign(options: Namespace) -> int:
     if options.file is not None and options.topic:
-        raise CommandError("--file names its partitions itself: leave out --topic", code=USAGE)
+        raise CommandError("--file and --topic cannot be combined", code=USAGE)
     if bool(options.topic) != (options.to is not None) and not options.cancel:
-        raise CommandError("--topic and --to go together", code=USAGE)
+        raise CommandError("--topic and --to belong together", code=USAGE)
     if options.to is not None and options.cancel:
-        raise CommandError("--cancel goes back to where they were: leave out --to", code=USAGE)
+        raise CommandError("--cancel and --to cannot be combined", code=USAGE)
     with open_admin(options) as admin:
         if options.file is not None:
             wanted = _from_file(options.file)
@@ -155,7 +155,7 @@ def _reassign(options: Namespace) -> int:
         _print_failures(failed)
         moves = plural(len(done) - len(failed), "move")
         print(
-            f"{moves} ended"
+            f"{moves} cancelled"
             if options.cancel
             else f"{moves} started; `headwater cluster reassign` shows them"
         )

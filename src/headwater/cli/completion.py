@@ -1,4 +1,4 @@
-"""`headwater completion`: what a shell needs to complete commands, options, topics and groups.
+"""`headwater completion`: completes commands, options, topics and groups in shells.
 
 The scripts know nothing: they hand the words over to `headwater completion words`. The parsers that
 read the command line say which words may come next, and the cluster names its topics, groups and
@@ -21,12 +21,12 @@ from headwater.cli.parser import HIDDEN, add_actions
 _EXAMPLES = """\
 examples:
   eval "$(headwater completion bash)"                              in ~/.bashrc
-  eval "$(headwater completion zsh)"                               in ~/.zshrc, behind compinit
+  eval "$(headwater completion zsh)"                               in ~/.zshrc, after compinit
   headwater completion fish > ~/.config/fish/completions/headwater.fish
 """
 
-# Bash takes words apart at `:` and `=`, and so an address or --output=json; so it hands over the
-# line, and the piece of the last word that it will put our answer in the place of.
+# Bash splits words at `:` and `=`, as in an address or --output=json; so its script hands over the
+# line, and the piece of the last word that our answer will replace.
 _BASH = """\
 _headwater() {
     local IFS=$'\\n' piece="${COMP_WORDS[COMP_CWORD]}" found
@@ -66,7 +66,7 @@ complete -c headwater -f -a '(__headwater_words)'
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-_START_TIMEOUT_MS = 500  # somebody waits with a finger on the key
+_START_TIMEOUT_MS = 500  # someone waits with a finger on the key
 _FILES = ("FILE", "PATH", "DIR")
 _KNOWN = {
     "STATE": ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Reconciling"),
@@ -75,7 +75,7 @@ _KNOWN = {
 
 
 def define(parser: ArgumentParser) -> None:
-    shells = [(name, f"the script for {name}", _define_shell(name)) for name in _SCRIPTS]
+    shells = [(name, f"print the script for {name}", _define_shell(name)) for name in _SCRIPTS]
     add_actions(parser, [*shells, (HIDDEN, "", _define_words)], examples=_EXAMPLES)
 
 
@@ -97,7 +97,9 @@ def _print_words(options: Namespace) -> int:
     kept = 0
     if options.bash is not None:
         words = _words_of(words[0])
-        piece = options.bash[1:]  # behind a dot: argparse would take a piece -- for its own
+        piece = options.bash[
+            1:
+        ]  # after a dot: argparse would interpret a piece that begins with --
         piece = "" if piece in (":", "=") else piece.lstrip("\"'")
         kept = len(words[-1]) - len(piece)
     found = candidates(words or [""])
@@ -109,7 +111,7 @@ def _print_words(options: Namespace) -> int:
 
 
 def _words_of(line: str) -> list[str]:
-    """The words of a command line up to the cursor, without the command itself."""
+    """Splits a command line up to the cursor into words, without the command itself."""
     for closing in ("", '"', "'"):  # for a quote that is still open
         try:
             words = shlex.split(line + closing)
@@ -126,8 +128,8 @@ def _words_of(line: str) -> list[str]:
 
 @dataclass(slots=True)
 class _Place:
-    """Where the cursor is: whose options are meant, what was typed for it, and the option that
-    waits for its value."""
+    """The place of the cursor: the parser in charge, the arguments typed for it, and the option
+    that waits for its value."""
 
     parser: ArgumentParser
     typed: list[str] = field(default_factory=list)
@@ -135,7 +137,7 @@ class _Place:
 
 
 def candidates(words: Sequence[str]) -> list[str] | None:
-    """What the last word may become; it may be empty. None: the name of a file."""
+    """Returns the candidates for the last word, which may be empty; None means a file name."""
     from headwater.cli.main import FOR_ANY_COMMAND, behind, parser_for
 
     *before, prefix = words
@@ -146,7 +148,7 @@ def candidates(words: Sequence[str]) -> list[str] | None:
     elif prefix.startswith("-"):
         found = _options(prefix, place, given)
     elif before and given == before and before[-1] in FOR_ANY_COMMAND:
-        found = []  # its value, and no command yet that would know what it may be
+        found = []  # its value; without a command nothing is known of it
     else:
         found = _next(place, given)
     if found is None:
@@ -190,7 +192,7 @@ def _options(prefix: str, place: _Place, given: Sequence[str]) -> list[str] | No
 
 
 def _next(place: _Place, given: Sequence[str]) -> list[str] | None:
-    """A command, an action, or what stands without an option."""
+    """Completes a command, an action or a positional argument."""
     inner = _subcommands(place.parser)
     if inner:
         return [name for name in inner if name != HIDDEN]
@@ -228,7 +230,7 @@ def _profiles() -> list[str]:
 
 
 def _names(what: str, typed: Sequence[str], given: Sequence[str]) -> list[str]:
-    """What the cluster that the words name has of this; nothing if it cannot be asked quickly."""
+    """Returns the names that the cluster knows; none if it does not answer quickly."""
     from headwater.cli.connection import open_admin
 
     if what not in ("TOPIC", "GROUP", "BROKER", "KEY"):
@@ -238,7 +240,7 @@ def _names(what: str, typed: Sequence[str], given: Sequence[str]) -> list[str]:
         profile=_given("--profile", given),
         start_timeout_ms=_START_TIMEOUT_MS,
     )
-    # What clients warn of would stand in the middle of the command line.
+    # Warnings of clients would appear in the middle of the command line.
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until this process ends, which is soon
     try:
         with open_admin(options) as admin:
@@ -257,7 +259,7 @@ def _names(what: str, typed: Sequence[str], given: Sequence[str]) -> list[str]:
 
 
 def _given(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option, in one word or in two."""
+    """Returns the value of an option, given as one word or two."""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == option:

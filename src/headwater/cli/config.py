@@ -1,5 +1,5 @@
-"""`headwater config`: the settings of topics, brokers and groups, where they come from, and how to
-change them while the cluster runs."""
+"""`headwater config`: shows settings of topics, brokers and groups with their sources, and changes
+them while the cluster runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater config get topic orders                      what is not as by default, and why
+  headwater config get topic orders                      settings that are not the defaults
   headwater config get topic orders retention.ms
   headwater config get broker 1 --all
-  headwater config get broker all                        what is set for all brokers at once
+  headwater config get broker all                        settings for all brokers at once
   headwater config set topic orders retention.ms=86400000 --append cleanup.policy=compact
   headwater config set broker all log.cleaner.threads=2
   headwater config set group billing consumer.session.timeout.ms=60000
-  headwater config set topic orders --delete retention.ms            the default again
+  headwater config set topic orders --delete retention.ms            back to the default
   headwater config set client-metrics slow interval.ms=5000 metrics=org.apache.kafka.producer.
 """
 
@@ -49,19 +49,19 @@ def _add_resource(action: ArgumentParser) -> None:
     action.add_argument(
         "kind",
         choices=("topic", "broker", "group", "client-metrics", "broker-logger"),
-        help="what has the settings",
+        help="the kind of resource",
     )
     action.add_argument(
         "name",
         metavar="NAME",
-        help="of the topic, group or subscription to metrics; a broker's id, or all of them",
+        help="name of the topic, group or metrics subscription; a broker's id, or all",
     )
 
 
 def _define_get(action: ArgumentParser) -> None:
     _add_resource(action)
-    action.add_argument("keys", metavar="KEY", nargs="*", help="only these")
-    action.add_argument("--all", action="store_true", help="those with their defaults, too")
+    action.add_argument("keys", metavar="KEY", nargs="*", help="only these settings")
+    action.add_argument("--all", action="store_true", help="include settings with their defaults")
     add_cluster_options(action)
     add_output_option(action)
     action.set_defaults(run=_get)
@@ -72,7 +72,7 @@ def _define_set(action: ArgumentParser) -> None:
     action.add_argument("settings", metavar="KEY=VALUE", nargs="*")
     add_change_options(action)
     action.add_argument(
-        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+        "--dry-run", action="store_true", help="only check whether it could be done"
     )
     add_cluster_options(action)
     add_output_option(action)
@@ -80,11 +80,11 @@ def _define_set(action: ArgumentParser) -> None:
 
 
 def add_change_options(action: ArgumentParser) -> None:
-    """What can be done to a setting besides setting it; `read_changes` reads them."""
+    """Adds the changes other than setting a value; `read_changes` reads them."""
     for option, metavar, text in (
-        ("--delete", "KEY", "back to the default"),
-        ("--append", "KEY=VALUE", "one more element of a list"),
-        ("--subtract", "KEY=VALUE", "one element of a list less"),
+        ("--delete", "KEY", "reset to the default"),
+        ("--append", "KEY=VALUE", "add an element to a list"),
+        ("--subtract", "KEY=VALUE", "remove an element from a list"),
     ):
         action.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
@@ -101,7 +101,7 @@ def read_changes(options: Namespace, settings: list[str]) -> dict[str, ConfigCha
     for part in parts:
         for key, change in part.items():
             if key in changes:
-                raise CommandError(f"{key} is given twice", code=USAGE)
+                raise CommandError(f"{key} is given more than once", code=USAGE)
             changes[key] = change
     return changes
 
@@ -159,19 +159,19 @@ def _get(options: Namespace) -> int:
 
 
 def _require(admin: Admin, options: Namespace) -> None:
-    """What is not there is said at once: a broker may have configs of topics that are not, and one
-    that is not up would be waited for."""
+    """Reports a missing resource at once: brokers may have configs of deleted topics, and a broker
+    that is down would be waited for."""
     if options.kind == "topic":
         require_topics(admin, [options.name])
     elif options.kind in ("broker", "broker-logger") and options.name != _ALL_BROKERS:
         nodes = [each.id for each in admin.describe_cluster().nodes]
         if int(options.name) not in nodes:
             known = ", ".join(map(str, nodes))
-            raise CommandError(f"no broker {options.name} is up; there are {known}")
+            raise CommandError(f"broker {options.name} is not up; brokers: {known}")
 
 
 def _unknown(key: str, entries: dict[str, ConfigEntry]) -> CommandError:
-    return CommandError(f"there is no setting {key}{meant(key, entries)}")
+    return CommandError(f"unknown setting {key}{meant(key, entries)}")
 
 
 def _value(entry: ConfigEntry) -> str:
@@ -207,7 +207,7 @@ def _set(options: Namespace) -> int:
     resource = resource_of(options.kind, options.name)
     changes = read_changes(options, options.settings)
     if not changes:
-        raise CommandError("say what to change: KEY=VALUE, --delete KEY ...", code=USAGE)
+        raise CommandError("nothing to change: give KEY=VALUE, --delete KEY ...", code=USAGE)
     with open_admin(options) as admin:
         _require(admin, options)
         done = change_configs(admin, resource, changes, dry_run=options.dry_run)
@@ -235,12 +235,12 @@ def change_configs(
     *,
     dry_run: bool,
 ) -> list[dict[str, Any]]:
-    """Makes the changes; what each setting was, and what is done to it."""
+    """Makes the changes; returns the old value of each setting and its change."""
     from headwater.client.admin import Append, ResourceType, Subtract
 
     before = admin.describe_config(resource)
     for name, change in changes.items():
-        # Brokers take it for done. Of topics and groups they tell all settings there are.
+        # Brokers accept it silently. For topics and groups they report every setting that exists.
         if (
             change is None
             and name not in before

@@ -28,9 +28,9 @@ CONFIG_VARIABLE = "HEADWATER_CLIENT_CONFIG"
 CLIENT_ID = "headwater-cli"
 _NOT_FROM_FILE = ("client.id", "bootstrap.servers")  # a command sets these itself
 
-# A person waits for it: long enough for a node far away, short for one that is not up.
+# A person waits: long enough for a distant node, short for one that is down.
 START_TIMEOUT_MS = 3_000
-_TIMEOUT_MS = 20_000  # for each call; leaders and coordinators may move in it
+_TIMEOUT_MS = 20_000  # for each call; leaders and coordinators may move meanwhile
 
 
 def add_cluster_options(parser: ArgumentParser) -> None:
@@ -38,15 +38,15 @@ def add_cluster_options(parser: ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT",
         help=f"a node of the cluster, or several with commas (default: ${BOOTSTRAP_VARIABLE}, "
-        f"else the profile that is used, else {BOOTSTRAP_DEFAULT})",
+        f"else the profile in use, else {BOOTSTRAP_DEFAULT})",
     )
     parser.add_argument(
-        "--profile", metavar="PROFILE", help="the cluster of this name; see `headwater profile`"
+        "--profile", metavar="PROFILE", help="a cluster by its name; see `headwater profile`"
     )
     parser.add_argument(
         "--client-config",
         metavar="FILE",
-        help="settings for the client, such as security.protocol, as Kafka's tools take them "
+        help="client settings such as security.protocol, in a file as for Kafka's tools "
         f"(default: the profile's, else ${CONFIG_VARIABLE})",
     )
 
@@ -57,25 +57,25 @@ def add_property_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of the client, by Kafka's name: max.request.size=5000000",
+        help="a client setting by Kafka's name, such as max.request.size=5000000; may be repeated",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a command goes, and with which settings it gets in."""
+    """The cluster that a command asks, and the settings to get in."""
 
     bootstrap: str
     settings: dict[str, str]
 
     @property
     def spark_options(self) -> dict[str, str]:
-        """The same for Spark's sources and sinks."""
+        """The settings as options of Spark's sources and sinks."""
         return {f"kafka.{name}": value for name, value in self.settings.items()}
 
 
 def cluster_of(options: Namespace) -> Cluster:
-    """The first of these that is given. There is no other place that decides this."""
+    """Decides which cluster the options mean. No other code decides this."""
     profile = _profile(options)
     path = getattr(options, "client_config", None)
     if path is None and profile is not None:
@@ -85,7 +85,7 @@ def cluster_of(options: Namespace) -> Cluster:
     bootstrap = settings.get("bootstrap.servers", BOOTSTRAP_DEFAULT)
     if options.bootstrap is not None:
         bootstrap = str(options.bootstrap)
-        # Nothing in it, as of a variable that a script has not set, is no wish for the default.
+        # An empty value comes from an unset variable in a script; it does not mean the default.
         if not bootstrap.strip(" ,"):
             raise CommandError("--bootstrap is empty: expected HOST:PORT", code=USAGE)
     elif profile is not None:
@@ -96,7 +96,7 @@ def cluster_of(options: Namespace) -> Cluster:
 
 
 def _profile(options: Namespace) -> Profile | None:
-    """The profile whose cluster it is."""
+    """Returns the profile that applies, if any."""
     from headwater.cli.profile import PROFILE_VARIABLE, Profiles
 
     if options.bootstrap is not None:
@@ -114,7 +114,8 @@ def _profile(options: Namespace) -> Profile | None:
 
 
 def read_client_config(path: str) -> dict[str, str]:
-    """All that is in the file, by Kafka's names."""
+    """Reads client settings, by Kafka's names. Programs may share the file, so it may have settings
+    of producers and consumers."""
     from headwater.client.config import UNUSED, AdminConfig, ConsumerConfig, ProducerConfig
     from headwater.config import parse_properties
 
@@ -124,21 +125,21 @@ def read_client_config(path: str) -> dict[str, str]:
         reason = (error.strerror or str(error)).lower()
         raise CommandError(f"--client-config {path}: {reason}", code=USAGE) from None
     except UnicodeDecodeError:
-        raise CommandError(f"--client-config {path} is no file of text", code=USAGE) from None
+        raise CommandError(f"--client-config {path} is not a text file", code=USAGE) from None
     kinds = (AdminConfig, ProducerConfig, ConsumerConfig)
     known = set().union(*UNUSED.values(), *(kind.names() for kind in kinds))
-    strange = sorted(set(given) - known)
-    if strange:
+    unknown = sorted(set(given) - known)
+    if unknown:
         raise CommandError(
-            f"--client-config {path}: no setting is called {strange[0]}",
-            then="it takes the names that Kafka's clients have, such as security.protocol",
+            f"--client-config {path}: unknown setting {unknown[0]}",
+            then="it takes the settings of Kafka's clients, such as security.protocol",
             code=USAGE,
         )
     return given
 
 
 def for_any_client(settings: dict[str, str]) -> dict[str, str]:
-    """What every client has, less what a command says itself."""
+    """Returns the settings that every client has, except those that a command sets itself."""
     from headwater.client.config import ClientConfig
 
     known = ClientConfig.names().difference(_NOT_FROM_FILE)
@@ -150,7 +151,7 @@ def for_any_client(settings: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def open_admin(options: Namespace) -> Iterator[Admin]:
-    """An admin client for the length of a command."""
+    """Opens an admin client for the duration of a command."""
     with explained_errors():
         from headwater.blocking import Admin
 
@@ -167,7 +168,7 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
 
 @contextmanager
 def explained_errors() -> Iterator[None]:
-    """Around whatever a command does with clients."""
+    """Turns the errors of clients into those of a command."""
     from headwater.cli.quick import import_asyncio
 
     import_asyncio()
@@ -180,7 +181,7 @@ def explained_errors() -> Iterator[None]:
 
 
 def explained(error: ClientError) -> CommandError:
-    """What went wrong as a command says it."""
+    """Returns the error as a command reports it, with what to do next."""
     from headwater.client.errors import (
         AuthenticationFailed,
         BrokersUnavailable,
@@ -197,24 +198,24 @@ def explained(error: ClientError) -> CommandError:
         case ConfigError() if "bootstrap" in str(error):
             then = f"name a node with --bootstrap, such as {BOOTSTRAP_DEFAULT}"
         case BrokersUnavailable():
-            then = "is a node up there? `headwater start` runs one; --bootstrap names another"
+            then = "is a node running there? `headwater start` runs one; --bootstrap names another"
         case AuthenticationFailed():
-            then = "--client-config names a file with the settings to get in; see `--help`"
+            then = "--client-config names a file with credentials; see `--help`"
         case BufferFull():
-            then = "the cluster took no records for so long: look whether its nodes are up"
+            then = "the cluster accepted no records for that long: check that its nodes are up"
         case NotKafka():
             then = "--bootstrap names the node to ask"
-        case UnknownTopic() if error.code is not None:  # else it is a partition that is not there
-            then = "`headwater topic list` shows those there are"
+        case UnknownTopic() if error.code is not None:  # otherwise a partition is missing
+            then = "`headwater topic list` shows the topics"
         case GroupNotFound():
-            then = "`headwater group list` shows those there are"
+            then = "`headwater group list` shows the groups"
         case UnsupportedVersion():
-            then = "this cluster cannot do that; a newer one may"
+            then = "the cluster does not support this; a newer version may"
     return CommandError(
         one_line(error), then=then, code=USAGE if isinstance(error, ConfigError) else FAILED
     )
 
 
 def one_line(error: ClientError) -> str:
-    """What brokers say may have many lines; the first is the one that matters."""
+    """Returns the first line: messages of brokers may have many, and the first one matters."""
     return str(error).splitlines()[0]

@@ -1,13 +1,13 @@
-"""How a command ends when it cannot do what it was asked."""
+"""The error that ends a command, and the exit codes."""
 
 from __future__ import annotations
 
-FAILED = 1  # the world did not allow it: a port in use, a directory that another node holds
-USAGE = 2  # the user asked for something that cannot be: an option, a setting
+FAILED = 1  # it could not be done: a port in use, a directory locked by another node
+USAGE = 2  # invalid usage: an unknown option, an invalid value
 
 
 class CommandError(Exception):
-    """Ends the command: what is wrong, what to do next, and the exit code."""
+    """Ends the command. Says what is wrong, what to do next, and the exit code."""
 
     def __init__(self, what: str, *, then: str | None = None, code: int = FAILED) -> None:
         super().__init__(what)

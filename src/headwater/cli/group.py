@@ -1,7 +1,4 @@
-"""`headwater group`: who reads what and how far behind they are; resetting and deleting groups.
-
-Asks any cluster that speaks Kafka's protocol, ours or Apache Kafka's.
-"""
+"""`headwater group`: lists, describes, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
 examples:
   headwater group list --state Stable
-  headwater group describe billing                        who reads what, and how far behind
+  headwater group describe billing                        members, offsets and lag
   headwater group describe billing --watch                again every two seconds
   headwater group reset billing --all-topics --to-earliest            shows what would change
   headwater group reset billing --topic orders:0,1 --shift -100 --execute
   headwater group reset billing --topic orders --to-time 2026-03-01T08:00 --execute
-  headwater group offsets delete billing --topic old-orders           shows what would go
-  headwater group delete billing                                      shows what would go
+  headwater group offsets delete billing --topic old-orders           shows what would be deleted
+  headwater group delete billing                                      shows what would be deleted
   headwater group delete billing --yes
 """
 
@@ -41,10 +38,10 @@ def define(parser: ArgumentParser) -> None:
         parser,
         (
             ("list", "show the groups of the cluster", _define_list),
-            ("describe", "show how far a group has read, its members, what ails it", _define_one),
-            ("reset", "move the committed offsets of a group that has no members", _define_reset),
+            ("describe", "show the state, the lag and the members of a group", _define_one),
+            ("reset", "move the committed offsets of a group without members", _define_reset),
             ("offsets", "delete committed offsets of a group", _define_offsets),
-            ("delete", "delete groups that have no members, with their offsets", _define_delete),
+            ("delete", "delete groups without members, with their offsets", _define_delete),
         ),
         examples=_EXAMPLES,
     )
@@ -70,9 +67,9 @@ def _define_list(action: ArgumentParser) -> None:
 
 def _define_one(action: ArgumentParser) -> None:
     action.add_argument("group", metavar="GROUP")
-    action.add_argument("--state", action="store_true", help="only its state")
-    action.add_argument("--members", action="store_true", help="only its members")
-    action.add_argument("--offsets", action="store_true", help="only its offsets and its lag")
+    action.add_argument("--state", action="store_true", help="show only its state")
+    action.add_argument("--members", action="store_true", help="show only its members")
+    action.add_argument("--offsets", action="store_true", help="show only its offsets and lag")
     _define_view(action, _describe)
 
 
@@ -208,7 +205,7 @@ def _what_came_of_it(admin: Admin, group_id: str, error: ClientError | None) -> 
         case None:
             return "deleted"
         case GroupNotFound():
-            return "there is no such group"
+            return "not found"
         case GroupNotEmpty():
             return f"not deleted: {_who_is_in(admin, group_id)}"
         case _:
@@ -227,7 +224,7 @@ def who_is_in(group: Group) -> str:
 
     count = len(group.members)
     who = f": {names(group.members)}" if count else ""
-    return f"{count} member{'s are' if count != 1 else ' is'} in it{who}"
+    return f"it has {plural(count, 'member')}{who}"
 
 
 # offsets delete

@@ -161,7 +161,7 @@ def _or_dash(value: int | None) -> object:
 
 
 def seconds_text(seconds: float) -> str:
-    """As a person says it: 0.4 s, 12 s, 5 min, 3.2 h, 2.5 d."""
+    """Formats a duration: 0.4 s, 12 s, 5 min, 3.2 h, 2.5 d."""
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds else "0 s"
     if seconds < 120:
@@ -174,7 +174,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions by topic, in order: `orders:0,1 clicks:3`."""
+    """Formats partitions by topic, in order: `orders:0,1 clicks:3`."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -231,34 +231,34 @@ def _member_as_json(member: Member) -> dict[str, Any]:
 
 
 def why_not_stable(group: Group) -> str | None:
-    """None for a group that is as it should be."""
+    """Returns a sentence, or None for a Stable group."""
     if group.state == "Stable":
         return None
     if not group.members:
-        return "nobody is in it: no member has joined yet, or all of them have left"
+        return "it has no members: none has joined yet, or all have left"
     if group.kind == "consumer":
         return _of_consumer_group(group)
     if group.state == "PreparingRebalance":
         return _while_members_gather(group)
     if group.state == "CompletingRebalance":
         return _while_the_leader_assigns(group)
-    return f"its coordinator calls it {group.state}, which this command cannot explain"
+    return f"its coordinator reports {group.state}, which this command cannot explain"
 
 
 def _while_members_gather(group: Group) -> str:
     if any(member.liveness is None for member in group.members):
         return (
-            f"its coordinator waits for members to join again and does not tell for whom of "
-            f"{names(group.members)}; one that polls too slowly holds up all others "
+            f"it waits for members to rejoin, and its coordinator does not report which of "
+            f"{names(group.members)}; a member that polls too slowly delays all others "
             "(max.poll.interval.ms)"
         )
     awaited = [member for member in group.members if _is_awaited(member)]
     if not awaited:
         return (
-            f"{_all(group.members)} joined; its coordinator gives others a moment to come too "
+            f"{_all(group.members)} joined; its coordinator gives others a moment to join "
             "(group.initial.rebalance.delay.ms)"
         )
-    return f"it waits for {names(awaited)} to join again: {_silence(awaited)}"
+    return f"it waits for {names(awaited)} to rejoin: {_silence(awaited)}"
 
 
 def _while_the_leader_assigns(group: Group) -> str:
@@ -272,8 +272,8 @@ def _of_consumer_group(group: Group) -> str:
     goal = group.assignment_epoch or 0
     if group.epoch is not None and group.epoch > goal:
         return (
-            f"its coordinator has still to assign partitions for epoch {group.epoch} "
-            f"(the assignment is of epoch {goal})"
+            f"its coordinator has yet to assign partitions for epoch {group.epoch} "
+            f"(the current assignment is of epoch {goal})"
         )
     late = [member for member in group.members if (member.epoch or 0) < goal]
     if late:
@@ -283,14 +283,14 @@ def _of_consumer_group(group: Group) -> str:
         missing = {each for member in waiting for each in (member.target or _NONE)}
         missing -= {each for member in group.members for each in member.assigned}
         what = partitions_text(missing) or "partitions"
-        return f"{what} will be given to {names(waiting)} with the next heartbeat"
-    return "all members have what they should; the next heartbeat makes it Stable"
+        return f"{names(waiting)} will get {what} with the next heartbeat"
+    return "all members have their partitions; the next heartbeat makes it Stable"
 
 
 def _how_late(group: Group, late: Sequence[Member], goal: int) -> str:
-    """Who has not come to the epoch of the assignment, and which partitions that holds up."""
+    """Names the members behind the epoch of the assignment, and the partitions they keep."""
     epochs = " and ".join(sorted({str(member.epoch) for member in late}))
-    # What such a member has shown already that it must give up, and what it is still seen to have.
+    # Partitions that a late member no longer reports, and those that it still reports.
     held = {each for member in group.members for each in member.assigned}
     wanted = {each for member in group.members for each in (member.target or _NONE)}
     kept = (wanted - held) | {
@@ -298,28 +298,28 @@ def _how_late(group: Group, late: Sequence[Member], goal: int) -> str:
     }
     behind = f"{names(late)} {'is' if len(late) == 1 else 'are'} at epoch {epochs} of {goal}"
     if not kept:
-        return f"{behind} and must take note of the new assignment"
-    return f"{behind} and must let go of {partitions_text(kept)} before others can have it"
+        return f"{behind} and must acknowledge the new assignment"
+    return f"{behind} and must give up {partitions_text(kept)} first"
 
 
 def _silence(members: Sequence[Member]) -> str:
-    """What the silence of those who are waited for says."""
+    """Says what the last heartbeats of the awaited members mean."""
     liveness = [(member.liveness, member) for member in members if member.liveness is not None]
     if not liveness:
         return (
-            "either it polls too slowly or sits in a rebalance listener, or it has died and its "
-            "session still runs"
+            "either it polls too slowly or is busy in a rebalance listener, or it has died and its "
+            "session has not expired yet"
         )
     longest, member = max(liveness, key=lambda each: each[0].silent_ms or 0)
     silent, session = (longest.silent_ms or 0) / 1000, longest.session_timeout_ms / 1000
     heartbeat = "its heartbeat" if len(members) == 1 else f"the heartbeat of {member.name}"
     if silent > min(session / 3, _LATE_SECONDS):
         return (
-            f"{heartbeat} is late, it was last heard {silent:.0f} s ago and is taken for dead "
+            f"{heartbeat} is late: the last one came {silent:.0f} s ago, and its session expires "
             f"after {session:g} s"
         )
     return (
-        f"{heartbeat} came {silent:.0f} s ago, so it lives and polls too slowly or sits in a "
+        f"{heartbeat} came {silent:.0f} s ago, so it is alive but polls too slowly or is busy in a "
         "rebalance listener"
     )
 
@@ -333,7 +333,7 @@ def _all(members: Sequence[Member]) -> str:
 
 
 def names(members: Sequence[Member]) -> str:
-    """The first few by name, and how many more."""
+    """Lists the first few by name, and how many more there are."""
     named = ", ".join(member.name for member in members[:_NAMED_MAX])
     more = len(members) - _NAMED_MAX
     return f"{named} and {more} more" if more > 0 else named

@@ -1,4 +1,4 @@
-"""`headwater group reset`: shows where each offset would go, and moves them when told to."""
+"""`headwater group reset`: shows where each offset would move, and moves them with --execute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.cli.arguments import read_duration as _duration
 from headwater.cli.arguments import read_time_ms as _time_ms
 from headwater.cli.connection import one_line, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.output import print_json, print_table
+from headwater.cli.output import plural, print_json, print_table
 from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """One partition: from where to where."""
+    """A move of one committed offset."""
 
     partition: TopicPartition
     current: int | None
@@ -41,16 +41,18 @@ def define(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TOPIC[:P,...]",
-        help="a topic, or some of its partitions; may be given many times",
+        help="a topic, or some of its partitions; may be repeated",
     )
     which.add_argument(
-        "--all-topics", action="store_true", help="every partition that the group has committed"
+        "--all-topics", action="store_true", help="every partition with a committed offset"
     )
     where = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the oldest record")
-    where.add_argument("--to-latest", action="store_true", help="the end: only what comes next")
+    where.add_argument("--to-latest", action="store_true", help="the end: only new records")
     where.add_argument(
-        "--to-current", action="store_true", help="where it stands, or the end if it has no offset"
+        "--to-current",
+        action="store_true",
+        help="the committed offset, or the end if there is none",
     )
     where.add_argument("--to-offset", type=from_zero, metavar="N", help="this offset")
     where.add_argument(
@@ -65,18 +67,18 @@ def define(parser: ArgumentParser) -> None:
         "--shift-by",
         type=whole,
         metavar="N",
-        help="so many records on, or back if < 0",
+        help="forward by N records, or back if N < 0",
     )
     where.add_argument(
         "--by-duration",
         type=_duration,
         metavar="DURATION",
-        help="the first record that is not older than this: P1D, PT90M, 1h30m",
+        help="the first record at most this old: P1D, PT90M, 1h30m",
     )
     where.add_argument(
         "--from-file",
         metavar="FILE",
-        help="lines of TOPIC,PARTITION,OFFSET, as kafka-consumer-groups --export writes them",
+        help="lines of TOPIC,PARTITION,OFFSET, as from kafka-consumer-groups --export",
     )
     does = parser.add_mutually_exclusive_group()
     does.add_argument(
@@ -93,9 +95,11 @@ def run(options: Namespace) -> int:
     chosen = [_chosen(text) for text in options.topic]
     if options.from_file is not None:
         if chosen or options.all_topics:
-            raise CommandError("--from-file names its partitions itself", code=USAGE)
+            raise CommandError(
+                "--from-file cannot be combined with --topic or --all-topics", code=USAGE
+            )
     elif bool(chosen) == options.all_topics:
-        raise CommandError("say which: --topic TOPIC[:P,...] or --all-topics", code=USAGE)
+        raise CommandError("expected either --topic TOPIC[:P,...] or --all-topics", code=USAGE)
     with open_admin(options) as admin:
         from headwater.cli.group_describe import find_group
 
@@ -146,7 +150,7 @@ def _partitions(
 
 
 def _existing(admin: Admin, wished: Wish) -> dict[TopicPartition, int | None]:
-    """The partitions with their leaders; one that is not there ends the command."""
+    """Returns the partitions with their leaders; one that does not exist ends the command."""
     leaders = _leaders(admin, {topic for topic, _ in wished})
     found: dict[TopicPartition, int | None] = {}
     for topic, number in sorted(wished, key=lambda each: (each[0], each[1] or 0)):
@@ -184,14 +188,14 @@ def _moves(
     committed: Mapping[TopicPartition, int],
     wanted: Mapping[TopicPartition, int],
 ) -> list[Move]:
-    """Every new offset lies within the log, whatever was asked for, as Kafka's tool does it."""
+    """Returns the moves. A new offset always lies within the log, as with Kafka's tool."""
     from headwater.client.admin import OffsetSpec
 
     starts = _offsets_at(admin, leaders, OffsetSpec.EARLIEST)
     ends = _offsets_at(admin, leaders, OffsetSpec.LATEST)
     for each in leaders:
         if each not in starts or each not in ends:
-            raise CommandError(f"{each} cannot be asked for its offsets: it has no leader now")
+            raise CommandError(f"{each} has no leader, so its offsets are unknown")
     if options.to_earliest:
         new = starts
     elif options.to_latest:
@@ -232,7 +236,7 @@ def _known(partition: TopicPartition, committed: Mapping[TopicPartition, int]) -
     if partition not in committed:
         raise CommandError(
             f"{partition} has no committed offset to shift",
-            then="leave it out, or say where it shall be with --to-offset",
+            then="leave it out, or set it with --to-offset",
         )
     return committed[partition]
 
@@ -246,7 +250,7 @@ def _asked_time_ms(options: Namespace) -> int:
 
 
 def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:
-    """TOPIC,PARTITION,OFFSET a line, or GROUP before them, where other groups are passed over."""
+    """Reads lines of TOPIC,PARTITION,OFFSET, or of GROUP and these; other groups are skipped."""
     import csv
 
     wanted = {}
@@ -270,13 +274,13 @@ def _from_file(path: str, group_id: str) -> dict[TopicPartition, int]:
         reason = (error.strerror or str(error)).lower()
         raise CommandError(f"--from-file {path}: {reason}", code=USAGE) from None
     except (UnicodeDecodeError, csv.Error):
-        raise CommandError(f"--from-file {path}: it is no text", code=USAGE) from None
+        raise CommandError(f"--from-file {path}: not a text file", code=USAGE) from None
     if not wanted:
-        raise CommandError(f"--from-file {path}: nothing in it for group {group_id}", code=USAGE)
+        raise CommandError(f"--from-file {path}: no offsets for group {group_id}", code=USAGE)
     return wanted
 
 
-# Doing it
+# Moving
 
 
 def _refuse_if_in_use(group: Group | None) -> None:
@@ -284,8 +288,8 @@ def _refuse_if_in_use(group: Group | None) -> None:
         from headwater.cli.group import who_is_in
 
         raise CommandError(
-            f"nothing was changed: {group.id} is {group.state}, {who_is_in(group)}",
-            then="stop its members, wait until it is Empty, and do it again",
+            f"nothing was changed: {group.id} is {group.state}, and {who_is_in(group)}",
+            then="stop its members, wait until it is Empty, and try again",
         )
 
 
@@ -300,7 +304,7 @@ def _refusal(error: ClientError) -> str:
     from headwater.client.errors import CommitFailed
 
     if isinstance(error, CommitFailed):
-        return "a member has joined the group meanwhile"
+        return "a member has joined the group in the meantime"
     return one_line(error)
 
 
@@ -339,9 +343,9 @@ def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:
     print()
     for move in moves:
         if move.asked != move.new:
-            print(f"{move.partition} has no offset {move.asked}; the nearest is {move.new}")
+            print(f"{move.partition} has no offset {move.asked}; {move.new} is used instead")
     if options.execute:
-        print(f"done: {len(moves)} offsets of {options.group} are moved")
+        print(f"done: {plural(len(moves), 'offset')} of {options.group} moved")
         return
     print("nothing has changed yet: --execute does it")
     if group is not None and not group.is_empty:

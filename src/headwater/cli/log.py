@@ -1,7 +1,7 @@
-"""`headwater log`: what is in the files of a node, ours or Kafka's, running or not.
+"""`headwater log`: inspects the files of a node, Headwater's or Kafka's, running or not.
 
-Reads only. `dump` shows every batch, index entry, producer and epoch; `verify` reads all of them
-and says what is not in order.
+It only reads. `dump` shows every batch, index entry, producer and epoch; `verify` reads all of them
+and reports damage.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("dump", "show what is in the files", _define_dump),
-            ("verify", "read everything and say what is not in order", _define_verify),
+            ("dump", "show the contents of the files", _define_dump),
+            ("verify", "read everything and report damage", _define_verify),
         ),
         examples=_EXAMPLES,
     )
@@ -42,7 +42,7 @@ def define(parser: ArgumentParser) -> None:
 
 def _define_dump(action: ArgumentParser) -> None:
     _add_paths(action)
-    action.add_argument("--records", action="store_true", help="show the records of each batch too")
+    action.add_argument("--records", action="store_true", help="include the records of each batch")
     add_output_option(action)
     action.set_defaults(run=_dump)
 
@@ -74,14 +74,14 @@ def _dump(options: Namespace) -> int:
 
 
 def _rows(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
-    """What is in the files; one that cannot be read ends the command."""
+    """Yields the contents; a file that cannot be read ends the command."""
     from headwater.storage.dump import dump
 
     try:
         yield from dump(disk, path, records=records)
     except (OSError, ValueError) as error:
         raise CommandError(
-            f"{path}: {error}", then=f"headwater log verify {path} says what else is wrong"
+            f"{path}: {error}", then=f"headwater log verify {path} reports all damage"
         ) from None
 
 
@@ -99,7 +99,7 @@ def _verify(options: Namespace) -> int:
         for finding in findings:
             print(f"{finding.path}: {finding.what}")
     else:
-        print("all is in order")
+        print("no damage found")
     return FAILED if findings else 0
 
 
@@ -111,14 +111,14 @@ def _existing(disk: Disk, paths: list[str]) -> Iterator[str]:
             raise CommandError(f"{path}: no such file or directory")
         if not has_log(disk, path):
             raise CommandError(
-                f"{path}: there is no log here",
+                f"{path}: no log found here",
                 then="name a log directory, a partition's directory (orders-0), or a file in one",
             )
         yield path
 
 
 class _Text:
-    """Rows for people: a line for each file, then one for each row, indented by what it is in."""
+    """Prints rows for people: a line for each file, then one for each row, indented."""
 
     def __init__(self) -> None:
         self._file: str | None = None
@@ -153,7 +153,7 @@ def _print_line(row: Row) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Bytes as text where they are text, otherwise as base64 under a name that says so."""
+    """Returns bytes as text if they are UTF-8, otherwise as their base64."""
     match value:
         case bytes():
             try:

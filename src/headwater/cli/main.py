@@ -1,7 +1,7 @@
-"""The entrance: finds the subcommand, runs it, and turns refusals into a line and an exit code.
+"""The entry point: finds the command, runs it, and turns errors into a line and an exit code.
 
-`headwater --help` is asked for more often than anything else, so a subcommand's module is loaded
-only when its name stands on the command line.
+`headwater --help` is called more often than anything else, so the module of a command is loaded
+only if its name is on the command line.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from headwater import __version__
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.parser import Parser
 
-# In the order in which a user meets them; the module is named after the command.
+# In the order in which a user needs them; the module is named after the command.
 COMMANDS = {
     "start": "run a node",
     "format": "prepare the directories of a node before its first start",
     "produce": "send records to a topic",
-    "consume": "show the records of topics",
-    "topic": "topics: create, list, describe, alter, delete, records, dirs",
-    "group": "consumer groups: list, describe, reset, offsets, delete",
-    "config": "settings of topics, brokers and groups: get, set",
-    "cluster": "the cluster: status, nodes, quorum, features, elect, reassign",
-    "pipeline": "pipelines on Spark: run, list, describe, reset",
-    "load": "a topic into files, or files into a topic",
+    "consume": "print the records of topics",
+    "topic": "manage topics: create, list, describe, alter, delete, records, dirs",
+    "group": "manage consumer groups: list, describe, reset, offsets, delete",
+    "config": "show and change settings of topics, brokers and groups: get, set",
+    "cluster": "inspect and manage the cluster: status, nodes, quorum, features, elect, reassign",
+    "pipeline": "manage pipelines on Spark: run, list, describe, reset",
+    "load": "copy a topic into files, or files into a topic",
     "demo": "send orders through a pipeline on Spark and show the result",
     "bench": "measure throughput and latency: produce, consume",
-    "log": "look into the files of a node: dump, verify",
-    "profile": "names for clusters: list, add, use, remove",
-    "completion": "what a shell needs to complete all this: bash, zsh, fish",
-    "version": "what is installed here",
+    "log": "inspect the files of a node: dump, verify",
+    "profile": "give clusters a name: list, add, use, remove",
+    "completion": "print the completion script of a shell: bash, zsh, fish",
+    "version": "show what is installed",
 }
 
 _EXAMPLES = """\
 examples:
   headwater start                              a node on 127.0.0.1:9092
-  headwater start --memory                     the same, without files
+  headwater start --memory                     the same, in memory
   headwater topic create orders --partitions 3
   echo hello | headwater produce orders
   headwater consume orders --from beginning --until-end
-  headwater topic records orders               how many records are in it
-  headwater config get topic orders            which settings are not the defaults
-  headwater cluster status                     whether all is well
-  headwater group describe billing             who reads what, and how far behind
+  headwater topic records orders               how many records it has
+  headwater config get topic orders            its settings that are not the defaults
+  headwater cluster status                     whether the cluster is healthy
+  headwater group describe billing             its members, offsets and lag
   headwater pipeline run totals.sql            from topic to topic, on Spark
   headwater load orders --to /lake/orders      a topic as Parquet files
   headwater demo                               a node, orders and a pipeline, in a minute
-  headwater log dump headwater-data/orders-0   what is in the files of a partition
-  headwater COMMAND --help                     more of each
+  headwater log dump headwater-data/orders-0   the batches of a partition's files
+  headwater COMMAND --help                     the options and more examples
 
-exit code: 0 all is well, 1 it could not be done, 2 it was asked in a way that cannot be
+exit codes: 0 success, 1 failure, 2 invalid usage
 """
 
 FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
@@ -68,13 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options, unknown = parser.parse_known_args(given)
         if unknown:
-            # The parser that was asked last knows which options there are; the first one does not.
+            # The innermost parser knows the options of the command; the first one does not.
             options.parser.refuse(unknown)
         if options.command is None:
             parser.print_help()
             return USAGE
         code: int = options.run(options)
-        sys.stdout.flush()  # what cannot be written must be known before the exit code is
+        sys.stdout.flush()  # an output error must be known before the exit code
     except CommandError as error:
         print(f"headwater {options.command}: {error}", file=sys.stderr)
         return error.code
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = (error.strerror or str(error)).lower()
         what = f"{error.filename}: {reason}" if error.filename else reason
         print(f"headwater {options.command}: {what}", file=sys.stderr)
-        sys.stdout = None  # what is left in it may be what could not be written
+        sys.stdout = None  # what it still buffers is what could not be written
         return FAILED
     except KeyboardInterrupt as interrupt:
         from headwater.cli.stopping import die_of
@@ -118,8 +118,8 @@ def _prepare_standard_streams() -> None:
 
 
 def behind(given: list[str]) -> list[str]:
-    """The same with what says which cluster, and how to print, behind the command: a user who
-    knows other tools puts it before."""
+    """Moves options for every command, such as --bootstrap, behind the command: users of other
+    tools put them first."""
     moved: list[str] = []
     rest = list(given)
     while rest and rest[0].partition("=")[0] in FOR_ANY_COMMAND:
@@ -130,7 +130,7 @@ def behind(given: list[str]) -> list[str]:
 
 
 class _Help(RawDescriptionHelpFormatter):
-    """Leaves room for the longest command: argparse forgets that they are indented."""
+    """Leaves room for the longest command: argparse forgets their indentation."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)

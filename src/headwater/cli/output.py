@@ -23,7 +23,7 @@ class RecordOutput:
         self._stop = stop
         try:
             self._fd: int | None = sys.stdout.fileno()
-        except (OSError, ValueError):  # captured by a test
+        except (OSError, ValueError):  # there is none, as in a test that captures the output
             self._fd = None
             return
         is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
@@ -70,12 +70,13 @@ def print_json(value: object) -> None:
 
 
 def print_outcome(text: str, *, is_done: bool) -> None:
-    """What came of one of many things. What was not done is for the person, not for the pipe."""
+    """Prints one result of many. Failures go to standard error: they are for the person, not for
+    the pipe."""
     print(text, file=sys.stdout if is_done else sys.stderr)
 
 
 def print_fields(fields: Mapping[str, object], *, output: str) -> None:
-    """Names and values, one a line."""
+    """Prints names and values, one a line."""
     if output == "json":
         print_json(dict(fields))
         return
@@ -85,7 +86,7 @@ def print_fields(fields: Mapping[str, object], *, output: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, output: str) -> None:
-    """Rows under their columns; numbers stand to the right."""
+    """Prints rows under their columns; numbers are aligned to the right."""
     kept = [list(row) for row in rows]
     if output == "json":
         print_json([dict(zip(columns, row, strict=True)) for row in kept])

@@ -1,7 +1,6 @@
-"""The parser of the command line: what it refuses it says in a line, with what was probably meant.
+"""The command line parser: an error is one line, with the word that was probably meant.
 
-`argparse` prints all the options first, and a user looks for the one word that was wrong at the end
-of them.
+Plain `argparse` prints the whole usage first, and the one word that was wrong comes after it.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ HIDDEN = "words"  # an action that shells call and nobody types
 
 
 class Parser(ArgumentParser):
-    """Of `headwater`, of each of its commands and of each of their actions."""
+    """The parser of `headwater`, of its commands and of their actions."""
 
     def error(self, message: str) -> NoReturn:
         what = message.removeprefix("argument ").replace(_MISSING, "expected ")
-        self.exit(USAGE, f"{self.prog}: {what}\n  `{self.prog} --help` shows what there is\n")
+        self.exit(USAGE, f"{self.prog}: {what}\n  `{self.prog} --help` shows the options\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """For words that are left when all that is known has been read."""
+        """Reports arguments that no option or argument takes."""
         options = [word for word in words if word.startswith("-")]
         if not options:
-            self.error(f"{words[0]}: it is not clear what this is for")
+            self.error(f"unexpected argument {words[0]}")
         name = options[0].partition("=")[0]
         known = [option for action in self._actions for option in action.option_strings]
-        self.error(f"there is no option {name}{meant(name, known)}")
+        self.error(f"unknown option {name}{meant(name, known)}")
 
     def _check_value(self, action: Action, value: object) -> None:
         if action.choices is None or value in action.choices:
@@ -42,13 +41,13 @@ class Parser(ArgumentParser):
         choices = [str(choice) for choice in action.choices if choice != HIDDEN]
         if action.dest in ("command", "action"):
             near = meant(str(value), choices)
-            offered = near or f"; there are {', '.join(choices)}"
-            self.error(f"there is no {action.dest} {value}{offered}")
+            offered = near or f"; expected {one_of(choices)}"
+            self.error(f"unknown {action.dest} {value}{offered}")
         raise ArgumentError(action, f"{value}: expected {one_of(choices)}{meant(value, choices)}")
 
 
 def meant(given: object, known: Iterable[str]) -> str:
-    """`; did you mean --output?`, or nothing if nothing is near."""
+    """Returns `; did you mean --output?`, or nothing if nothing is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(given), list(known), n=1)
@@ -56,7 +55,7 @@ def meant(given: object, known: Iterable[str]) -> str:
 
 
 def one_of(words: Sequence[str]) -> str:
-    """`text or json`; `a, b or c`."""
+    """Joins words: `text or json`; `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
@@ -87,13 +86,13 @@ def add_actions(parser: ArgumentParser, actions: Iterable[CommandAction], *, exa
 
 
 def _examples_of(words: str, examples: str) -> str:
-    """Of a command's examples those that call one of its actions."""
+    """Returns the examples of a command that call one of its actions."""
     heading, *lines = examples.partition("\n\n")[0].splitlines()
     own = re.compile(rf"\b{re.escape(words)}\b")
     kept = [heading]
     is_own = False
     for line in lines:
-        if not line.startswith("      "):  # else it goes on with the example before it
+        if not line.startswith("      "):  # an indented line continues the example before it
             is_own = own.search(line) is not None
         if is_own:
             kept.append(line)

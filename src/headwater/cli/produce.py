@@ -1,4 +1,4 @@
-"""`headwater produce`: records from the command line, from files or from a pipe."""
+"""`headwater produce`: sends records from the command line, from files or from a pipe."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from headwater.cli.stopping import Stopped, StopSignals
 if TYPE_CHECKING:
     from headwater.blocking import Producer
 
-_BLOCK_MS = 10_000  # a topic that does not come to be is said after this
-_DELIVERY_MS = 30_000  # and that the cluster is gone, after this
+_BLOCK_MS = 10_000  # after this a missing topic is reported
+_DELIVERY_MS = 30_000  # and after this that the cluster is gone
 _BLOCK_BYTES = 64 << 10
-_LAST_MS = 5_000  # for what is queued when something has failed
+_LAST_MS = 5_000  # for queued records after a failure
 
 _EXAMPLES = """\
 examples:
   headwater produce orders --value hello --key alice --header trace=7
   echo hello | headwater produce orders
-  headwater produce orders --file lines.txt                    a record for each line
-  headwater produce orders --file pairs.txt --key-separator :  KEY:VALUE in each
+  headwater produce orders --file lines.txt                    one record a line
+  headwater produce orders --file pairs.txt --key-separator :  lines of KEY:VALUE
   headwater produce orders --file triples.tsv --format '%k\\t%h\\t%v'
   headwater produce orders --file order.xml --whole-file       the file is one record
   find . -type f -print0 | headwater produce files --delimiter '\\0'
   echo 'alice cafe00ff' | headwater produce orders --format '%k %v{hex}'
   headwater consume old --from beginning --until-end --format json | \\
-      headwater produce new --format json                      with keys, headers and times
+      headwater produce new --format json                      with keys, headers, timestamps
 
 formats: %k key, %v value, %h headers (name=value,name=value), %k{hex} %v{hex} %v{base64} encoded,
 %% %{ %} the characters themselves, \\t \\0 \\xNN; or json: an object a line with key, value,
-headers, partition, timestamp, where {"base64": "..."} stands for bytes and null for none.
+headers, partition, timestamp, where {"base64": "..."} stands for bytes and null for nothing.
 Without a format the line is the value.
 """
 
@@ -58,31 +58,44 @@ Without a format the line is the value.
 def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--value", action="append", metavar="TEXT", help="send this; may be many")
     parser.add_argument(
-        "--file", action="append", metavar="PATH", help="read this, - for standard input (default)"
+        "--value", action="append", metavar="TEXT", help="send this value; may be repeated"
+    )
+    parser.add_argument(
+        "--file",
+        action="append",
+        metavar="PATH",
+        help="read this file, - for standard input (default); may be repeated",
     )
     parser.add_argument(
         "--delimiter", metavar="TEXT", help="what ends a record: '\\0', ';' ... (default: newline)"
     )
     parser.add_argument("--whole-file", action="store_true", help="each file is one record")
-    parser.add_argument("--format", metavar="FORMAT", help="how a line is a record; see below")
+    parser.add_argument("--format", metavar="FORMAT", help="the format of a line; see below")
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="a line is a key, this, and a value: ':' or '\\t'"
+        "--key-separator",
+        metavar="TEXT",
+        help="separates the key from the value in a line: ':' or '\\t'",
     )
     parser.add_argument(
-        "--null", metavar="TEXT", help="a key or a value that is just this is none (a tombstone)"
+        "--null", metavar="TEXT", help="a key or value that equals this text is null"
     )
-    parser.add_argument("--key", metavar="TEXT", help="the key of records that have none")
+    parser.add_argument("--key", metavar="TEXT", help="the key of records without one")
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record"
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header of every record; may be repeated",
     )
     parser.add_argument(
-        "--partition", type=from_zero, metavar="N", help="default: by key, or in turns"
+        "--partition", type=from_zero, metavar="N", help="default: chosen by key, or in turn"
     )
-    parser.add_argument("--tombstone", action="store_true", help="send no value, to delete the key")
     parser.add_argument(
-        "--skip-bad", action="store_true", help="leave out lines that are no record"
+        "--tombstone", action="store_true", help="send a null value, which deletes the key"
+    )
+    parser.add_argument(
+        "--skip-bad", action="store_true", help="skip lines that are not valid records"
     )
     add_producer_options(parser)
     add_cluster_options(parser)
@@ -96,13 +109,13 @@ def add_producer_options(parser: ArgumentParser) -> None:
         "--acks",
         choices=("all", "1", "0"),
         default="all",
-        help="who must have a record before it counts as sent (default: all in sync)",
+        help="replicas that must have a record before it counts as sent (default: all in sync)",
     )
     parser.add_argument(
         "--compression",
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
         default="none",
-        help="how batches are packed (default: none)",
+        help="compression of batches (default: none)",
     )
     add_property_option(parser)
 
@@ -152,7 +165,7 @@ def run(options: Namespace) -> int:
         try:
             _send(producer, options, read, _until(stop, lines), progress, count)
         except ClientError:
-            with suppress(ClientError):  # the first one is the reason
+            with suppress(ClientError):  # the first error is the one to report
                 producer.close(timeout_ms=_LAST_MS)
             raise
         producer.flush()
@@ -164,7 +177,7 @@ def run(options: Namespace) -> int:
 
 
 def _until(stop: StopSignals, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The lines until a signal comes; only the wait for a line is broken off."""
+    """Yields lines until a signal comes; only the wait for a line is interrupted."""
     while stop.number is None:
         try:
             stop.raises = True
@@ -197,7 +210,7 @@ def _send(
                 raise CommandError(
                     f"{where}: {error}",
                     then=f"sent before it: {plural(count.sent, 'record')}; "
-                    "--skip-bad leaves such lines out",
+                    "--skip-bad skips such lines",
                 ) from None
             count.skipped += 1
             continue
@@ -208,14 +221,14 @@ def _send(
 
 def _check(options: Namespace) -> None:
     if options.value is not None and options.file is not None:
-        raise CommandError("--value and --file: give one of them", code=USAGE)
+        raise CommandError("--value and --file cannot be combined", code=USAGE)
     if options.whole_file and (options.value is not None or options.delimiter is not None):
         other = "--value" if options.value is not None else "--delimiter"
-        raise CommandError(f"--whole-file and {other}: give one of them", code=USAGE)
+        raise CommandError(f"--whole-file and {other} cannot be combined", code=USAGE)
     if options.delimiter == "":
         raise CommandError("--delimiter: expected some text between records", code=USAGE)
     if options.format is not None and options.key_separator is not None:
-        raise CommandError("--format and --key-separator: give one of them", code=USAGE)
+        raise CommandError("--format and --key-separator cannot be combined", code=USAGE)
     if options.key_separator == "":
         raise CommandError("--key-separator: expected some text between key and value", code=USAGE)
     if options.tombstone:
@@ -242,7 +255,7 @@ def _submit(
 
 
 def _input(options: Namespace, stack: ExitStack) -> tuple[Iterator[tuple[str, bytes]], Progress]:
-    """Lines with where they stand, and a bar whose length is known if there are only files."""
+    """Returns the lines with their places, and a bar whose length is known for files."""
     if options.value is not None:
         lines: Any = ((f"--value {text}", os.fsencode(text)) for text in options.value)
         return lines, stack.enter_context(Progress(len(options.value), "records"))
@@ -283,9 +296,9 @@ def _lines(paths: list[str], delimiter: bytes) -> Iterator[tuple[str, bytes]]:
 def _pieces(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
     """The pieces with their delimiters, each as soon as it is complete."""
     rest = b""
-    # Of a terminal or a pipe, take what is there instead of waiting for a full block.
+    # Takes what a terminal or a pipe has, instead of waiting for a full block.
     read = getattr(file, "read1", file.read)
-    while block := read(_BLOCK_BYTES):
+    while block := read(max(_BLOCK_BYTES, len(rest))):
         *pieces, rest = (rest + block).split(delimiter)
         for piece in pieces:
             yield piece + delimiter
@@ -300,7 +313,7 @@ def _whole_files(paths: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _stdin() -> TextIO:
-    if sys.stdin is None:  # whoever called has closed it
+    if sys.stdin is None:  # the caller has closed it
         raise CommandError(
             "standard input is closed", then="give the records with --value or --file", code=USAGE
         )
@@ -327,5 +340,5 @@ def _report(options: Namespace, count: _Count, seconds: float) -> None:
             }
         )
         return
-    left_out = f", {plural(count.skipped, 'line')} left out" if count.skipped else ""
-    print(f"{plural(count.sent, 'record')} sent to {options.topic}{left_out}", file=sys.stderr)
+    skipped = f", {plural(count.skipped, 'line')} skipped" if count.skipped else ""
+    print(f"{plural(count.sent, 'record')} sent to {options.topic}{skipped}", file=sys.stderr)

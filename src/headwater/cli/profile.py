@@ -1,7 +1,7 @@
-"""`headwater profile`: names for clusters, so that a command needs no address.
+"""`headwater profile`: gives clusters names, so that commands need no address.
 
-They are kept in one small file, `headwater/profiles.json` in the user's configuration folder
-($XDG_CONFIG_HOME, else ~/.config), or where $HEADWATER_PROFILES says.
+Profiles are kept in one small file, `headwater/profiles.json` in the user's configuration folder
+($XDG_CONFIG_HOME, else ~/.config), or where $HEADWATER_PROFILES points.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAME = re.compile(r"\w[\w.-]*")
 _EXAMPLES = """\
 examples:
   headwater profile add staging kafka-1.example:9092,kafka-2.example:9092
-  headwater profile use staging                 from now on, until another is used
-  headwater topic list --profile production     for this one command
+  headwater profile use staging                 the default from now on
+  headwater topic list --profile production     for one command
   headwater profile list
   headwater profile add production kafka.example:9093 --client-config production.properties
   headwater profile remove staging
@@ -35,20 +35,20 @@ examples:
 
 _ORDER = """
 Which cluster a command asks: --bootstrap, else --profile, else $HEADWATER_BOOTSTRAP, else the
-profile that $HEADWATER_PROFILE names, else the one that is used, else 127.0.0.1:9092.
+profile that $HEADWATER_PROFILE names, else the one in use, else 127.0.0.1:9092.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A cluster: its address, and the file of settings with which clients get in."""
+    """A cluster: its address, and a file of settings for its clients."""
 
     bootstrap: str
     client_config: str | None = None
 
     @classmethod
     def read(cls, given: object) -> Profile:
-        """As it stands in the file: an address, or that with more. TypeError if it is neither."""
+        """Reads an address, or an object with more. Raises TypeError if it is neither."""
         if isinstance(given, dict):
             path = given.get("client_config")
             return cls(_text(given["bootstrap"]), None if path is None else _text(path))
@@ -62,7 +62,7 @@ class Profile:
 
 @dataclass(slots=True)
 class Profiles:
-    """All of them, and which one is used unless another is named."""
+    """All profiles, and the one in use."""
 
     known: dict[str, Profile] = field(default_factory=dict)
     used: str | None = None
@@ -86,14 +86,15 @@ class Profiles:
             return cls(known, None if used is None else _text(used))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CommandError(
-                f"{path} is no file of profiles", then="mend it, or delete it and add profiles"
+                f"{path} is not a valid profiles file",
+                then="fix it, or delete it and add profiles again",
             ) from None
 
     def write(self) -> None:
         path = _path()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all, whatever happens to the command.
+            # Replaced in one step: a command that is interrupted leaves the old file.
             new = path.with_suffix(f".{os.getpid()}")
             known = {name: each.written() for name, each in self.known.items()}
             new.write_text(json.dumps({"profiles": known, "used": self.used}, indent=2))
@@ -108,8 +109,8 @@ class Profiles:
         except KeyError:
             known = ", ".join(sorted(self.known)) or "none"
             raise CommandError(
-                f"no profile is called {name}; there are: {known}",
-                then="`headwater profile add NAME HOST:PORT` makes one",
+                f"there is no profile {name}; profiles: {known}",
+                then="`headwater profile add NAME HOST:PORT` adds one",
                 code=USAGE,
             ) from None
 
@@ -132,10 +133,10 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("list", "show the profiles", _define_list),
-            ("add", "give a cluster a name, or change its address", _define_add),
-            ("use", "have commands without --bootstrap ask this cluster", _define_use),
-            ("remove", "forget a profile", _define_remove),
+            ("list", "list the profiles", _define_list),
+            ("add", "name a cluster, or change its address", _define_add),
+            ("use", "use a cluster for commands without --bootstrap", _define_use),
+            ("remove", "remove a profile", _define_remove),
         ),
         examples=_EXAMPLES,
     )
@@ -149,11 +150,13 @@ def _define_list(action: ArgumentParser) -> None:
 
 def _define_add(action: ArgumentParser) -> None:
     action.add_argument("name", metavar="NAME")
-    action.add_argument("bootstrap", metavar="HOST:PORT", help="or several with commas")
+    action.add_argument(
+        "bootstrap", metavar="HOST:PORT", help="a node, or several separated by commas"
+    )
     action.add_argument(
         "--client-config",
         metavar="FILE",
-        help="settings for its clients, such as security.protocol; read at each command",
+        help="client settings such as security.protocol; the file is read by each command",
     )
     add_output_option(action)
     action.set_defaults(run=_add)
@@ -162,7 +165,7 @@ def _define_add(action: ArgumentParser) -> None:
 def _define_use(action: ArgumentParser) -> None:
     action.epilog = f"{action.epilog}{_ORDER}"
     action.add_argument(
-        "name", metavar="PROFILE", nargs="?", help="none: the default address again"
+        "name", metavar="PROFILE", nargs="?", help="without it: back to the default address"
     )
     add_output_option(action)
     action.set_defaults(run=_use)
@@ -185,7 +188,7 @@ def _list(options: Namespace) -> int:
         for name, each in sorted(profiles.known.items())
     ]
     if not rows and options.output == "text":
-        print("there are no profiles; `headwater profile add NAME HOST:PORT` makes one")
+        print("no profiles; `headwater profile add NAME HOST:PORT` adds one")
         return 0
     print_table(columns, rows, output=options.output)
     return 0
@@ -197,7 +200,7 @@ def _add(options: Namespace) -> int:
 
     if not _NAME.fullmatch(options.name):
         raise CommandError(
-            f"{options.name!r} is no name for a profile: expected letters, digits, '.', '_', '-'",
+            f"{options.name!r} is not a valid name: expected letters, digits, '.', '_', '-'",
             code=USAGE,
         )
     try:
@@ -223,7 +226,7 @@ def _use(options: Namespace) -> int:
         profiles.get(options.name)
     profiles.used = options.name
     profiles.write()
-    said = f"commands ask {options.name or 'the default address'} now"
+    said = f"commands now use {options.name or 'the default address'}"
     _say(said, {"used": options.name}, output=options.output)
     return 0
 
@@ -238,7 +241,7 @@ def _remove(options: Namespace) -> int:
     if profiles.used == options.name:
         profiles.used = None
     profiles.write()
-    _say(f"{options.name} is forgotten", {"removed": options.name}, output=options.output)
+    _say(f"{options.name} removed", {"removed": options.name}, output=options.output)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes long. Where nobody looks, it does nothing."""
+"""A progress bar on the terminal. Without a terminal it does nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from typing import Self
 
 _WIDTH = 30
-_TERMINAL_WIDTH = 80  # of one that does not tell
+_TERMINAL_WIDTH = 80  # if the terminal does not tell
 _EVERY_SECONDS = 0.1
 
 
 class Progress:
     """`with Progress(total, "records") as progress: progress.add(10)`. Without a total it counts.
-    The total may change on the way.
+    The total may change meanwhile.
 
-    It is drawn on standard error, and only if that is a terminal and `shows` does not forbid it."""
+    It is drawn on standard error, only if that is a terminal and `shows` is set."""
 
     def __init__(self, total: int | None, unit: str, *, shows: bool = True) -> None:
         self.total = total
@@ -43,7 +43,7 @@ class Progress:
             now = time.monotonic()
             if now - self._drawn >= _EVERY_SECONDS:
                 self._drawn = now
-                # A line that wraps could not be taken back.
+                # A line that wraps could not be erased.
                 width = os.get_terminal_size(sys.stderr.fileno()).columns or _TERMINAL_WIDTH
                 line = self._line(now - self._began)[: width - 1]
                 sys.stderr.write(f"\r\x1b[K{line}")

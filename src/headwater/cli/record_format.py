@@ -38,7 +38,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TypedRecord(NamedTuple):
-    """What one line of input says."""
+    """A record as one line of input describes it."""
 
     value: bytes | None
     key: bytes | None = None
@@ -207,14 +207,14 @@ def _json_line(record: _core.ConsumedRecord) -> bytes:
 
 
 def _headers_as_json(headers: Headers) -> object:
-    """An object; where a name comes twice, which an object cannot say, a list of pairs."""
+    """Returns an object, or a list of pairs if a name occurs twice."""
     pairs = [(name, _as_json(value)) for name, value in headers]
     by_name = dict(pairs)
     return by_name if len(by_name) == len(pairs) else pairs
 
 
 def _as_json(data: bytes | None) -> object:
-    """Text where it is text; other bytes say so."""
+    """Returns text if the bytes are UTF-8, otherwise their base64."""
     if data is None:
         return None
     try:
@@ -227,8 +227,8 @@ def _as_json(data: bytes | None) -> object:
 
 
 def reader(text: str | None, null: bytes | None = None) -> Callable[[bytes], TypedRecord]:
-    """What turns a line, without its end, into a record. It raises ValueError with the reason.
-    `null` is what stands for no key and for no value; JSON has its own word for that."""
+    """Returns the function that turns a line, without its end, into a record; it raises ValueError
+    with the reason. `null` stands for a missing key or value; JSON has its own word for that."""
     if text == JSON:
         return _from_json
     read = TypedRecord if text is None else _by_format(text)
@@ -258,7 +258,7 @@ def _by_format(text: str) -> Callable[[bytes], TypedRecord]:
     def read(line: bytes) -> TypedRecord:
         found = whole.fullmatch(line)
         if found is None:
-            raise ValueError(f"it does not look like {text!r}")
+            raise ValueError(f"does not match the format {text!r}")
         given = {
             each.name: _decoded(each, data)
             for each, data in zip(parts.fields, found.groups(), strict=True)
@@ -277,7 +277,7 @@ def _decoded(each: Field, data: bytes) -> bytes:
             case "base64":
                 return base64.b64decode(data, validate=True)
     except ValueError:
-        raise ValueError(f"its %{each.name} is not {each.encoding}") from None
+        raise ValueError(f"%{each.name} is not {each.encoding}") from None
     return data
 
 
@@ -290,7 +290,7 @@ def _headers(items: Sequence[str]) -> Headers:
 
 
 def headers_given(items: Sequence[str]) -> Headers:
-    """Those of --header NAME=VALUE."""
+    """Reads --header NAME=VALUE."""
     try:
         return _headers(items)
     except ValueError as error:
@@ -301,14 +301,14 @@ def _from_json(line: bytes) -> TypedRecord:
     try:
         given = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise ValueError("it is no JSON object with key, value, headers, partition or timestamp")
+        raise ValueError("not a JSON object with key, value, headers, partition or timestamp")
     unknown = given.keys() - _JSON_FIELDS
     if unknown:
-        raise ValueError(f"it has the unknown field {min(unknown)!r}")
+        raise ValueError(f"unknown field {min(unknown)!r}")
     if "offset" in given:
-        # It was printed by `consume`: which partition it was in says nothing of where it goes.
+        # It was printed by `consume`: its old partition does not say where it goes.
         given.pop("partition", None)
         if given.get("timestamp") == _NO_TIMESTAMP:
             del given["timestamp"]
@@ -327,7 +327,7 @@ def _from_json_headers(given: object) -> Headers:
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
         for pair in pairs
     ):
-        raise ValueError("its headers are neither an object nor a list of [name, value]")
+        raise ValueError("headers are neither an object nor a list of [name, value]")
     for name, _ in pairs:
         _utf8(name)
     return tuple((name, _from_json_value(value)) for name, value in pairs)
@@ -338,7 +338,7 @@ def _from_json_number(given: dict[str, object], name: str, *, bits: int) -> int 
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << bits - 1:
-        raise ValueError(f"its {name} is {json.dumps(number)}, expected a whole number from 0 on")
+        raise ValueError(f"{name} is {json.dumps(number)}, expected a whole number, at least 0")
     return number
 
 
@@ -355,7 +355,7 @@ def _from_json_value(value: object) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
-            raise ValueError(f"{json.dumps(value['base64'])} is no base64") from None
+            raise ValueError(f"{json.dumps(value['base64'])} is not base64") from None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -363,4 +363,4 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError('it has half a character, such as "\\ud800" alone') from None
+        raise ValueError('half of a surrogate pair, such as "\\ud800", is not text') from None

@@ -1,7 +1,4 @@
-"""`headwater topic`: making, showing, changing and deleting topics, and what is in them.
-
-Asks any cluster that speaks Kafka's protocol, ours or Apache Kafka's.
-"""
+"""`headwater topic`: creates, lists, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ _EXAMPLES = """\
 examples:
   headwater topic create orders --partitions 6 --replication 3 --config retention.ms=86400000
   headwater topic list
-  headwater topic list --sizes                   how much of the disks each topic takes
-  headwater topic describe orders                who leads, who follows, which configs are set
-  headwater topic describe --problems            every partition that is not as it should be
+  headwater topic list --sizes                   with their sizes on disk
+  headwater topic describe orders                leaders, replicas and configs
+  headwater topic describe --problems            partitions without a leader or not in sync
   headwater topic alter orders --partitions 12 --set cleanup.policy=compact
-  headwater topic records orders                 offsets and how many records there are
+  headwater topic records orders                 offsets and number of records
   headwater topic records orders --delete-before 5000          shows what would be deleted
-  headwater topic dirs orders                    which directories hold its replicas
+  headwater topic dirs orders                    the directories of its replicas
   headwater topic delete orders --yes
 """
 
@@ -47,11 +44,11 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("create", "make topics", _define_create),
-            ("list", "show the topics of the cluster", _define_list),
+            ("create", "create topics", _define_create),
+            ("list", "list the topics of the cluster", _define_list),
             ("describe", "show partitions, replicas and configs of topics", _define_describe),
             ("alter", "change the configs of a topic, or give it more partitions", _define_alter),
-            ("delete", "delete topics and all that is in them", _define_delete),
+            ("delete", "delete topics with all their records", _define_delete),
             ("records", "show the offsets of a topic, or delete its oldest records", _records),
             ("dirs", "show the directories that hold the replicas, with their sizes", _dirs),
         ),
@@ -68,13 +65,17 @@ def _define_create(action: ArgumentParser) -> None:
     action.add_argument(
         "--replicas",
         metavar="ID:ID,...",
-        help="the brokers of each partition: 1:2,2:3 is two partitions of two replicas each",
+        help="the brokers of each partition: 1:2,2:3 means two partitions with two replicas each",
     )
     action.add_argument(
-        "--config", action="append", default=[], metavar="KEY=VALUE", help="one config of the topic"
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a config of the topic; may be repeated",
     )
     action.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that is there is all right"
+        "--if-not-exists", action="store_true", help="succeed if the topic already exists"
     )
     _add_dry_run(action)
     _finish(action, _create)
@@ -93,7 +94,7 @@ def _define_describe(action: ArgumentParser) -> None:
     action.add_argument(
         "--problems",
         action="store_true",
-        help="only partitions without a leader, or with replicas that are not in sync",
+        help="show only partitions without a leader, or with replicas that are not in sync",
     )
     _finish(action, describe)
 
@@ -103,10 +104,17 @@ def _define_alter(action: ArgumentParser) -> None:
 
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
-        "--partitions", type=from_one, metavar="N", help="so many in all, never fewer"
+        "--partitions",
+        type=from_one,
+        metavar="N",
+        help="new number of partitions; it can only grow",
     )
     action.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a config"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a config; may be repeated",
     )
     add_change_options(action)
     _add_dry_run(action)
@@ -115,9 +123,11 @@ def _define_alter(action: ArgumentParser) -> None:
 
 def _define_delete(action: ArgumentParser) -> None:
     action.add_argument("topics", metavar="TOPIC", nargs="+")
-    action.add_argument("--if-exists", action="store_true", help="one that is not there is fine")
     action.add_argument(
-        "--yes", action="store_true", help="do it; without this what would go is shown"
+        "--if-exists", action="store_true", help="succeed if the topic does not exist"
+    )
+    action.add_argument(
+        "--yes", action="store_true", help="do it; without this only what would be deleted is shown"
     )
     _finish(action, _delete)
 
@@ -140,7 +150,7 @@ def _dirs(action: ArgumentParser) -> None:
 
 def _add_dry_run(action: ArgumentParser) -> None:
     action.add_argument(
-        "--dry-run", action="store_true", help="only ask the cluster whether it could be done"
+        "--dry-run", action="store_true", help="only check whether it could be done"
     )
 
 
@@ -188,8 +198,7 @@ def _new_topic(name: str, options: Namespace) -> NewTopic:
     if options.replicas is not None:
         if options.partitions is not None or options.replication is not None:
             raise CommandError(
-                "--replicas says how many partitions and replicas there are: leave out "
-                "--partitions and --replication",
+                "--replicas cannot be combined with --partitions or --replication",
                 code=USAGE,
             )
         try:
@@ -214,7 +223,7 @@ def _created_text(row: dict[str, Any], options: Namespace) -> str:
     if "reason" in row:
         return f"{row['topic']}: not created: {row['reason']}"
     if "id" not in row:
-        return f"{row['topic']}: it is there already"
+        return f"{row['topic']}: already exists"
     shape = ""
     if row["partitions"] is not None:
         shape = f", {plural(row['partitions'], 'partition')} of "
@@ -244,7 +253,7 @@ def _list(options: Namespace) -> int:
             ]
         )
     elif not topics:
-        print("no topics; `headwater topic create NAME` makes one")
+        print("no topics; `headwater topic create NAME` creates one")
     else:
         columns = ["topic", "partitions", "replicas"]
         rows: list[list[object]] = [
@@ -282,7 +291,9 @@ def _alter(options: Namespace) -> int:
 
     changes = read_changes(options, options.set)
     if not changes and options.partitions is None:
-        raise CommandError("say what to change: --partitions N, --set KEY=VALUE ...", code=USAGE)
+        raise CommandError(
+            "nothing to change: give --partitions N, --set KEY=VALUE ...", code=USAGE
+        )
     done: dict[str, Any] = {"topic": options.topic, "changed": not options.dry_run}
     with open_admin(options) as admin:
         (topic,) = require_topics(admin, [options.topic]).values()
@@ -345,13 +356,13 @@ def _delete(options: Namespace) -> int:
 
 def _reason(name: str, gone: Mapping[str, ClientError | None]) -> str | None:
     if name not in gone:
-        return "there is no such topic"
+        return "not found"
     error = gone[name]
     return None if error is None else _without_name(error, name)
 
 
 def _without_name(error: ClientError, name: str) -> str:
-    """Where the line begins with the name already."""
+    """The reason without the name, for a line that begins with the name."""
     return one_line(error).removeprefix(f"topic {name}: ")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def require_topics(admin: Admin, names: Iterable[str]) -> dict[str, Topic]:
-    """The topics by name; one that is not there ends the command."""
+    """Returns the topics by name; one that does not exist ends the command."""
     from headwater.client.admin import or_raise
     from headwater.client.errors import UnknownTopic
 
@@ -28,15 +28,13 @@ def require_topics(admin: Admin, names: Iterable[str]) -> dict[str, Topic]:
 
 
 def no_topic(name: str) -> CommandError:
-    return CommandError(
-        f"there is no topic {name}", then="`headwater topic list` shows those there are"
-    )
+    return CommandError(f"there is no topic {name}", then="`headwater topic list` shows the topics")
 
 
 def problem_of(partition: Partition) -> str | None:
-    """What is not as it should be, in a few words."""
+    """Says what is wrong with a partition, or returns None."""
     if partition.leader is None:
-        return "offline: no replica that could lead is up"
+        return "offline: no replica is available as leader"
     missing = [each for each in partition.replicas if each not in partition.in_sync]
     if missing:
         return f"not in sync: {','.join(map(str, missing))}"
@@ -61,7 +59,7 @@ def describe(options: Namespace) -> int:
 
 
 def _own_configs(admin: Admin, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
-    """What was set on the topics themselves."""
+    """Returns the configs that are set on the topics themselves."""
     from headwater.client.admin import or_raise, topic_config
 
     told = or_raise(admin.describe_configs([topic_config(name) for name in names]))

@@ -1,4 +1,4 @@
-"""`headwater topic records`: the offsets of a topic, and deleting its oldest records."""
+"""`headwater topic records`: shows the offsets of a topic, and deletes its oldest records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a partition has: from its first offset to its end, which is exclusive. None where nobody
-    can be asked."""
+    """The offsets of a partition, up to an exclusive end; None if it has no leader."""
 
     partition: int
     start: int | None
@@ -29,7 +28,7 @@ class Extent:
 
     @property
     def records(self) -> int | None:
-        """At most so many: compaction and transactions leave gaps."""
+        """The number of records, at most: compaction and transactions leave gaps."""
         return None if self.start is None or self.end is None else self.end - self.start
 
 
@@ -45,13 +44,13 @@ def define(action: ArgumentParser) -> None:
     )
     where.add_argument(
         "--delete-before-time",
-        metavar="ISO",
+        metavar="TIME",
         type=read_time_ms,
-        help="delete records before the first of this time or later: 2026-03-01T08:00",
+        help="delete records before the first one of this time or later: 2026-03-01T08:00",
     )
     where.add_argument("--delete-all", action="store_true", help="delete every record")
     action.add_argument(
-        "--yes", action="store_true", help="do it; without this what would go is shown"
+        "--yes", action="store_true", help="do it; without this only what would be deleted is shown"
     )
     action.set_defaults(run=run)
 
@@ -63,7 +62,9 @@ def run(options: Namespace) -> int:
         or options.delete_before_time is not None
     )
     if options.yes and not deletes:
-        raise CommandError("--yes goes with --delete-before and its like", code=USAGE)
+        raise CommandError(
+            "--yes needs one of --delete-before, --delete-before-time and --delete-all", code=USAGE
+        )
     with open_admin(options) as admin:
         topic = require_topics(admin, [options.topic])[options.topic]
         extents = _chosen(extents_of(admin, topic), options)
@@ -85,7 +86,7 @@ def _numbers(text: str) -> set[int]:
 
 
 def extents_of(admin: Admin, topic: Topic) -> list[Extent]:
-    """Where each partition starts and ends; those without a leader are not waited for."""
+    """Returns the extents; partitions without a leader are not waited for."""
     from headwater.client.admin import OffsetFound, OffsetSpec
 
     led = [
@@ -121,11 +122,11 @@ def _chosen(extents: list[Extent], options: Namespace) -> list[Extent]:
 
 
 def _cuts(admin: Admin, options: Namespace, extents: list[Extent]) -> dict[int, int]:
-    """Where each partition shall start; never outside of what it has."""
+    """Returns the new start of each partition, within its log."""
     for each in extents:
         if each.records is None:
             raise CommandError(
-                f"{options.topic}-{each.partition} cannot be asked: it has no leader now"
+                f"{options.topic}-{each.partition} has no leader, so its offsets are unknown"
             )
     wanted: dict[int, int | None]
     if options.delete_all:
@@ -149,7 +150,7 @@ def _cuts(admin: Admin, options: Namespace, extents: list[Extent]) -> dict[int, 
         assert each.start is not None
         assert each.end is not None
         asked = wanted[each.partition]
-        # No record of that time or later: all of them are older.
+        # Without a record of that time or later, all of them are older.
         cuts[each.partition] = min(max(each.end if asked is None else asked, each.start), each.end)
     return cuts
 

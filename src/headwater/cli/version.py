@@ -1,4 +1,4 @@
-"""`headwater version`: what is installed, for a bug report or a script."""
+"""`headwater version`: the versions that are installed, for a bug report or a script."""
 
 from __future__ import annotations
 
