@@ -26,10 +26,10 @@ _NAME = re.compile(r"\w[\w.-]*")
 _EXAMPLES = """\
 examples:
   headwater profile add staging kafka-1.example:9092,kafka-2.example:9092
-  headwater profile use staging                 the default from now on
-  headwater topic list --profile production     for one command
-  headwater profile list
   headwater profile add production kafka.example:9093 --client-config production.properties
+  headwater profile use staging                 the default from now on
+  headwater profile list
+  headwater topic list --profile production     for one command
   headwater profile remove staging
 """
 

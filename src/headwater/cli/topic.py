@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater topic create orders --partitions 6 --replication 3 --config retention.ms=86400000
+  headwater topic create orders --partitions 6 --config retention.ms=86400000
+  headwater topic create payments --replication 3 --if-not-exists
   headwater topic list
   headwater topic list --sizes                   with their sizes on disk
   headwater topic describe orders                leaders, replicas and configs
