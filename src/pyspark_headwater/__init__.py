@@ -1,6 +1,6 @@
-"""Where Spark finds the data source by its name.
+"""Registers the data source with Spark.
 
-Spark looks through all installed modules whose name begins with `pyspark_` for a `DefaultSource`.
+Spark searches all installed modules whose name begins with `pyspark_` for a `DefaultSource`.
 """
 
 from headwater.spark.source import HeadwaterSource as DefaultSource

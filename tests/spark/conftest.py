@@ -1,4 +1,4 @@
-"""One Spark session for all tests here, and what they need of topics.
+"""One Spark session for all tests here, and helpers for topics.
 
 With HEADWATER_TEST_BOOTSTRAP=HOST:PORT most of them run against that broker, as those in the other
 folders do.
@@ -44,7 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @dataclass(slots=True)
 class Topics:
-    """A broker as the tests use it, by a client that is not ours."""
+    """The topics of a broker, through a client that is not ours."""
 
     bootstrap: str
     _producer: Producer = field(init=False)
@@ -67,7 +67,7 @@ class Topics:
 
     def grow(self, name: str, partitions: int) -> None:
         _all(self._admin.create_partitions([NewPartitions(name, partitions)]))
-        self._connect()  # who has asked for the topic before does not see them for minutes
+        self._connect()  # a client that knows the topic does not see them for minutes
 
     def delete_records(self, name: str, *, partition: int = 0, before: int) -> None:
         _all(self._admin.delete_records([TopicPartition(name, partition, before)]))
@@ -80,7 +80,7 @@ class Topics:
         assert self._producer.flush(30) == 0
 
     def read(self, name: str, partitions: int) -> list[str]:
-        """All values that are there now, sorted."""
+        """Returns all values, sorted."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "nobody"})
         asked = [TopicPartition(name, number, 0) for number in range(partitions)]
         left = sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked)
@@ -117,7 +117,7 @@ Read = Callable[..., "DataFrame"]
 
 @pytest.fixture
 def read(spark: SparkSession, topics: Topics) -> Read:
-    """A batch read of a topic; options may be given as a dict where their names have dots."""
+    """Makes batch reads of a topic; options whose names have dots are given as a dict."""
 
     def make(topic: str | None, more: dict[str, str] | None = None, **options: str) -> DataFrame:
         reader = spark.read.format("headwater")
@@ -131,7 +131,7 @@ def read(spark: SparkSession, topics: Topics) -> Read:
 
 @dataclass(slots=True)
 class Streams:
-    """Runs of one query: with the same name it goes on from the same checkpoint."""
+    """Runs queries; one with the same name continues from the same checkpoint."""
 
     spark: SparkSession
     bootstrap: str
@@ -144,7 +144,7 @@ class Streams:
         return reader.options(**options).load()
 
     def run(self, source: DataFrame, name: str = "query") -> list[list[str]]:
-        """What is there now, as the values of each batch."""
+        """Reads what is there now; returns the values of each batch."""
         batches: list[list[str]] = []
 
         def take(frame: DataFrame, _: int) -> None:

@@ -1,4 +1,4 @@
-"""Programs that tests run as processes of their own: `python -m tests.spark.programs NAME ...`."""
+"""Programs that tests run in their own processes: `python -m tests.spark.programs NAME ...`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUIET = {
 
 
 def copy(bootstrap: str, topic: str, folder: str) -> None:
-    """A stream into files, which Spark writes exactly once, until somebody ends it."""
+    """Streams a topic into files, which Spark writes exactly once, until it is stopped."""
     spark = spark_session("copy", master="local[2]", settings=QUIET)
     spark.sparkContext.setLogLevel("ERROR")
     source = spark.readStream.format("headwater").option("kafka.bootstrap.servers", bootstrap)
@@ -37,8 +37,8 @@ def copy(bootstrap: str, topic: str, folder: str) -> None:
 
 
 def copy_slowly(bootstrap: str, topic: str, folder: str, master: str) -> None:
-    """What is there now into files. The rows are taken so slowly that whoever hands them over is
-    in the middle of it for a while. A task that fails is tried again."""
+    """Copies what is there now into files, so slowly that the workers that send the rows can be
+    killed meanwhile. A failed task is retried."""
     spark = spark_session("copy slowly", master=master, settings=QUIET)
     spark.sparkContext.setLogLevel("WARN")
     source = spark.readStream.format("headwater").option("kafka.bootstrap.servers", bootstrap)
@@ -59,7 +59,7 @@ def copy_slowly(bootstrap: str, topic: str, folder: str, master: str) -> None:
 
 
 def count(bootstrap: str, topic: str, where: str) -> None:
-    """Counts a topic on another cluster or server, as a batch and as a stream."""
+    """Counts the records of a topic on another cluster or server, in a batch and in a stream."""
     if where.startswith("sc://"):
         spark = spark_session(remote=where)
     else:

@@ -20,7 +20,7 @@ def values(frame: DataFrame) -> list[str]:
 
 
 def failure(frame: DataFrame) -> str:
-    """What is said first, or behind Spark's line that a worker has failed: there is no trace."""
+    """Returns the first line, or the one after Spark's about a failed worker: there is no trace."""
     with pytest.raises(Exception, match="headwater") as failed:
         frame.collect()
     first, second, *_ = str(failed.value).splitlines()

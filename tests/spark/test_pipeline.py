@@ -1,11 +1,13 @@
-"""Whole pipelines with a real Spark session: results, dead letters, state, and how they end."""
+"""Complete pipelines with a real Spark session: results, dead letters, state, errors."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +43,7 @@ def order(customer: str, amount: float, second: int = 0) -> str:
 
 
 class Place:
-    """A topic of orders, and pipelines run over it until they have read all of it."""
+    """A topic of orders, and pipelines that read all of it."""
 
     def __init__(self, spark: SparkSession, topics: Topics, read: Read, topic: str, path: Path):
         self.spark, self.topics, self._read, self.topic = spark, topics, read, topic
@@ -57,7 +59,7 @@ class Place:
         query.awaitTermination()
 
     def results(self, name: str) -> list[tuple[str | None, Any]]:
-        """Keys and JSON values, in the order of their offsets."""
+        """Returns keys and JSON values, in the order of their offsets."""
         rows = self._read(name).orderBy("partition", "offset").collect()
         return [
             (None if row.key is None else row.key.decode(), json.loads(row.value)) for row in rows
@@ -292,7 +294,7 @@ def test_a_pipeline_that_lost_its_broker_is_started_again(
 
 
 def said_after(process: subprocess.Popen[str], text: str) -> str:
-    """The first line that has the text, of those that are still to come."""
+    """Returns the next line of the output that has the text."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -455,3 +457,30 @@ def test_an_error_in_a_python_file_names_its_line(tmp_path: Path, text: str, say
     with pytest.raises(CommandError) as caught:
         PipelineFile(file).pipelines(None)
     assert says in str(caught.value)
+
+
+def test_a_run_that_is_ended_while_spark_starts_leaves_no_process_behind(
+    place: Place, tmp_path: Path
+) -> None:
+    file = tmp_path / "copies.py"
+    file.write_text(COPIES.replace('"orders"', f'"{place.topic}"'))
+    command = [HEADWATER, "pipeline", "run", str(file), "--bootstrap", place.topics.bootstrap]
+    process = subprocess.Popen(command, start_new_session=True)
+
+    def started() -> list[int]:
+        """Returns the processes of the run besides the command itself."""
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, ProcessLookupError):
+                if os.getsid(int(each.name)) == process.pid != int(each.name):
+                    found.append(int(each.name))
+        return found
+
+    try:
+        until(lambda: bool(started()), "the JVM", 100)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(100) == -signal.SIGTERM
+        until(lambda: not started(), "the end of the JVM", 100)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

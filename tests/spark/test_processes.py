@@ -1,4 +1,4 @@
-"""Spark in other processes: a driver that is killed, a Connect server, a standalone cluster."""
+"""Spark in other processes: a killed driver, a Connect server, a standalone cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def running(command: list[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process and all it starts, killed at the end."""
+    """Runs a process; it and its children are killed at the end."""
     with output.open("ab") as written:
         process = subprocess.Popen(
             command,
@@ -64,7 +64,7 @@ def wait_until(what: str, output: Path, condition: object, seconds: float = 240)
 
 
 def written(folder: Path) -> list[int]:
-    """What the file sink has committed: its own log says which files count."""
+    """Returns what the file sink has committed, by its own log of files."""
     import json
 
     names = set()
@@ -96,7 +96,7 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
 
 
 def reading_workers(leader: subprocess.Popen[bytes]) -> list[int]:
-    """Python workers in the process's session that have handed over a megabyte or more."""
+    """Returns the Python workers in the process's session that have sent a megabyte or more."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -232,7 +232,7 @@ def counted(topics: Topics, topic: str, where: str) -> str:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A master and a worker with two cores: the master's address, and the worker."""
+    """Starts a master and a worker with two cores; yields the master's address and the worker."""
     start = [str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-class")]
     port = free_port()
     place = ["--host", "127.0.0.1", "--webui-port", "0"]

@@ -1,4 +1,4 @@
-"""Which pipelines run where: the status topic of the cluster, and a lock in each checkpoint.
+"""The registry of running pipelines: a status topic in the cluster, a lock in each checkpoint.
 
 A pipeline must not run twice: two runs would write the same results until Spark noticed that they
 share a checkpoint. `Registry.claim` makes a run the holder of its pipeline's name in the cluster
@@ -95,7 +95,7 @@ class Registry:
         self._statuses: dict[str, Status] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        # A thread of its own: while Spark starts, or while a batch runs, nobody else has time.
+        # A thread of its own: the main thread is busy while Spark starts or a batch runs.
         self._heart = threading.Thread(target=self._beat, name="headwater-heartbeat", daemon=True)
         self._heart.start()
 
@@ -114,7 +114,7 @@ class Registry:
         """Makes this run the holder of the pipeline's name. CommandError if another run has it."""
         found = _read(self._cluster).get(status.name)
         if found is not None and found.state == RUNNING and _is_dead(found):
-            error = f"process {found.pid} ended without a word"
+            error = f"process {found.pid} was killed"
             self._send(replace(found, state=LOST, error=found.error or error))
         self._send(status)
         holder = _read(self._cluster)[status.name]

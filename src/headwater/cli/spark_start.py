@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.arguments import read_pairs
@@ -34,6 +36,26 @@ def _silence() -> Iterator[None]:
         os.dup2(kept, _STDERR)
         os.close(nowhere)
         os.close(kept)
+
+
+@contextmanager
+def _no_orphans() -> Iterator[None]:
+    """Ends the processes that the block has started if it is left by an error or a signal. A JVM
+    whose start is interrupted waits forever: PySpark has removed the folder for its answer."""
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        for process in _children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        raise
+
+
+def _children() -> set[int]:
+    """Returns the ids of the child processes of this one, where the system tells them."""
+    texts = [each.read_text() for each in Path("/proc/self/task").glob("*/children")]
+    return {int(process) for text in texts for process in text.split()}
 
 
 _STDERR = 2
@@ -93,7 +115,7 @@ def start_spark(
         for each in _QUERY_LOGGERS:
             PySparkLogger.getLogger(each).disabled = True
     try:
-        with nullcontext() if options.verbose else _silence():
+        with _no_orphans(), nullcontext() if options.verbose else _silence():
             spark = spark_session(name, master=options.master, settings=settings)
     except Exception as error:
         from headwater.spark.failures import failure_of

@@ -193,8 +193,8 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return end
         fresh = [tp for tp in end.offsets if tp not in start.offsets]
-        anew = [tp for tp in end.offsets if start.ids.get(tp.topic) != end.ids.get(tp.topic)]
-        unknown = {*fresh, *anew}
+        changed = [tp for tp in end.offsets if start.ids.get(tp.topic) != end.ids.get(tp.topic)]
+        unknown = {*fresh, *changed}
         first = begin(start, end, self._offset_reader.earliest(unknown) if unknown else {})
         waiting = waiting_count(first, end.offsets)
         if not waiting:

@@ -82,10 +82,10 @@ def recreated(start: SourceOffset, end: SourceOffset) -> list[str]:
 def begin(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Offsets:
     """Returns the offset at which the read of each partition of `end` begins: where the last read
     ended, or at the log start for new partitions and recreated topics."""
-    anew = set(recreated(start, end))
+    recreated_topics = set(recreated(start, end))
     return {
         tp: earliest.get(tp, 0)
-        if tp.topic in anew or tp not in start.offsets
+        if tp.topic in recreated_topics or tp not in start.offsets
         else start.offsets[tp]
         for tp in end.offsets
     }

@@ -63,11 +63,11 @@ def plan(start: SourceOffset, end: SourceOffset, earliest: Offsets) -> Plan:
         for tp in sorted(start.offsets)
         if tp not in end.offsets
     ]
-    anew = set(recreated(start, end))
+    recreated_topics = set(recreated(start, end))
     ranges = []
     for tp, first in sorted(begin(start, end, earliest).items()):
         last = end.offsets[tp]
-        if tp.topic not in anew:
+        if tp.topic not in recreated_topics:
             if tp not in start.offsets and first > 0:
                 losses.append(f"{tp} is new and starts at offset {first} instead of 0")
             if last < first:
