@@ -1,7 +1,8 @@
-"""Compaction as a broker does it: by the clock, the dirtiest log first, the work in workers.
+"""The compaction of a broker: by the clock, the dirtiest log first, the work in workers.
 
-The loop chooses a log, makes a job of it, and puts what the worker has written in place, segment by
-segment. The log is used as ever meanwhile. If it is cut, moved or deleted, what was written goes.
+The loop chooses a log, makes a job for it, and puts what the worker has written in place, segment
+by segment. The log stays in use meanwhile. If it is truncated, moved or deleted, the new segments
+are discarded.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKED_AT_ONCE = 64
-_BACKOFF_SECONDS_MIN = 0.05  # the loop is everybody's: none at all would leave no time for others
+_BACKOFF_SECONDS_MIN = 0.05  # the loop has other work: without a pause nothing else would run
 _CHUNK_BYTES_MIN = 64 * 1024
-_MEMORY_BYTES_MAX = 2**31 - 1  # for one cleaner, as Kafka has it
+_MEMORY_BYTES_MAX = 2**31 - 1  # for one cleaner, as in Kafka
 _MEGABYTE = 1_000_000
 
 
 class Cleaning:
-    """`run` cleans by the clock, until it is cancelled; `clean` cleans one log now."""
+    """`run` compacts by the clock, until it is cancelled; `clean` compacts one log now."""
 
     def __init__(
         self,
@@ -59,15 +60,15 @@ class Cleaning:
         self._workers = workers
         self._delete_later = delete_later
         self._lines = lines
-        # By name and not by log: a topic may be deleted and made again while a worker still has
-        # files of the old one in its hands, and both have the same folder.
+        # By name and not by log: a topic may be deleted and created again while a worker still
+        # uses files of the old one, and both have the same folder.
         self._busy: set[TopicPartition] = set()
-        self._refused: set[TopicPartition] = set()  # said once, until it works again
+        self._refused: set[TopicPartition] = set()  # logged once, until it succeeds again
         self._cleaners: list[asyncio.Task[None]] = []
-        self._uncleanable: set[Log] = set()  # until the next start, as Kafka has it
+        self._uncleanable: set[Log] = set()  # until the next start, as in Kafka
 
     async def run(self) -> None:
-        """Keeps as many cleaners as the settings say, each with its own log at a time."""
+        """Keeps as many cleaners as configured, each with one log at a time."""
         cleaners = self._cleaners
         try:
             while True:
@@ -85,7 +86,7 @@ class Cleaning:
             raise
 
     async def _clean_while_dirty(self) -> None:
-        failed: set[TopicPartition] = set()  # not again before the others had their turn
+        failed: set[TopicPartition] = set()  # not again before the others
         while len(self._cleaners) <= self._config().log_cleaner_threads:
             partition = await self._dirtiest(failed)
             if partition is None:
@@ -94,28 +95,30 @@ class Cleaning:
                 failed.add(partition.tp)
 
     async def _dirtiest(self, failed: Container[TopicPartition] = ()) -> Partition | None:
-        """The log that needs compaction most, if any does."""
-        from headwater.storage.cleaner import dirtiest  # most nodes compact nothing for a while
+        """Returns the log that needs compaction most, if any does."""
+        from headwater.storage.cleaner import (
+            dirtiest,
+        )  # imported late: most nodes compact nothing for a while
 
         found: dict[Dirty, Partition] = {}
         partitions = self._partitions.all()
         self._uncleanable &= {partition.log for partition in partitions}
         for count, partition in enumerate(partitions):
             if count % _LOOKED_AT_ONCE == _LOOKED_AT_ONCE - 1:
-                await asyncio.sleep(0)  # others may have their turn
+                await asyncio.sleep(0)  # lets others run
             log, tp = partition.log, partition.tp
             if not log.config.compact or tp in self._busy or tp in failed:
                 continue
             if log not in self._uncleanable:
-                with contextlib.suppress(ApiError, OSError):  # it has been said elsewhere
+                with contextlib.suppress(ApiError, OSError):  # logged elsewhere
                     dirty = self._look_at(partition, partition.last_stable_offset)
                     found[dirty] = partition
-        # Another cleaner may have chosen while this one looked.
+        # Another cleaner may have chosen one meanwhile.
         chosen = dirtiest(d for d, partition in found.items() if partition.tp not in self._busy)
         return None if chosen is None else found[chosen]
 
     async def clean(self, partition: Partition) -> bool:
-        """One round over one log; whether it worked."""
+        """Makes one round over one log; returns whether it succeeded."""
         self._busy.add(partition.tp)
         log = partition.log
         try:
@@ -160,11 +163,12 @@ class Cleaning:
         return partition.log is log and self._log_dirs.get(partition.tp) is log
 
     async def _make_durable(self, partition: Partition) -> int:
-        """A record goes because a later one has its key: that one must not be lost then, nor the
-        end of its transaction. And a start must know up to where there may be gaps, before there
-        are any. Gives the offset up to where all is decided, for good."""
+        """Flushes and writes checkpoints first. A record is removed because a later one has its
+        key: that one must not be lost then, nor the end of its transaction. And a start must know
+        up to where there may be gaps before there are any. Returns the offset up to which
+        everything is decided and durable."""
         log, stable = partition.log, partition.last_stable_offset
-        log.end_swap()  # of a round that a full disk has ended
+        log.end_swap()  # of a round that a full disk interrupted
         await partition.flush()
         await partition.flush_closed()
         stable = min(stable, log.trusted_end)
@@ -172,7 +176,7 @@ class Cleaning:
         if log.cleaned_to is None and self._is_here(partition, log):
             log.mark_cleaned(log.start)
             await self._run(self._log_dirs.cleaned_job(log).run)
-        # What was rolled meanwhile lies above what later checkpoints will say of this log.
+        # What was rolled meanwhile is above the recovery point that was just written.
         return min(stable, partition.last_stable_offset, log.trusted_end)
 
     async def _clean_round(self, partition: Partition, stable: int) -> bool:
@@ -218,7 +222,7 @@ class Cleaning:
             log.abandon_swap()
             raise
         if not self._is_here(partition, log):
-            raise CleaningAborted  # its folder has another name, and goes
+            raise CleaningAborted  # deleted, or moved
         retired = log.commit_swap()
         if retired is None:
             raise CleaningAborted
@@ -233,7 +237,7 @@ class Cleaning:
         return await run_to_completion(self._workers, work, *on_cancel)
 
     async def _pause(self, done_bytes: int, began: float) -> None:
-        """`log.cleaner.io.max.bytes.per.second`, kept on average."""
+        """Keeps to `log.cleaner.io.max.bytes.per.second` on average."""
         rate = self._config().log_cleaner_io_max_bytes_per_second
         due = done_bytes / rate if rate > 0 else 0.0
         elapsed = self._clock.monotonic() - began

@@ -151,7 +151,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def select(self, request: FetchRequest, *, by_id: bool, now: float) -> Selection:
-        """Finds or begins the session of a request, and the partitions that it reads."""
+        """Finds or creates the session of a request; returns the partitions that it reads."""
         epoch = request.session_epoch
         if epoch not in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             session = self.find(request.session_id, epoch, now=now, uses_topic_ids=by_id)
@@ -170,7 +170,7 @@ class FetchSessions:
         return Selection(list(wanted.values()), begun, False)
 
     def create(self, *, now: float, uses_topic_ids: bool, privileged: bool) -> Session | None:
-        """A new session with the next epoch 1, if there is a slot."""
+        """Creates a session, whose next epoch is 1, if there is a slot."""
         if self._slots_max <= 0:
             return None
         if len(self._sessions) >= self._slots_max and not self._evict(now, privileged):
@@ -192,7 +192,7 @@ class FetchSessions:
         return False
 
     def find(self, session_id: int, epoch: int, *, now: float, uses_topic_ids: bool) -> Session:
-        """The session of an incremental fetch, moved on to its next epoch."""
+        """Returns the session of an incremental fetch and advances its epoch."""
         session = self._sessions.get(session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session_id}")

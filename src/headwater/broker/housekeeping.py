@@ -1,7 +1,7 @@
-"""What a broker does by the clock: retention, flushes, checkpoints, forgetting old producers.
+"""The periodic work of a broker: retention, flushes, checkpoints, expiry of producers.
 
-One task, woken for whichever is due next. Each chore looks at all partitions, does what is quick on
-the loop and gives the rest to the workers.
+One task runs whatever is due next. Each chore looks at all partitions, does what is quick on the
+loop and gives the rest to workers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Housekeeping:
         self._lines = lines
         self._reserve = reserve
         self._numbers = count()
-        # By number: a timer that knew itself would keep what it deletes.
+        # By number: a timer that refers to itself would keep what it deletes alive.
         self._deletions: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._full = FullNotes()
@@ -107,7 +107,7 @@ class Housekeeping:
             )
             for segment in retired:
                 self.delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
-            await asyncio.sleep(0)  # others may have their turn between two partitions
+            await asyncio.sleep(0)  # lets others run between two partitions
 
     def delete_later(self, delete: Callable[[], None], seconds: float) -> None:
         """Runs the deletion in a worker, after a delay."""
@@ -129,15 +129,15 @@ class Housekeeping:
             self._lines.error(f"a retired segment cannot be deleted: {failure}")
 
     async def delete_logs(self) -> None:
-        """Logs of topics that are gone: their files follow after the delay."""
+        """Schedules the removal of deleted logs, after the delay."""
         for job in self._log_dirs.take_deletions():
             self.delete_later(
                 job.run, self._config.topic_defaults.config().file_delete_delay_ms / 1000
             )
 
     async def write_checkpoints(self) -> None:
-        """Says durably how far each log is flushed and where it starts; flushes rolled segments
-        first, so that a crash leaves only the newest ones to be looked at."""
+        """Writes recovery points and log starts. Flushes rolled segments first, so that a start
+        after a crash has only the newest ones to scan."""
         for partition in self._partitions.all():
             await partition.flush_closed()
         await run_to_completion(self._workers, self._log_dirs.checkpoint_job().run)
@@ -160,17 +160,18 @@ class Housekeeping:
 
     async def keep_reserve(self) -> None:
         if not self._reserve.is_held and self._reserve.hold():
-            self._lines.info("there is room on the disk again: clients' records are taken")
+            self._lines.info("disk space is available again: clients' records are accepted")
 
     def on_full(self) -> bool:
-        """The metadata log found no room; whether the reserve could be given."""
+        """Releases the reserve for a metadata log that found no space; returns whether there was
+        one."""
         if not self._reserve.give():
             return False
-        self._lines.error("the disk is full: clients' records are refused until there is room")
+        self._lines.error("the disk is full: clients' records are refused until space is freed")
         return True
 
     async def flush_due(self) -> None:
-        """`flush.ms`: what has been unflushed for that long."""
+        """Flushes what has been unflushed for `flush.ms`."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             log = partition.log
@@ -179,7 +180,8 @@ class Housekeeping:
                 log.flush_checked(now_ms)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Gives the tasks that end by themselves. What is not deleted yet is so after a start."""
+        """Cancels pending deletions, which the next start resumes; returns the tasks that end by
+        themselves."""
         for handle in self._deletions.values():
             handle.cancel()
         return list(self._tasks)

@@ -1,8 +1,8 @@
-"""Replicas on their way to another log directory of this broker (KIP-113).
+"""Moves replicas to another log directory of this broker (KIP-113).
 
-A log moves while it is used: a copy grows beside it under a name that ends in `-future`, until on
-one turn of the loop it has all that the log has and takes its place. A move survives a restart; it
-goes on from what the copy has.
+A log stays in use while it moves: a copy grows beside it in a directory whose name ends in
+`-future`, until, in one turn of the loop, it has all that the log has and replaces it. A move
+survives a restart and goes on from what the copy has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BASE_OFFSET_BYTES = 8
 
 
 class LogMoves:
-    """One copy at a time for each partition."""
+    """The moves under way, one for each partition at most."""
 
     def __init__(self, log_dirs: LogDirs, clock: Clock, workers: Workers, lines: Lines) -> None:
         self._log_dirs = log_dirs
@@ -36,7 +36,8 @@ class LogMoves:
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
 
     def start(self, partition: Partition, directory: LogDirectory) -> None:
-        """Brings the replica to this directory. The place where it is ends a move to another."""
+        """Moves the replica to this directory. Naming the directory where it is ends a move to
+        another."""
         tp, log_dirs = partition.tp, self._log_dirs
         future = log_dirs.future(tp)
         if future is not None:
@@ -48,14 +49,14 @@ class LogMoves:
             self._go(partition, log_dirs.start_move(tp, directory.path))
 
     def resume(self, partitions: Partitions) -> None:
-        """Goes on with the moves that the last run did not end."""
+        """Resumes the moves that the last run did not finish."""
         for partition in partitions.all():
             future = self._log_dirs.future(partition.tp)
             if future is not None:
                 self._go(partition, future)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Gives the tasks that end with it."""
+        """Cancels all moves; returns their tasks."""
         ending = list(self._tasks.values())
         for tp in tuple(self._tasks):
             self._cancel(tp)
@@ -95,12 +96,13 @@ class LogMoves:
             self._lines.error(f"{tp} cannot be moved: {failure}")
 
     def _swap(self, partition: Partition, future: Log) -> None:
-        """No await in here: nobody may append to the log that goes."""
+        """Replaces the log. There is no await in here: nothing may append to the old log
+        meanwhile."""
         log = partition.log
         assert future.end == log.end, f"{partition.tp} is at {future.end} of {log.end}"
         if future.recovery_point < log.recovery_point:
-            # What was durable must stay so, whatever happens next. It is little, for all but the
-            # last moments was synced in a worker; and appends would never let a worker catch up.
+            # What was durable must stay so. It is little, as all but the last moments was synced in
+            # a worker, which would never catch up with appends.
             job = future.flush_job()
             if job is not None:
                 job.run()
@@ -108,16 +110,16 @@ class LogMoves:
         future.configure(log.config)
         future.delete_records_before(log.start)
         for epoch, start in log.epochs.entries:
-            if epoch > future.latest_epoch:  # one in which nothing was written yet
+            if epoch > future.latest_epoch:  # one without records yet
                 future.assign_epoch(epoch, start)
         partition.replace_log(self._log_dirs.finish_move(partition.tp))
         self._lines.info(f"{partition.tp} moved to {self._log_dirs.directory_of(future).path}")
 
     async def _copy(self, log: Log, future: Log) -> bool:
-        """One piece; whether there was one."""
+        """Copies one piece; returns whether there was one."""
         offset = future.end
         if not log.start <= offset <= log.end:
-            # A copy that is new, or was overtaken by retention or a truncation, begins anew.
+            # A new copy, or one that retention or truncation has overtaken, begins anew.
             await self._begin(log, future)
             offset = log.start
         found = log.read(offset, bytes_max=_COPY_BYTES, upto=log.end)
@@ -128,7 +130,8 @@ class LogMoves:
         return True
 
     async def _begin(self, log: Log, future: Log) -> None:
-        """The first batch may begin before the log does, with records that were deleted."""
+        """Makes the copy begin at the first batch, which may begin before the start of the log,
+        with records that were deleted."""
         found = log.read(log.start, bytes_max=1, upto=log.end)
         base = log.end
         if found.slice is not None:

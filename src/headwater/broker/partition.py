@@ -1,7 +1,7 @@
-"""One replica of a partition on this broker: its log, its role, and who waits for it.
+"""One replica of a partition on this broker: its log, its role, and the requests that wait for it.
 
-Produce and fetch meet here. Everything is plain calls on the loop; whoever has to wait leaves a
-callback, and pays nothing until it is called.
+Produce and fetch meet here. Everything is plain calls on the loop; a request that has to wait
+leaves a callback and costs nothing until it is called.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ALL_IN_SYNC = -1
 
 
 class Watcher(Protocol):
-    """Someone who wants to know that there is more to read."""
+    """A request that waits for more to read."""
 
     def on_more(self, partition: Partition, added_bytes: int) -> None: ...
 
     def on_changed(self, partition: Partition) -> None:
-        """Leadership, log start or existence changed: look again now."""
+        """Leadership, log start or existence changed: read again now."""
 
 
 class Partition:
@@ -56,8 +56,8 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.leader: LeaderState | None = None
-        self._last_high_watermark = high_watermark  # what is known while no one leads here
-        self.watchers: dict[Watcher, None] = {}  # ordered, so that a run can be repeated
+        self._last_high_watermark = high_watermark  # while this broker does not lead
+        self.watchers: dict[Watcher, None] = {}  # ordered, so that the simulator can replay a run
         self._replicated: list[tuple[int, asyncio.Future[None]]] = []
         self._workers = workers
         self._flushing: asyncio.Future[None] | None = None
@@ -70,21 +70,25 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed reader may see, exclusive."""
+        """The end (exclusive) of what a read_committed reader may see."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def lead(self, epoch: int) -> LeaderState:
-        """The leader's state, once the caller's idea of the epoch has been checked."""
+        """Returns the leader's state after checking the epoch that the caller knows."""
         leader = self.leader
         if leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
+            )
         if epoch != -1 and epoch != leader.epoch:
             if epoch < leader.epoch:
                 raise ApiError(
-                    ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch}, {self.tp} has {leader.epoch}"
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"epoch {epoch}; the leader epoch of {self.tp} is {leader.epoch}",
                 )
             raise ApiError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {epoch}, {self.tp} has {leader.epoch}"
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"epoch {epoch}; the leader epoch of {self.tp} is {leader.epoch}",
             )
         return leader
 
@@ -93,7 +97,9 @@ class Partition:
     def append(self, data: Buffer, *, acks: int, now_ms: int, origin: Origin) -> Appended:
         leader = self.leader
         if leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
+            )
         if acks == ALL_IN_SYNC and len(leader.isr) < min(
             self.log.config.min_insync_replicas, len(leader.replicas)
         ):
@@ -122,7 +128,7 @@ class Partition:
                 watcher.on_more(self, added_bytes)
 
     def needs_flush(self) -> bool:
-        """Whether `flush.messages` asks for an fsync before what was appended is acknowledged."""
+        """Returns whether `flush.messages` requires an fsync before the append is acknowledged."""
         return self.log.unflushed_messages >= self.log.config.flush_messages
 
     def check_enough_in_sync(self) -> None:
@@ -137,7 +143,8 @@ class Partition:
             )
 
     def replicated(self, end: int) -> asyncio.Future[None] | None:
-        """Done when everything below `end` is on all in-sync replicas; None if it is already."""
+        """Returns a future that is done when everything below `end` is on all in-sync replicas;
+        None if it already is."""
         if self.high_watermark >= end:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,20 +156,20 @@ class Partition:
         return self._flushing is not None
 
     async def flush(self) -> None:
-        """Makes durable all that is in the log now. Many callers share one fsync."""
+        """Makes everything in the log durable. Concurrent callers share one fsync."""
         end = self.log.end
         while self.log.recovery_point < min(end, self.log.end):
             await self._flush_once()
 
     async def flush_closed(self) -> None:
-        """Makes all segments durable but the active one, with their indexes."""
+        """Makes all segments except the active one durable, with their indexes."""
         base = self.log.segments.active.base
         while self.log.trusted_end < min(base, self.log.segments.active.base):
             await self._flush_once(base)
 
     async def _flush_once(self, upto: int | None = None) -> None:
-        """One at a time: a job that was made later knows nothing of what an earlier one has in
-        its hands, and must not be the first to say that all is durable."""
+        """Runs one flush at a time: a job that was made later does not include the work of an
+        earlier one, and must not move the recovery point before it."""
         if self._flushing is None:
             self._flushing = asyncio.ensure_future(self._run_flush(upto))
         await asyncio.shield(self._flushing)
@@ -182,15 +189,14 @@ class Partition:
             self._flushing = None
 
     async def settled(self) -> None:
-        """No flush is under way any more, whether it worked or not."""
+        """Waits for a running flush, successful or not."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
 
     # Changes of role and place
 
     def replace_log(self, log: Log) -> None:
-        """The replica has moved to another directory: its log is another one with the same
-        content."""
+        """Replaces the log by a copy in another directory."""
         assert log.end == self.log.end, f"{self.tp} ends at {self.log.end}, its copy at {log.end}"
         self.log = log
 
@@ -214,12 +220,12 @@ class Partition:
         self.changed()
 
     def resign(self) -> None:
-        """Another broker leads now; those who wait for our high watermark wait in vain."""
+        """Ends the leadership: another broker leads now. Waiting produce requests fail."""
         if self.leader is None:
             return
         self._last_high_watermark = self.leader.high_watermark
         self.leader = None
-        self._fail_waiting("is no longer led here")
+        self._fail_waiting("has another leader now")
         self.changed()
 
     def changed(self) -> None:
@@ -227,7 +233,7 @@ class Partition:
             watcher.on_changed(self)
 
     def close(self) -> None:
-        """The replica leaves this broker: nobody waits for it any longer."""
+        """Removes the replica from this broker. Waiting requests fail."""
         if self.leader is not None:
             self._last_high_watermark = self.leader.high_watermark
         self.leader = None

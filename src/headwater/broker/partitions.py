@@ -1,7 +1,7 @@
 """All replicas on this broker, following the metadata image.
 
-Last stop of a metadata change: topics that appeared get their logs, those that went are renamed
-away, leadership and configs are passed on. Handlers find partitions here.
+The last stop of a metadata change: new topics get their logs, those of deleted topics are renamed,
+leadership and configs are passed on. Handlers look up partitions here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.model import ZERO_ID, TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, StorageFailed
 
-# A new log costs some files; a topic may have thousands, and others wait for the loop.
+# A new log costs several files, and a topic may have thousands of partitions: not all at once.
 _MADE_AT_ONCE = 4
 
 
@@ -39,16 +39,16 @@ class Partitions:
         self._lines = lines
         self._image = Image()
         self._here: dict[str, dict[int, Partition]] = {}
-        # The disk was full when their logs should have been made: made when somebody asks for them.
+        # The disk was full when their logs were to be created: tried again when they are used.
         self._without_room: set[TopicPartition] = set()
-        # Some at a time, and at once if somebody asks for one.
+        # Created a few at a time, or when they are used.
         self._to_make: dict[TopicPartition, None] = {}
         self._making: asyncio.Handle | None = None
 
     # Looking up
 
     def get(self, topic: str, index: int) -> Partition:
-        """The replica on this broker, or the reason why there is none."""
+        """Returns the replica on this broker. Raises ApiError with the reason if there is none."""
         try:
             return self._here[topic][index]
         except KeyError:
@@ -88,7 +88,7 @@ class Partitions:
             for index in topic.partitions:
                 self._without_room.discard(TopicPartition(topic.name, index))
                 self._to_make.pop(TopicPartition(topic.name, index), None)
-        # In the order of the partitions' numbers: sets of ids have no order to rely on.
+        # Sorted: the order of a set of ids would not be the same in a replayed run.
         made = 0
         for topic_id, index in sorted(delta.partitions):
             found = image.topics_by_id.get(topic_id)
@@ -124,7 +124,7 @@ class Partitions:
         self._make_later()
 
     def stop(self) -> None:
-        """What is not made yet is made at the next start."""
+        """Leaves logs that are not created yet to the next start."""
         self._to_make.clear()
         if self._making is not None:
             self._making.cancel()
@@ -169,7 +169,7 @@ class Partitions:
         if log is not None and log.topic_id == ZERO_ID:
             self._log_dirs.assign_topic_id(tp, topic_id)
         elif log is not None and log.topic_id != topic_id:
-            # A topic of the same name was deleted while we were away.
+            # A topic of this name was deleted while this broker was down.
             self._log_dirs.delete(tp)
             log = None
         if log is None:
@@ -207,5 +207,5 @@ class Partitions:
                 partition.log.configure(config)
 
     def reconfigure(self, config: NodeConfig) -> None:
-        """Dynamic broker settings changed; what topics inherit from them changes with them."""
+        """Takes new dynamic broker settings, which topics inherit."""
         self._config = config

@@ -1,7 +1,7 @@
-"""The leader's knowledge of a partition: how far each replica is, and so what is committed.
+"""The leader's state of a partition: how far each replica is, and so what is committed.
 
-Hot path of every produce request. Offsets are ends, exclusive. The high watermark never goes back,
-and counts a replica only once that replica has fetched in this leader's epoch (KIP-320).
+On the hot path of every produce request. Offsets are ends, exclusive. The high watermark never goes
+back, and counts a replica only once it has fetched in this leader's epoch (KIP-320).
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ UNKNOWN = -1
 class Follower:
     log_end: int = UNKNOWN
     log_start: int = UNKNOWN
-    caught_up_at: float = float("-inf")  # when it last had all that there was at its fetch before
+    caught_up_at: float = float(
+        "-inf"
+    )  # when it last had everything that the log had at its fetch before
     last_fetch_at: float = float("-inf")
     last_fetch_leader_end: int = 0
 
 
 class LeaderState:
-    """State of one leadership: from one epoch to the next."""
+    """The state of one leadership, which lasts for one leader epoch."""
 
     __slots__ = (
         "_alone",
@@ -58,14 +60,15 @@ class LeaderState:
         self._advance()
 
     def on_append(self, log_end: int) -> int:
-        """The log has grown; the high watermark after that."""
+        """Follows the end of the log; returns the high watermark."""
         self.log_end = log_end
         if self._alone:
             self.high_watermark = log_end
         return self.high_watermark
 
     def on_fetch(self, replica: int, *, offset: int, log_start: int, now: float) -> int:
-        """A follower asked for `offset`, so it has all before; the high watermark after that."""
+        """Takes a fetch at `offset`, which means that the follower has everything below; returns
+        the high watermark."""
         follower = self.followers[replica]
         if offset >= self.log_end:
             follower.caught_up_at = now
@@ -79,7 +82,7 @@ class LeaderState:
         return self.high_watermark
 
     def on_isr(self, isr: tuple[int, ...]) -> int:
-        """The controller has agreed to another in-sync set; the high watermark after that."""
+        """Takes the in-sync set that the controller has committed; returns the high watermark."""
         self.isr = isr
         self._alone = isr == (self.node_id,)
         self._advance()
@@ -93,7 +96,7 @@ class LeaderState:
         self.high_watermark = max(self.high_watermark, end)
 
     def lagging(self, *, now: float, lag_seconds_max: float) -> tuple[int, ...]:
-        """In-sync replicas that have not been caught up for too long."""
+        """Returns the in-sync replicas that have not been caught up for too long."""
         return tuple(
             replica
             for replica in self.isr
@@ -103,8 +106,8 @@ class LeaderState:
         )
 
     def may_join(self, replica: int) -> bool:
-        """Whether a follower has earned its place in the in-sync set: it has all that is
-        committed, and all of the log up to where this epoch began."""
+        """Returns whether a follower may join the in-sync set: it has everything that is committed,
+        and the log up to where this epoch began."""
         if replica in self.isr or replica not in self.followers:
             return False
         follower = self.followers[replica]

@@ -1,7 +1,7 @@
-"""The log of each partition on disk, in Kafka's format.
+"""The logs of partitions on disk, in Kafka's format.
 
-`LogDirs` has all logs of a node, `Log` is one of them. Nothing here waits for the device on its own
-account: what does is handed out as a job that a driver runs in a worker.
+`LogDirs` has all logs of a node, `Log` is one of them. Nothing here waits for the device by itself:
+what has to wait is returned as a job that a driver runs in a worker.
 """
 
 from __future__ import annotations

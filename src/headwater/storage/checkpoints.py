@@ -1,4 +1,7 @@
-"""Small text files that say how far something got: one version line, one count line, then lines."""
+"""Small text files: checkpoints of offsets, and `partition.metadata`.
+
+A checkpoint has a line with its version, a line with the number of entries, then the entries.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ _TOPIC_ID = "topic_id: "
 
 
 class CheckpointCorrupt(ValueError):
-    """A checkpoint file that cannot be read as one."""
+    """A checkpoint file that cannot be parsed."""
 
 
 class CheckpointFile:
-    """A checkpoint that is written now by the loop, now by a worker. The content that was made
-    last wins: a job that is overtaken by a truncation must not restore a recovery point or an
-    epoch from before the cut."""
+    """A checkpoint that both the loop and workers write. The content that was made last wins: a
+    job that a truncation overtakes must not restore a recovery point or an epoch from before the
+    cut."""
 
     __slots__ = ("_disk", "_lock", "_made", "_written", "path")
 
@@ -37,7 +40,8 @@ class CheckpointFile:
         self.path = path
 
     def prepare(self, content: Callable[[], bytes]) -> CheckpointWrite:
-        """Makes a write of this content, newer than all made before. For the loop only."""
+        """Returns a write of this content that is newer than all prepared before. For the loop
+        only."""
         self._made += 1
         return CheckpointWrite(self, self._made, content)
 
@@ -50,7 +54,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWrite:
-    """A checkpoint's content on its way to the file. `run` blocks on the device."""
+    """Content for a checkpoint that is not written yet. `run` blocks on the device."""
 
     file: CheckpointFile
     number: int
@@ -67,7 +71,7 @@ def render(lines: Iterable[str]) -> bytes:
 
 def parse(data: bytes, *, path: str) -> list[str]:
     if not data:
-        return []  # made, and never written
+        return []  # created, and never written
     try:
         version, count, *rows = data.decode().splitlines()
         if version != _VERSION or int(count) != len(rows):
@@ -87,7 +91,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """What was written last; empty if there is no file; CheckpointCorrupt if it is not one."""
+    """Returns the offsets in a checkpoint, none if there is no file. Raises CheckpointCorrupt."""
     if not disk.exists(path):
         return {}
     offsets: dict[TopicPartition, int] = {}
@@ -101,7 +105,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a partition's directory; None if there is none that can be read."""
+    """Returns the topic id in a partition's directory, None if there is none or it is damaged."""
     file = f"{path}/{names.PARTITION_METADATA}"
     if not disk.exists(file):
         return None
@@ -115,7 +119,7 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> str:
-    """Writes `partition.metadata`, not yet durable; says to which file."""
+    """Writes `partition.metadata`, not yet durably. Returns its path."""
     target = f"{path}/{names.PARTITION_METADATA}"
     file = disk.open(target, create=True)
     try:

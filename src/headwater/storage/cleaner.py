@@ -6,8 +6,8 @@ than `min.compaction.lag.ms`; worth it when the dirty part is larger than
 
 A job is made on the loop, which owns the log. `learn` and `clean` run in a worker: they read
 segments that are no longer written to, through files of their own, and write new files. The log
-stays in use meanwhile; if it is truncated, moved or deleted, the job's work is thrown away. The
-loop puts in place what `clean` has written (`Log.begin_swap` and its two successors).
+stays in use meanwhile; if it is truncated, moved or deleted, the work is discarded. The loop puts
+the new segments in place, with `Log.begin_swap`, `commit_swap` and `end_swap`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOREVER_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """What compaction could do for a log now."""
+    """The part of a log that compaction could work on now."""
 
     log: Log
     first_dirty: int
@@ -52,11 +52,11 @@ class Dirty:
 
 
 def look_at(log: Log, *, last_stable_offset: int, now_ms: int) -> Dirty:
-    """Reads nothing, unless the log has limits of time."""
+    """Measures the dirty part of a log. Reads no file, unless the log has compaction lags."""
     segments, config = log.segments, log.config
     first_dirty = log.cleaned_to
     if first_dirty is None or not log.start <= first_dirty <= log.end:
-        # Never compacted, or overtaken by retention, or ahead of a log that lost its end.
+        # Never compacted, or overtaken by retention, or ahead of a log whose end was lost.
         first_dirty = log.start
     closed = segments.since(first_dirty)[:-1]
     bound = min(last_stable_offset, segments.active.base)
@@ -78,7 +78,7 @@ def look_at(log: Log, *, last_stable_offset: int, now_ms: int) -> Dirty:
 
 
 def dirtiest(found: Iterable[Dirty]) -> Dirty | None:
-    """The one to compact next, if any is worth it."""
+    """Returns the log to compact next, if any is worth it."""
     return max(
         (dirty for dirty in found if dirty.is_worth_it),
         key=lambda dirty: dirty.ratio,
@@ -100,16 +100,16 @@ _GROUP_SEGMENTS_MAX = 50
 
 
 class CleaningAborted(Exception):
-    """The log is not what it was when the job was made. Its work is worth nothing."""
+    """The log has changed since the job was made; the work is discarded."""
 
 
 class Uncleanable(Exception):
-    """The log cannot be compacted, and a second try would not change it."""
+    """The log cannot be compacted, and another attempt would not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningLimits:
-    """The settings of the node for one cleaner."""
+    """The node's settings for one cleaner."""
 
     memory_bytes: int
     load_factor: float
@@ -118,7 +118,7 @@ class CleaningLimits:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A closed segment as it was when the job was made."""
+    """A closed segment, as it was when the job was made."""
 
     base: int
     end: int  # the base of the next one
@@ -130,7 +130,7 @@ class Source:
 
 
 class CleaningJob:
-    """`learn` once, then `clean` each of `groups`, in order."""
+    """One round over one log: call `learn` once, then `clean` for each of `groups`, in order."""
 
     def __init__(self, disk: Disk, dirty: Dirty, *, limits: CleaningLimits, now_ms: int) -> None:
         log = dirty.log
@@ -152,7 +152,7 @@ class CleaningJob:
             for segment, after in pairwise(segments)
             if segment.base < dirty.upper_bound
         ]
-        # A transaction may be ended far behind its data; what is not yet closed is the loop's.
+        # A transaction may end far behind its data, in segments that the loop still writes to.
         self._aborted = [
             entry
             for segment in segments
@@ -188,12 +188,12 @@ class CleaningJob:
 
     @property
     def is_current(self) -> bool:
-        """Whether the log is where it was, and has all it had. For the loop only."""
+        """Whether the log has been neither truncated nor moved. For the loop only."""
         log = self.dirty.log
         return log.truncations == self.truncations and log.path == self._folder
 
     def cancel(self) -> None:
-        """The worker sees it between two chunks."""
+        """Asks the worker to stop, which it does between two chunks."""
         self._is_cancelled = True
 
     # In a worker.
@@ -239,8 +239,8 @@ class CleaningJob:
         self.end = keys.latest_offset + 1
 
     def _grouped(self, sources: Sequence[Source]) -> Iterator[tuple[Source, ...]]:
-        """Segments that make one together: not larger than one may be, nor its indexes, and no
-        offset too far from the first for them."""
+        """Groups segments that become one: within the size of a segment and of its indexes, and
+        with offsets that are within reach of the first."""
         group: list[Source] = []
         size = index_size = time_index_size = 0
         for source in sources:
@@ -269,7 +269,7 @@ class CleaningJob:
             yield tuple(group)
 
     def clean(self, group: Sequence[Source]) -> Segment:
-        """Writes what stays of these segments to one new one, durably, as `.cleaned`."""
+        """Writes what is kept of these segments to a new one, durably, as `.cleaned`."""
         with self._guard():
             segment = Segment.create(
                 self._disk, self._folder, group[0].base, now_ms=self._now_ms, suffix=names.CLEANED
@@ -311,13 +311,13 @@ class CleaningJob:
         )
 
     def sync_names(self) -> None:
-        """After each step of a swap."""
+        """Makes the names durable, after each step of a swap."""
         with self._guard():
             self._disk.sync_dir(self._folder)
 
     def _chunks(self, source: Source, position: int) -> Iterator[tuple[bytes, _Reader]]:
-        """Pieces of a segment that hold at least one batch each; the caller says how much of a
-        piece it has used."""
+        """Yields chunks of a segment with at least one batch each; the caller says how much of a
+        chunk it has used."""
         reader = _Reader(position, self._limits.chunk_bytes)
         file = self._disk.open(source.path(names.LOG))
         try:
@@ -327,7 +327,7 @@ class CleaningJob:
                 count = min(reader.count, source.size - reader.position)
                 chunk = file.pread(count, reader.position)
                 if len(chunk) < count:
-                    raise CleaningAborted  # it was cut meanwhile
+                    raise CleaningAborted  # truncated meanwhile
                 before = reader.position
                 yield chunk, reader
                 if reader.is_done:
@@ -347,7 +347,7 @@ class CleaningJob:
 
 
 class _Reader:
-    """How far a segment is read."""
+    """The position up to which a segment has been read."""
 
     __slots__ = ("count", "is_done", "position")
 
@@ -362,7 +362,7 @@ class _Reader:
 
 
 class _Guard:
-    """Says what a failure in a worker means."""
+    """Translates failures in a worker."""
 
     __slots__ = ("_health",)
 
@@ -374,7 +374,7 @@ class _Guard:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
-            raise CleaningAborted from error  # retention was quicker, or the log is gone
+            raise CleaningAborted from error  # deleted meanwhile, by retention or with the log
         if isinstance(error, OSError):
             raise self._health.refusal(error) from error
         if isinstance(error, _core.CorruptBatch):

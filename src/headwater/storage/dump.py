@@ -1,6 +1,6 @@
-"""What is in the files of a log, and whether it is in order: `headwater log dump` and `verify`.
+"""Prints and checks the files of a log: `headwater log dump` and `headwater log verify`.
 
-Reads any directory in Kafka's format, ours or Kafka's, of a running node or of none, and changes
+Works on any directory in Kafka's format, ours or Kafka's, whether its node runs or not, and changes
 nothing. A directory may be a partition's or a log directory with many of them.
 """
 
@@ -28,15 +28,15 @@ _TIME_ENTRY = Struct(">qi")
 
 
 class Finding(NamedTuple):
-    """Something that is not in order."""
+    """A problem in a file."""
 
     path: str
     what: str
 
 
 def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
-    """Every batch, index entry, transaction, producer and epoch, one row each, in the order of the
-    files' names; with `records`, every record after its batch."""
+    """Yields a row for every batch, index entry, transaction, producer and epoch, in the order of
+    the files' names; with `records`, also one for every record, after its batch."""
     for file in _files(disk, path):
         folder, _, name = file.rpartition("/")
         offset = names.offset_of(name)
@@ -63,7 +63,7 @@ def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
 
 
 def verify(disk: Disk, path: str) -> Iterator[Finding]:
-    """Everything that is wrong with the files; nothing if all is well."""
+    """Yields the problems of the files; none if all is well."""
     files = _files(disk, path)
     ends: dict[str, int] = {}
     for file in files:
@@ -91,8 +91,8 @@ def verify(disk: Disk, path: str) -> Iterator[Finding]:
 
 
 def has_log(disk: Disk, path: str) -> bool:
-    """Whether there is a file that `dump` and `verify` can read: a path that was mistyped must not
-    pass for one where all is well. A log directory without a partition is one, too."""
+    """Returns whether there is a file that `dump` and `verify` can read: a mistyped path must not
+    pass for one without problems. A log directory without a partition counts, too."""
     return any(_is_known(file.rpartition("/")[2]) for file in _files(disk, path))
 
 
@@ -104,7 +104,8 @@ def _is_known(name: str) -> bool:
 
 
 def _files(disk: Disk, path: str) -> list[str]:
-    """The file itself, the files of a partition, or those of all partitions in a directory."""
+    """Yields the file itself, the files of a partition, or those of all partitions in a
+    directory."""
     path = path.rstrip("/")
     if not disk.is_dir(path):
         return [path]
@@ -179,7 +180,7 @@ def _producers(disk: Disk, file: str) -> Iterator[Row]:
 
 
 def _verify_segment(segment: Segment, file: str) -> tuple[list[Finding], int]:
-    """Reads all batches, and the records in them; gives the offset after the last good one."""
+    """Reads all batches and the records in them; returns the offset after the last good one."""
     findings = []
     end = segment.base
     scan = segment.scan(check_crc=True)

@@ -1,4 +1,5 @@
-"""Which leader epoch began at which offset: what replicas compare to find where they part."""
+"""The offsets at which leader epochs began. Replicas compare them to find where their logs
+diverge."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _NO_END = 2**63 - 1
 
 
 class EpochCache:
-    """Epochs and their first offsets, both growing. `dirty` says that the file may be behind; it
-    is written with the next flush, before the recovery point passes what only memory knows."""
+    """Epochs and their first offsets, both ascending. `dirty` says that the file may be behind; it
+    is written with the next flush, before the recovery point passes what only memory has."""
 
     __slots__ = ("_epochs", "_saved", "_starts", "dirty", "latest")
 
@@ -32,7 +33,8 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start: int) -> None:
-        """`epoch` begins at `start`. What contradicts this was never committed, and goes."""
+        """Records that `epoch` begins at `start`. Entries that contradict this were never committed
+        and are dropped."""
         assert epoch >= 0, f"epoch {epoch}"
         assert start >= 0, f"start offset {start}"
         if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
@@ -46,8 +48,9 @@ class EpochCache:
         self.dirty = True
 
     def correct(self, epoch: int, *, base_offset: int, last_offset: int) -> int:
-        """Makes the cache agree with a batch that recovery has read. What it says of other offsets
-        stays. Returns up to which offset (exclusive) it now says that the epoch reaches."""
+        """Makes the cache agree with a batch that recovery has read, and leaves what it says of
+        other offsets. Returns the offset (exclusive) up to which it now says that the epoch
+        reaches."""
         slot = bisect_right(self._starts, last_offset) - 1
         if slot < 0 or self._epochs[slot] != epoch or self._starts[slot] > base_offset:
             self.truncate_from_end(base_offset)
@@ -57,7 +60,8 @@ class EpochCache:
         return self._starts[slot + 1] if slot + 1 < len(self._starts) else _NO_END
 
     def end_of(self, epoch: int, log_end: int) -> OffsetAndEpoch:
-        """The largest epoch at or below this one, and where it ends; (-1, -1) if unknown."""
+        """Returns the largest epoch at or below this one, and where it ends; (-1, -1) if
+        unknown."""
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return OffsetAndEpoch(NO_OFFSET, NO_EPOCH)
         if epoch == self._epochs[-1]:
@@ -99,9 +103,9 @@ class EpochCache:
         self.dirty = True
 
     def take_unsaved(self, log_end: int) -> bytes | None:
-        """What the file must say if it is behind, None if not; the caller writes it. An epoch
-        that has no record yet is left out: after a restart its leader is a new one anyway, and a
-        thousand idle partitions need not be written for it."""
+        """Returns the new content of the file, None if it is up to date; the caller writes it. An
+        epoch without records is left out: after a restart the leader has a new epoch anyway, and a
+        thousand idle partitions need not write a file each."""
         if not self.dirty:
             return None
         entries = self.entries
@@ -115,14 +119,14 @@ class EpochCache:
         return checkpoints.render(f"{epoch} {start}" for epoch, start in entries)
 
     def not_saved(self) -> None:
-        """What was taken has not reached the file."""
+        """Takes note that the content has not reached the file."""
         self.dirty = True
         self._saved = [(NO_EPOCH, NO_OFFSET)]  # unlike anything that may be written
 
 
 def read_epochs(disk: Disk, path: str) -> EpochCache:
-    """The cache as its file has it. A broken file counts as an empty one: recovery finds the epochs
-    of what it scans, and older ones only make a follower truncate a little further back."""
+    """Reads the cache from its file. A damaged file counts as empty: recovery finds the epochs of
+    what it scans, and missing older ones only make a follower truncate further back."""
     if not disk.exists(path):
         return EpochCache()
     try:

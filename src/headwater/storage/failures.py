@@ -1,8 +1,8 @@
-"""What becomes of an error of the operating system.
+"""Errors of the operating system, and what follows from them.
 
 A full disk refuses the write that hit it and nothing else: reads, deletions and administration go
-on, and they are what makes room again. Any other failure takes the whole directory offline, for a
-device that failed once cannot be believed (a second fsync may succeed without the data).
+on, and they are what frees space. Any other failure takes the whole directory offline: a device
+that failed once cannot be trusted (a second fsync may succeed without the data).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SAY_FULL_SECONDS = 60.0
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it is the write that found no room. A sync that finds none has lost what was written
-    before."""
+    """Returns whether a write failed for lack of space. A sync that fails for this has lost earlier
+    writes, and does not count."""
     return error.errno in _FULL and not isinstance(error, SyncFailed)
 
 
 class StorageFailed(ApiError):
-    """A log directory is no longer usable."""
+    """A log directory is offline."""
 
     def __init__(self, directory: str, reason: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {directory}: {reason}")
@@ -35,17 +35,17 @@ class StorageFailed(ApiError):
 
 
 class Health:
-    """Whether a log directory is online. Shared by all logs in it."""
+    """The state of a log directory: online, full or failed. Shared by all logs in it."""
 
     __slots__ = ("failure", "is_low", "names", "names_synced", "no_room", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
-        self.no_room = 0  # how often a write was refused for want of room
-        self.is_low = False  # so little room is left that clients' records are refused
-        self.names = 0  # how often a log was made or moved here in this run
-        self.names_synced = -1  # what of that is durable; at first, not even what was found
+        self.no_room = 0  # writes that were refused for lack of space
+        self.is_low = False  # so little space is left that clients' records are refused
+        self.names = 0  # logs that were created or moved here in this run
+        self.names_synced = -1  # how many of them are durable; at first, not even those found
 
     @property
     def is_online(self) -> bool:
@@ -60,18 +60,18 @@ class Health:
         self.is_low = is_low
 
     def add_name(self) -> None:
-        """Takes note of a log that was created or moved, whose name is not durable yet."""
+        """Counts a log that was created or moved, and whose name is not durable yet."""
         self.names += 1
 
     def sync_names(self, disk: Disk, names: int) -> None:
-        """Makes so many changes of names durable; others may have done it. Blocks on the device."""
+        """Makes this many new names durable, unless another flush has. Blocks on the device."""
         if self.names_synced < names:
             names = self.names
             disk.sync_dir(self.path)
             self.names_synced = names
 
     def refusal(self, error: OSError) -> ApiError:
-        """The error to raise for what the system said; takes the directory offline if it must."""
+        """Returns the error to raise; takes the directory offline unless it is only full."""
         if is_full(error):
             self.no_room += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
@@ -82,7 +82,7 @@ class Health:
         self.no_room += 1
         return ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"log directory {self.path} is full; what is left is kept for administration",
+            f"log directory {self.path} is full; the rest is reserved for administration",
         )
 
     def check(self) -> None:
@@ -91,7 +91,7 @@ class Health:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Around everything that touches the directory."""
+        """A context for everything that touches the directory: turns OSError into a refusal."""
         self.check()
         try:
             yield
@@ -100,8 +100,7 @@ class Health:
 
 
 class FullNotes:
-    """What is to be said of full directories: a line when writes are refused, and not another one
-    for a while, however many are."""
+    """Log lines about full directories: one when writes are refused, and then none for a while."""
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[int, float]] = {}
@@ -114,6 +113,6 @@ class FullNotes:
                 self._said[health.path] = (health.no_room, now)
                 lines.append(
                     f"log directory {health.path} is full: {health.no_room - count} writes were "
-                    "refused; delete topics or records, or make room"
+                    "refused; delete topics or records, or free space"
                 )
         return lines

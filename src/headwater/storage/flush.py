@@ -1,6 +1,6 @@
 """The durability of a log: how far it reaches, what is missing, and the job that a worker runs.
 
-The loop decides what to sync; the waiting is done in a worker.
+The loop decides what to sync; a worker waits for the device.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from headwater.storage.failures import Health
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Run it in a worker, then tell the log with `flushed`. Appends may go on meanwhile."""
+    """Makes a log durable. Run it in a worker, then call `Log.flushed`. Appends may go on
+    meanwhile."""
 
     disk: Disk
     health: Health
     upto: int  # all below is durable once it has run
-    truncations: int  # of the log when the job was made: a later one makes the job worthless
+    truncations: int  # when the job was made: a later one invalidates it
     files: tuple[File, ...]  # segments, held until they are synced
     paths: tuple[str, ...]  # indexes and snapshots of rolled segments
     epochs: CheckpointWrite | None  # the epoch checkpoint, if it changed
     folders: tuple[str, ...]  # directories with new names in them
-    names: int  # how many changes of the logs' own names it has to see durable
+    names: int  # new names of logs in the log directory that must be durable
     indexes: tuple[int, ...]  # whose indexes are among the paths; `DirtyFiles` has the numbers
 
     def run(self) -> None:
@@ -40,7 +41,7 @@ class FlushJob:
                 for file in self.files:
                     file.release()
             for path in self.paths:
-                with contextlib.suppress(FileNotFoundError):  # retention was quicker
+                with contextlib.suppress(FileNotFoundError):  # retention has deleted it
                     handle = self.disk.open(path)
                     try:
                         handle.sync()
@@ -59,7 +60,7 @@ class FlushJob:
 
 
 class FlushState:
-    """How far a log is durable. `dirty` is what a flush must sync besides the segments."""
+    """How far a log is durable. `dirty` has what a flush must sync besides the segments."""
 
     __slots__ = ("_disk", "_health", "dirty", "last_flush_ms", "recovery_point", "truncations")
 
@@ -72,7 +73,7 @@ class FlushState:
         self.truncations = 0
 
     def job(self, upto: int, files: Iterable[File], epochs: CheckpointWrite | None) -> FlushJob:
-        """Makes a job of these segments and everything that is dirty."""
+        """Returns a job for these segments and everything that is dirty."""
         held = tuple(files)
         for file in held:
             file.hold()
@@ -98,11 +99,11 @@ class FlushState:
             self.last_flush_ms = now_ms
 
     def failed(self, job: FlushJob) -> None:
-        """Gives the job's work to the next one."""
+        """Leaves the work of a failed job to the next one."""
         self.dirty.put_back(job)
 
     def checked(self, now_ms: int) -> None:
-        """Starts the interval of `flush.ms` again."""
+        """Restarts the interval of `flush.ms`."""
         self.last_flush_ms = now_ms
 
     def truncate(self, end: int) -> None:
@@ -111,8 +112,8 @@ class FlushState:
 
 
 class DirtyFiles:
-    """Files (indexes, snapshots) and directories with new or changed names that no flush has made
-    durable yet. A flush job takes them all; if it fails, they are put back."""
+    """Files (indexes, snapshots) and directories with new names that are not durable yet. A flush
+    job takes them all; if it fails, they are put back."""
 
     __slots__ = ("_disk", "_files", "_folders", "_indexes", "_indexes_made", "_indexes_waiting")
 
@@ -154,7 +155,8 @@ class DirtyFiles:
         self._folders.clear()
 
     def take(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
-        """All files, folders, and the numbers of the indexes among the files."""
+        """Returns and forgets all files, folders, and the numbers of the indexes among the
+        files."""
         taken = tuple(self._files), tuple(self._folders), tuple(self._indexes_waiting)
         self._files.clear()
         self._folders.clear()

@@ -2,11 +2,11 @@
 
 Produce and replication append to it, fetch reads slices of it, retention and truncation cut its two
 ends, compaction replaces segments in its middle. It has one owner and is never used from two
-threads; what waits for the device is handed out as a job. A failed append leaves it as it was.
+threads; what waits for the device is returned as a job. A failed append leaves it unchanged.
 
 Only `Log` changes its parts: `Segments` (the files), `FlushState` (what is durable),
-`ProducerStates` and their `Snapshots`, `EpochCache`. Every change but an append, which cannot,
-checks that they still fit together.
+`ProducerStates` and their `Snapshots`, `EpochCache`. Every change except an append, which is too
+frequent, ends with `_check`: the invariants between the parts.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.reports = loaded.reports
-        self.cleaned_to = cleaned_to  # compaction has been here; None if never
+        self.cleaned_to = cleaned_to  # up to where it is compacted; None if never
         self._snapshots = loaded.snapshots
         self._flush = FlushState(disk, health, recovery_point=loaded.recovery_point, now_ms=now_ms)
         self._epoch_file = CheckpointFile(disk, f"{path}/{names.LEADER_EPOCHS}")
         self._producer_expiration_ms = producer_expiration_ms
         self._on_truncated = on_truncated
-        self._swap: tuple[Segment, list[Segment]] | None = None  # the new one, those it is made of
+        self._swap: tuple[Segment, list[Segment]] | None = None  # the new segment, and its sources
         self.configure(config)
         self._check()
 
@@ -154,7 +154,7 @@ class Log:
         return log
 
     def _check(self) -> None:
-        """States what holds between the parts after every change."""
+        """Asserts what holds between the parts after every change."""
         assert self.start <= self.end, f"{self.tp} starts at {self.start}, ends at {self.end}"
         recovery_point, base = self._flush.recovery_point, self.segments.active.base
         assert recovery_point <= self.end, f"{self.tp}: {recovery_point} durable of {self.end}"
@@ -166,7 +166,7 @@ class Log:
         return self._config
 
     def configure(self, config: TopicConfig) -> None:
-        """Takes new settings, which hold from the next append on."""
+        """Takes new settings, valid from the next append on."""
         self._config = config
         self._rules = AppendRules(config, _core.crc32c(self.path.encode()))
 
@@ -177,8 +177,8 @@ class Log:
 
     @property
     def local_start(self) -> int:
-        """The first offset that the segments here have. Offsets from `start` on that are below it
-        would be in another tier; there is none yet."""
+        """The first offset in the segments here. Offsets from `start` up to it would be in another
+        tier; there is none yet."""
         return max(self.start, self.segments[0].base)
 
     # Appending.
@@ -186,7 +186,7 @@ class Log:
     def append_as_leader(
         self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
     ) -> Appended:
-        """Checks, stamps and validation. `data` is changed in place where it can be written to."""
+        """Checks, stamps and appends a batch. Changes `data` in place if it is writable."""
         if origin is not _CLIENT:
             return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
         if self.health.is_low:
@@ -194,7 +194,7 @@ class Log:
         rules = self._rules
         batch = validation.check_produced(data, rules, self.tp, now_ms=now_ms, from_client=True)
         size = batch.size
-        if size != len(data):  # type: ignore[arg-type]  # bytes of one kind or another
+        if size != len(data):  # type: ignore[arg-type]  # Buffer has no len()
             data = validation.only_batch(data, size, self.tp)
         end = self.end
         producer_id = batch.producer_id
@@ -220,7 +220,7 @@ class Log:
             max_timestamp = validation.stamp(
                 data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
             )
-        except TypeError:  # a buffer that cannot be written to
+        except TypeError:  # the buffer is read-only
             data = bytearray(data)
             max_timestamp = validation.stamp(
                 data, batch, rules, base_offset=end, epoch=epoch, now_ms=now_ms
@@ -241,8 +241,8 @@ class Log:
         return Appended(end, last_offset, time, self.start, False, size)
 
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended:
-        """Appends batches as their leader stored them. A batch cut short at the end is left out:
-        the next fetch brings it whole."""
+        """Appends batches as their leader stored them. A batch that is cut short at the end is left
+        out: the next fetch brings it whole."""
         batches = validation.whole_batches(data, self.tp)
         if not batches:
             return Appended(self.end, self.end - 1, NO_TIMESTAMP, self.start, False, 0)
@@ -268,14 +268,14 @@ class Log:
         return appended
 
     def _append_stamped(self, data: Buffer, batches: list[_core.Batch], *, now_ms: int) -> Appended:
-        """Appends batches that have their offsets and epochs."""
+        """Appends batches that already have offsets and epochs."""
         expected = self.end
         for batch in batches:
             if batch.base_offset < expected:
                 raise ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.tp} reaches up to {expected} already; a batch that begins at "
-                    f"{batch.base_offset} comes too late",
+                    f"{self.tp} already ends at {expected}; cannot append a batch that begins at "
+                    f"{batch.base_offset}",
                 )
             expected = batch.last_offset + 1
         view = memoryview(data).cast("B")
@@ -320,7 +320,7 @@ class Log:
         max_timestamp: int,
         now_ms: int,
     ) -> None:
-        """Puts the bytes at the end of the active segment, a new one if it is time for that."""
+        """Writes the bytes to the active segment, or to a new one if it is time to roll."""
         segment = self.segments.active
         health = self.health
         if health.failure is not None:
@@ -346,15 +346,16 @@ class Log:
                 self._begin_segment(self.end, now_ms)
 
     def _begin_segment(self, base: int, now_ms: int) -> Segment:
-        """Closes the active segment, unless it is empty and begins there already."""
+        """Closes the active segment and begins another, unless it is empty and begins there
+        already."""
         active, dirty = self.segments.active, self._flush.dirty
         if active.base == base:
-            assert active.size == 0, f"{self.tp} has a segment {base} already"
+            assert active.size == 0, f"{self.tp} already has a segment {base}"
             return active
-        # Were the new name kept by a crash and an older one lost, nobody could tell that the log
-        # had begun earlier. After each roll a flush is due, so this seldom has to wait.
+        # If a crash kept the new name and lost an older one, the log would seem to begin later.
+        # After each roll a flush is due, so this seldom has to wait.
         dirty.sync_folders()
-        # Even if the disk refuses it: names that were made and taken away again must not come back.
+        # Even if the disk is full: names that were created and removed again must not come back.
         dirty.add_folder(self.path)
         active.seal()
         segment = Segment.create(
@@ -366,7 +367,7 @@ class Log:
         )
         if active.size:
             self._add_indexes_to_dirty(active)
-        else:  # its successor is too far away to be the same segment
+        else:  # its successor begins too far away for its indexes
             for path in self.segments.pop().rename(names.DELETED):
                 self._disk.remove(path)
             active.close()
@@ -375,7 +376,7 @@ class Log:
         return segment
 
     def _take_snapshot(self, offset: int) -> None:
-        """Writes the producers' states as they are at an offset."""
+        """Writes a snapshot of the producers' states at an offset."""
         written = self._snapshots.save(self.producers, offset)
         if written is not None:
             self._flush.dirty.add_file(written)
@@ -385,7 +386,7 @@ class Log:
         self._flush.dirty.add_indexes(segment.base, (segment.path(kind) for kind in kinds))
 
     def _add_all_to_dirty(self) -> None:
-        """Lets the next flush sync everything: what the last run made durable is not known."""
+        """Makes the next flush sync everything: it is unknown what the last run made durable."""
         dirty = self._flush.dirty
         dirty.add_folder(self.path)
         dirty.add_folder(self.path.rpartition("/")[0])
@@ -400,9 +401,9 @@ class Log:
     def read(
         self, offset: int, *, bytes_max: int, upto: int, at_least_one: bool = True
     ) -> LogSlice:
-        """Bytes from the batch that has `offset` on, up to `bytes_max` or, if the first batch
-        alone is larger and `at_least_one` is set, that batch. Never a batch that begins at or
-        after `upto`."""
+        """Returns the bytes from the batch that has `offset` on, up to `bytes_max` or, if the first
+        batch alone is larger and `at_least_one` is set, that batch. Never includes a batch that
+        begins at or after `upto`."""
         if offset < self.start or offset > self.end:
             raise self.out_of_range(offset)
         if offset >= upto:
@@ -413,20 +414,20 @@ class Log:
             raise self.health.refusal(error) from error
 
     def offset_bound(self, read: LogSlice) -> int:
-        """An offset at or above all that a slice may contain, found without reading it."""
+        """Returns an offset at or above all that a slice may contain, without reading it."""
         return self.segments.offset_bound(read, self.end)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [from, to)."""
+        """Returns the aborted transactions that overlap [from, to)."""
         return self.segments.aborted(from_offset, to_offset)
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is not below this one."""
+        """Returns the first record whose timestamp is not below this one."""
         with self.health.errors():
             return self.segments.first_not_before(timestamp, log_start=self.start)
 
     def max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
+        """Returns the first record that has the largest timestamp."""
         with self.health.errors():
             return self.segments.with_max_timestamp()
 
@@ -454,18 +455,18 @@ class Log:
         self.epochs.assign(epoch, start_offset)
 
     def epoch_end(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch at or below this one and its end; (-1, -1) if there is none."""
+        """Returns the largest epoch at or below this one and its end; (-1, -1) if there is none."""
         return self.epochs.end_of(epoch, self.end)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where what is not yet decided begins: an open transaction, or one whose end is not yet
-        known to be replicated (`last_stable_offset` tells how far replication is)."""
+        """The start of the oldest transaction that is open, or whose end is not known to be
+        replicated yet (`last_stable_offset` takes the high watermark)."""
         first = self.producers.first_unstable_offset
         return None if first is None else max(first, self.start)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where (exclusive) readers of committed data may read."""
+        """Returns the offset (exclusive) up to which readers of committed data may read."""
         self.producers.high_watermark_at(high_watermark)
         first = self.first_unstable_offset
         return high_watermark if first is None else min(first, high_watermark)
@@ -473,7 +474,7 @@ class Log:
     # The start.
 
     def delete_records_before(self, offset: int) -> None:
-        """Moves the start of the log; segments below it go with `delete_old_segments`."""
+        """Moves the start of the log; `delete_old_segments` removes the segments below it."""
         if offset > self.end:
             raise self.out_of_range(offset)
         if offset <= self.start:
@@ -484,7 +485,7 @@ class Log:
         self._check()
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[RetiredSegment]:
-        """Takes the segments out of the log that retention says must go."""
+        """Takes out the segments that retention no longer keeps, and returns them."""
         with self.health.errors():
             chosen = list(
                 retention.expired(
@@ -516,8 +517,9 @@ class Log:
         return retired
 
     def _flush_now(self) -> None:
-        """Waits for the device. Callers that can flush in a worker before, so that little is left.
-        On a full disk what cannot be written must not keep retention from making room."""
+        """Flushes and waits for the device. Callers flush in a worker before, so that little is
+        left. On a full disk, what cannot be written must not prevent retention from freeing
+        space."""
         job = self.flush_job()
         if job is None:
             return
@@ -533,7 +535,7 @@ class Log:
     def _retire(
         self, segment: Segment, reason: Reason, *, with_snapshot: bool = True
     ) -> RetiredSegment:
-        """Gives the files of a segment, and the snapshot at its base, their last names. They are
+        """Renames the files of a segment, and the snapshot at its base, to `.deleted`. They are
         closed with their last reader."""
         paths = segment.rename(names.DELETED)
         segment.close()
@@ -546,7 +548,7 @@ class Log:
     # The end.
 
     def truncate_to(self, offset: int) -> list[RetiredSegment]:
-        """Drops everything from `offset` on. Returns the segments that go as a whole."""
+        """Drops everything from `offset` on. Returns the segments that were dropped whole."""
         if offset >= self.end:
             self.epochs.truncate_from_end(self.end)
             return []
@@ -569,7 +571,7 @@ class Log:
     def truncate_and_start_at(
         self, offset: int, log_start: int | None = None
     ) -> list[RetiredSegment]:
-        """Drops everything and begins anew at an offset."""
+        """Drops everything and begins anew at an offset. Returns the dropped segments."""
         with self.health.errors():
             self.abandon_swap()
             retired = [
@@ -606,8 +608,8 @@ class Log:
         )
 
     def _close_gap(self) -> None:
-        """A cut may fall where compaction, here or at the leader, has left nothing, so that what is
-        appended next leaves a gap. It must be within a segment: between two it looks like a
+        """A cut may fall where compaction, here or at the leader, has left nothing, so that the
+        next append leaves a gap. The gap must be within a segment: between two it looks like a
         loss."""
         active = self.segments.active
         reached = active.base
@@ -617,9 +619,10 @@ class Log:
             self._begin_segment(reached, self._flush.last_flush_ms)
 
     def _make_truncation_durable(self) -> None:
-        """What was cut must not come back behind what is appended next, nor may a recovery point
-        above the new end leave that unchecked, nor an epoch that is gone make another replica
-        truncate what took its place. Truncation is rare enough to wait for it."""
+        """The truncated records must not come back behind what is appended next; a recovery point
+        above the new end must not leave later appends unchecked; a truncated epoch must not make
+        another replica truncate what took its place. Truncation is rare enough to wait for the
+        device."""
         self.segments.active.file.sync()
         self._flush.dirty.add_folder(self.path)
         self._flush.dirty.sync_folders()
@@ -635,8 +638,8 @@ class Log:
     # of the old segments (and drops the new one) or all of the new.
 
     def begin_swap(self, cleaned: Segment, bases: Sequence[int], *, truncations: int) -> bool:
-        """`.cleaned` becomes `.swap`: from now on a start would finish the swap. False if the
-        segments that it was made of are no longer there as they were."""
+        """Renames `.cleaned` to `.swap`: from now on a start would finish the swap. Returns False
+        if the segments that it was made of have changed."""
         place = self.segments.at(bases[0])
         sources = self.segments[place : place + len(bases)]
         if (
@@ -658,8 +661,8 @@ class Log:
         return True
 
     def commit_swap(self) -> list[RetiredSegment] | None:
-        """Readers get the new segment, and the old ones leave, the oldest first: a deletion mark
-        must not go before what it deletes. None if the swap was abandoned meanwhile."""
+        """Gives readers the new segment and retires the old ones, the oldest first: a tombstone
+        must not go before what it deletes. Returns None if the swap was abandoned meanwhile."""
         if self._swap is None:
             return None
         cleaned, sources = self._swap
@@ -686,7 +689,7 @@ class Log:
             return None
 
     def end_swap(self) -> None:
-        """The new segment gets its name, once the old ones are gone for good."""
+        """Gives the new segment its final name, once the old ones are durably gone."""
         with self.health.errors():
             for segment in self.segments:
                 if segment.suffix:
@@ -694,21 +697,22 @@ class Log:
                     self._flush.dirty.add_folder(self.path)
 
     def abandon_swap(self) -> None:
-        """What is about to be cut must not come back with a swap that a start finishes."""
+        """Removes the new segment: what is about to be cut must not come back with a swap that a
+        start finishes."""
         if self._swap is not None:
             self._swap[0].remove()
             self._swap = None
             self._flush.dirty.add_folder(self.path)
 
     def mark_cleaned(self, offset: int | None) -> None:
-        """Takes note of how far the log is compacted."""
+        """Records how far the log is compacted."""
         self.cleaned_to = offset
 
     # Durability.
 
     @property
     def recovery_point(self) -> int:
-        """All below it is durable."""
+        """The offset below which everything is durable."""
         return self._flush.recovery_point
 
     @property
@@ -718,8 +722,8 @@ class Log:
 
     @property
     def trusted_end(self) -> int:
-        """Up to where a start need not look: what is durable with its indexes. Those of the active
-        segment are behind; it is looked at as a whole anyway."""
+        """The offset below which a start need not scan: everything is durable with its indexes. The
+        active segment, whose indexes are behind, is scanned as a whole."""
         active, end = self.segments.active, self._flush.recovery_point
         if active.dirty:
             end = min(end, active.base)
@@ -738,12 +742,12 @@ class Log:
         return now_ms - flush.last_flush_ms >= flush_ms
 
     def flush_checked(self, now_ms: int) -> None:
-        """Starts the interval of `flush.ms` again."""
+        """Restarts the interval of `flush.ms`."""
         self._flush.checked(now_ms)
 
     def flush_job(self, upto: int | None = None) -> FlushJob | None:
-        """The job that makes all below `upto` (by default the end of the log) durable, or None if
-        it already is. Segments from `upto` on are left alone."""
+        """Returns the job that makes everything below `upto` (by default the end of the log)
+        durable, None if it already is. Segments from `upto` on are left alone."""
         upto = self.end if upto is None else min(upto, self.end)
         if upto <= self.recovery_point and not self._flush.dirty:
             return None
@@ -752,24 +756,24 @@ class Log:
         return self._flush.job(upto, files, self._save_epochs(upto))
 
     def not_flushed(self, job: FlushJob) -> None:
-        """The job has failed, as it does on a full disk: the next one has its work too."""
+        """Takes back a job that failed, as on a full disk: the next one does its work too."""
         self._flush.failed(job)
         if job.epochs is not None:
             self.epochs.not_saved()
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
-        """The job has run: what it covers need not be checked after a crash."""
+        """Takes note of a job that has run: what it covers need not be checked after a crash."""
         self._flush.done(job, now_ms)
         self._check()
 
     def _save_epochs(self, upto: int) -> CheckpointWrite | None:
-        """The write that brings the epoch checkpoint up to date, None if it is."""
+        """Returns the write that brings the epoch checkpoint up to date, None if it is."""
         content = self.epochs.take_unsaved(upto)
         return None if content is None else self._epoch_file.prepare(lambda: content)
 
     def seal(self) -> None:
-        """Writes indexes and producer states as they are now, for a start that trusts them. The
-        next flush job makes them durable."""
+        """Writes indexes and producer states, for a start that trusts them. The next flush job
+        makes them durable."""
         with self.health.errors():
             active = self.segments.active
             if active.dirty:
@@ -778,8 +782,8 @@ class Log:
             self._take_snapshot(self.end)
 
     def close(self, clean: bool) -> None:
-        """Ends the use of the log; files close with their last reader. A clean close leaves on disk
-        all that the next start needs; to be durable it must have been sealed and flushed before."""
+        """Closes the log; files close with their last reader. A clean close leaves on disk all that
+        the next start needs; to be durable, the log must have been sealed and flushed before."""
         if clean and self.health.is_online:
             self.seal()
             epochs = self._save_epochs(self.end)
@@ -807,14 +811,13 @@ class Log:
             self._swap[0].move_to(path)
 
     def write_topic_id(self, topic_id: bytes) -> None:
-        """Writes into the directory which topic the log belongs to. The next flush makes it
-        durable."""
+        """Writes the topic's id into the directory. The next flush makes it durable."""
         with self.health.errors():
             self._flush.dirty.add_file(write_topic_id(self._disk, self.path, topic_id))
         self.topic_id = topic_id
 
     def expire_producers(self, now_ms: int, expiration_ms: int | None = None) -> None:
-        """Forgets producers that have been silent for longer than they are remembered."""
+        """Forgets producers that have been idle for longer than they are remembered."""
         if expiration_ms is not None:
             self._producer_expiration_ms = expiration_ms
         if len(self.producers):
@@ -822,8 +825,9 @@ class Log:
 
 
 def _gaps_to(cleaned_to: int | None, recovery_point: int | None) -> int:
-    """Up to where compaction may have left gaps between segments. It only touches what is flushed,
-    and says so in the checkpoints before; one that cannot be read leaves us without a bound."""
+    """Returns the offset up to which compaction may have left gaps between segments. It only
+    touches flushed segments, and the checkpoints say so before; without a readable checkpoint there
+    is no bound."""
     if cleaned_to is None:
         return 0
     return _OFFSET_MAX if recovery_point is None else max(cleaned_to, recovery_point)

@@ -1,7 +1,7 @@
 """The log directories of a node (`log.dirs`) and all logs in them.
 
-`LogDirectory` is one entry of `log.dirs`: whose it is, whether it was left in order, its
-checkpoints. `LogDirs` loads, creates, moves, deletes and closes the logs in all of them.
+`LogDirectory` is one entry of `log.dirs`: its owner, its checkpoints, and whether it was closed
+cleanly. `LogDirs` loads, creates, moves, deletes and closes the logs in all of them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DAY_MS = 86_400_000
 
 
 class DirectoryRefused(Exception):
-    """A log directory that this node must not use. The text says why and what to do."""
+    """A log directory that this node must not use. The message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Which cluster and node a directory belongs to, and its own id."""
+    """The cluster and the node a directory belongs to, and its own id."""
 
     cluster_id: str
     node_id: int
@@ -54,7 +54,7 @@ class MetaProperties:
 
 
 def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
-    """What `meta.properties` in a log directory says; None if there is none."""
+    """Returns the content of `meta.properties` in a log directory, None if there is none."""
     file = f"{path}/{names.META_PROPERTIES}"
     if not disk.exists(file):
         return None
@@ -77,7 +77,7 @@ def write_meta_properties(disk: Disk, path: str, properties: MetaProperties) -> 
 
 
 class LogDirectory:
-    """An open log directory, which nobody else can open until `release`."""
+    """An open log directory, locked until `release`."""
 
     __slots__ = (
         "_checkpoints",
@@ -104,14 +104,15 @@ class LogDirectory:
         self.id = bytes(16)
         self.was_clean = False
         self.broker_epoch_at_stop = NO_BROKER_EPOCH
-        self.recovery_points: dict[TopicPartition, int] = {}  # as found when it was opened
+        self.recovery_points: dict[TopicPartition, int] = {}  # when it was opened
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
-        self.notes: list[str] = []  # what an operator should know of the opening
+        self.notes: list[str] = []  # for the operator, from opening it
 
     def take(self, owner: str) -> None:
-        """Makes it if it is not there; DirectoryRefused if another process has it."""
+        """Creates the directory if necessary and locks it. Raises DirectoryRefused if another
+        process has it."""
         _make_durably(self._disk, self.path)
         try:
             self._lock = self._disk.lock(f"{self.path}/{names.LOCK}", owner)
@@ -129,7 +130,8 @@ class LogDirectory:
     def identify(
         self, node_id: int, cluster_id: str | None, new_id: Callable[[], bytes]
     ) -> str | None:
-        """Checks that the directory is this node's, or makes it so; gives its cluster's id."""
+        """Checks that the directory belongs to this node, or makes it so; returns its cluster's
+        id."""
         found = read_meta_properties(self._disk, self.path)
         if found is None and cluster_id is None:
             return None
@@ -153,7 +155,8 @@ class LogDirectory:
         return found.cluster_id
 
     def read_state(self) -> None:
-        """How the last run left it. The marker of a clean stop goes before anything is written."""
+        """Reads the checkpoints of the last run. The marker of a clean stop is removed before
+        anything is written."""
         self.recovery_points = self._read(names.RECOVERY_POINTS)
         self.log_starts = self._read(names.LOG_STARTS)
         self.high_watermarks = self._read(names.HIGH_WATERMARKS)
@@ -170,7 +173,7 @@ class LogDirectory:
         self._disk.sync_dir(self.path)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that cannot be read counts as none: more is scanned, nothing is lost."""
+        """Reads a checkpoint. A damaged one counts as empty: more is scanned, nothing is lost."""
         try:
             return checkpoints.read_offsets(self._disk, f"{self.path}/{name}")
         except checkpoints.CheckpointCorrupt as corrupt:
@@ -178,7 +181,7 @@ class LogDirectory:
             return {}
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> CheckpointWrite:
-        """The write that replaces a checkpoint, for a worker or for `write`."""
+        """Returns the write that replaces a checkpoint, for a worker or for `write`."""
         file = self._checkpoints.get(name)
         if file is None:
             file = CheckpointFile(self._disk, f"{self.path}/{name}")
@@ -186,12 +189,12 @@ class LogDirectory:
         return file.prepare(partial(render_offsets, offsets))
 
     def write(self, checkpoint: CheckpointWrite) -> None:
-        """Blocks on the device."""
+        """Replaces a checkpoint. Blocks on the device."""
         with self.health.errors():
             checkpoint.run()
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """The last thing a clean stop does. Blocks on the device."""
+        """Writes the marker of a clean stop, the last thing it does. Blocks on the device."""
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         with self.health.errors():
             path = f"{self.path}/{names.CLEAN_SHUTDOWN}"
@@ -199,8 +202,8 @@ class LogDirectory:
 
 
 def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDirectory]:
-    """Locks all of them, or none: DirectoryRefused if another process has one. One that fails is
-    offline from the start."""
+    """Locks all directories or none. Raises DirectoryRefused if another process has one. One that
+    fails is offline from the start."""
     directories: list[LogDirectory] = []
     try:
         for path in dict.fromkeys(path.rstrip("/") or "/" for path in paths):
@@ -218,7 +221,7 @@ def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDi
 
 
 def _make_durably(disk: Disk, path: str) -> None:
-    """A directory and those above it that are missing: after a power cut all of them are there."""
+    """Creates a directory and its missing parents, durably."""
     made = []
     while not disk.exists(path):
         made.append(path)
@@ -231,7 +234,7 @@ def _make_durably(disk: Disk, path: str) -> None:
 
 @dataclass(slots=True)
 class LoadJob:
-    """Opens one partition's log. `run` in a worker, many at a time; then `LogDirs.loaded`."""
+    """Opens one partition's log. Run it in a worker, many at a time; then call `LogDirs.loaded`."""
 
     disk: Disk
     directory: LogDirectory
@@ -266,7 +269,7 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Removes the directory of a log that is gone. `run` in a worker."""
+    """Removes the directory of a deleted log. Run it in a worker."""
 
     disk: Disk
     health: Health
@@ -281,7 +284,7 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """Writes the checkpoints as they are due now. `run` in a worker."""
+    """Writes checkpoints as they were when the job was made. Run it in a worker."""
 
     writes: tuple[tuple[LogDirectory, CheckpointWrite], ...]
 
@@ -328,8 +331,9 @@ class LogDirs:
         owner: str | None = None,
         producer_expiration_ms: int = DAY_MS,
     ) -> LogDirs:
-        """Takes the directories for this node: DirectoryRefused if another process has one or it
-        belongs to another node or cluster. One that fails is offline; all of them must not be."""
+        """Opens the directories for this node. Raises DirectoryRefused if another process has
+        one, if one belongs to another node or cluster, or if all have failed. One that fails is
+        offline."""
         return cls.of(
             disk,
             take_directories(disk, dirs, owner or f"node {node_id}"),
@@ -352,8 +356,8 @@ class LogDirs:
         cluster_id: str | None = None,
         producer_expiration_ms: int = DAY_MS,
     ) -> LogDirs:
-        """The same with directories that are taken already. If they are refused, they are given
-        back."""
+        """Does the same with directories that are already locked, and unlocks them if they are
+        refused."""
         try:
             for directory in directories:
                 if not directory.health.is_online:
@@ -382,8 +386,8 @@ class LogDirs:
     # Loading.
 
     def load_jobs(self, config_of: Callable[[str], TopicConfig]) -> list[LoadJob]:
-        """One job for each partition found. Logs on their way out go to `deletions`. The metadata
-        log is left alone: `open_log` gives it to the quorum."""
+        """Returns one job for each partition found. Logs that were being deleted go to `deletions`.
+        The metadata log is left out: `open_log` opens it for the quorum."""
         jobs = []
         for directory in self._online():
             with directory.health.errors():
@@ -416,7 +420,7 @@ class LogDirs:
         )
 
     def loaded(self, job: LoadJob) -> None:
-        """The job has run."""
+        """Takes the log of a job that has run."""
         log = job.log
         assert log is not None, f"the log of {job.tp} was not opened"
         known = self._futures if job.is_future else self._logs
@@ -429,7 +433,7 @@ class LogDirs:
 
     def load(self, config_of: Callable[[str], TopicConfig]) -> list[RecoveryReport]:
         """Loads everything here and now. A partition that cannot be read takes its directory
-        offline, the others are served."""
+        offline; the others are served."""
         for job in self.load_jobs(config_of):
             if not job.directory.health.is_online:
                 continue
@@ -441,8 +445,8 @@ class LogDirs:
         return self.reports
 
     def open_log(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
-        """The log of a partition that `load_jobs` leaves out, from its first byte on. It is its
-        caller's, not in the list of logs, and is closed by him."""
+        """Opens the log of a partition that `load_jobs` leaves out, and scans it from its first
+        byte. The caller owns and closes it."""
         directory = self._online()[0]
         with directory.health.errors():
             return Log.open(
@@ -456,7 +460,7 @@ class LogDirs:
                 producer_expiration_ms=self._producer_expiration_ms,
             )
 
-    # The logs there are.
+    # Looking up.
 
     def get(self, tp: TopicPartition) -> Log | None:
         return self._logs.get(tp)
@@ -481,11 +485,11 @@ class LogDirs:
         return [directory for directory in self.directories if not directory.health.is_online]
 
     def disk_errors(self, path: str) -> AbstractContextManager[None]:
-        """Around work in a log directory: an error of the device takes it offline."""
+        """A context for work in a log directory: an error of the device takes it offline."""
         return self.find(path).health.errors()
 
     def drop_offline(self) -> list[TopicPartition]:
-        """Forgets the logs of directories that failed; says whose they were."""
+        """Forgets the logs of directories that failed; returns their partitions."""
         gone = [tp for tp, log in self._logs.items() if not log.health.is_online]
         for tp in gone:
             del self._logs[tp]
@@ -493,7 +497,7 @@ class LogDirs:
             del self._futures[tp]
         return gone
 
-    # Making and removing.
+    # Creating, deleting, moving.
 
     def create(
         self,
@@ -502,7 +506,7 @@ class LogDirs:
         config: TopicConfig,
         directory: str | None = None,
     ) -> Log:
-        """A new, empty log, in the directory that has the fewest if none is named."""
+        """Creates an empty log, by default in the directory with the fewest logs."""
         assert tp not in self._logs, f"{tp} exists in {self._logs[tp].path}"
         target = self._emptiest() if directory is None else self.find(directory)
         log = self._create(target, tp, topic_id, config, names.dir_name(tp))
@@ -519,8 +523,8 @@ class LogDirs:
     ) -> Log:
         path = f"{directory.path}/{name}"
         with directory.health.errors():
-            # A directory that is there already could not be loaded at the start, as on a full
-            # disk: what the checkpoints say holds for it, if it is of this topic.
+            # An existing directory could not be loaded at the start, as on a full disk: the
+            # checkpoints are valid for it, if it belongs to this topic.
             is_there = self._disk.exists(path)
             if is_there and (read_topic_id(self._disk, path) or topic_id) != topic_id:
                 away = names.marked_dir_name(tp, self._new_id(), names.DELETE_DIR)
@@ -545,18 +549,18 @@ class LogDirs:
         return log
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: bytes) -> None:
-        """Says whose a log is that was found without an id: a crash may keep a directory and lose
-        the file that says it."""
+        """Gives a log its topic id that was found without one: a crash may keep a directory and
+        lose the file in it."""
         self._logs[tp].write_topic_id(topic_id)
 
     def take_deletions(self) -> list[DeleteJob]:
-        """The jobs that nobody has taken yet, to be run after `file.delete.delay.ms`."""
+        """Returns the new jobs, to be run after `file.delete.delay.ms`."""
         taken, self.deletions = self.deletions, []
         return taken
 
     def delete(self, tp: TopicPartition) -> DeleteJob:
-        """Takes a log away. Its directory has another name at once; its files go with the job,
-        which is in `deletions` too."""
+        """Deletes a log. Its directory is renamed at once; its files go with the job, which is in
+        `deletions` too."""
         future = self._futures.pop(tp, None)
         if future is not None:
             self._rename_away(future, names.DELETE_DIR)
@@ -569,8 +573,8 @@ class LogDirs:
         target = f"{directory.path}/{names.marked_dir_name(log.tp, self._new_id(), mark)}"
         with directory.health.errors():
             log.move_to(target)
-        # Now, and not when nobody knows the log any more: what keeps an object alive is hard to
-        # see, and an open file that is deleted still takes its space.
+        # Not left to reference counts: what keeps an object alive is hard to see, and a deleted
+        # file that is open still takes its space.
         log.close(clean=False)
         job = DeleteJob(self._disk, directory.health, log.tp, target)
         if mark == names.DELETE_DIR:
@@ -578,13 +582,13 @@ class LogDirs:
         return job
 
     def set_aside(self, tp: TopicPartition) -> str:
-        """Takes away a log that the cluster does not know, and keeps its files (`-stray`)."""
+        """Removes a log that the cluster does not know, and keeps its files (`-stray`)."""
         log = self._logs.pop(tp)
         self._rename_away(log, names.STRAY_DIR)
         return log.path
 
     def start_move(self, tp: TopicPartition, directory: str) -> Log:
-        """An empty log in another directory, to be filled and then to take the place of this."""
+        """Creates an empty log in another directory that, once it is filled, replaces this one."""
         log, target = self._logs[tp], self.find(directory)
         name = names.marked_dir_name(tp, self._new_id(), names.FUTURE_DIR)
         future = self._create(target, tp, log.topic_id, log.config, name)
@@ -592,12 +596,12 @@ class LogDirs:
         return future
 
     def cancel_move(self, tp: TopicPartition) -> None:
-        """The log stays where it is, and what was copied of it goes."""
+        """Deletes the copy of a log that was being moved."""
         self._rename_away(self._futures.pop(tp), names.DELETE_DIR)
 
     def adopt_moved(self) -> list[TopicPartition]:
-        """After a start: a log that was on its way takes the place that `finish_move` had cleared
-        for it when it was cut short. Not while a directory is offline: the log may be there."""
+        """After a start, puts logs in place whose `finish_move` was interrupted after the old log
+        was renamed. Not while a directory is offline: the log may be there."""
         if self.offline():
             return []
         orphans = [tp for tp in self._futures if tp not in self._logs]
@@ -606,7 +610,7 @@ class LogDirs:
         return orphans
 
     def finish_move(self, tp: TopicPartition) -> Log:
-        """The other log has all that this one has: it takes its place."""
+        """Replaces a log by its copy, which has all that it has."""
         log, future = self._logs[tp], self._futures.pop(tp)
         assert future.end == log.end, f"{tp} is at {future.end} of {log.end}"
         future.mark_cleaned(log.cleaned_to)
@@ -625,7 +629,8 @@ class LogDirs:
     def checkpoint_job(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> CheckpointJob:
-        """What the checkpoints must say now. Without high watermarks theirs is left alone."""
+        """Returns a job that writes recovery points and log starts and, if given, high
+        watermarks."""
         writes = []
         for directory in self._online():
             logs = self.logs_in(directory)
@@ -638,20 +643,22 @@ class LogDirs:
         return CheckpointJob(tuple(writes))
 
     def cleaned_job(self, log: Log) -> CheckpointJob:
-        """Says how far the logs of a directory are compacted; run it when one was."""
+        """Returns a job that writes how far a directory's logs are compacted; run it when one
+        was."""
         directory = self.directory_of(log)
         cleaned = _cleaned(self.logs_in(directory))
         return CheckpointJob(((directory, directory.checkpoint(names.CLEANER_OFFSETS, cleaned)),))
 
     def _write_ends(self, directory: LogDirectory) -> None:
-        """After a truncation: a recovery point above the new end would leave later appends
-        unchecked, and a start at the end would be lost with all that came before it."""
+        """Writes the checkpoints after a truncation: a recovery point above the new end would
+        leave later appends unchecked, and a start at the end would be lost with all that came
+        before it."""
         for checkpoint in _checkpoints_of_ends(directory, self.logs_in(directory)):
             directory.write(checkpoint)
 
     def closing_jobs(self) -> list[Callable[[], None]]:
-        """What a clean close has to wait for, one job for each log, to be run in workers side by
-        side before `close`. Nobody may use the logs any more."""
+        """Returns one job for each log with what a clean close waits for, to be run in workers in
+        parallel before `close`. The logs must not be used any more."""
         return [partial(_close_clean, log) for log in (*self.all(), *self._futures.values())]
 
     def close(
@@ -660,7 +667,7 @@ class LogDirs:
         high_watermarks: Mapping[TopicPartition, int] | None = None,
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        """Ends the use of all logs. A clean close makes all durable and says so. Blocks."""
+        """Closes all logs. A clean close makes everything durable and leaves a marker. Blocks."""
         failed: set[Health] = set()
         for log in (*self._logs.values(), *self._futures.values()):
             try:
@@ -706,7 +713,7 @@ class LogDirs:
         return min(online, key=lambda directory: len(self.logs_in(directory)))
 
     def space(self, directory: LogDirectory) -> tuple[int, int]:
-        """Bytes in all and bytes free where a directory is. May block."""
+        """Returns the total and the free bytes of the file system of a directory. May block."""
         with directory.health.errors():
             return self._disk.space(directory.path)
 
@@ -728,7 +735,7 @@ def _close_clean(log: Log) -> None:
 
 
 def _checkpoints_of_ends(directory: LogDirectory, logs: list[Log]) -> list[CheckpointWrite]:
-    """Up to where each log is durable, and where it starts."""
+    """Returns the writes of recovery points and log starts."""
     return [
         directory.checkpoint(names.RECOVERY_POINTS, _recovery_points(logs)),
         directory.checkpoint(names.LOG_STARTS, _starts(logs)),
@@ -740,7 +747,7 @@ def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
 
 
 def _starts(logs: Iterable[Log]) -> dict[TopicPartition, int]:
-    """Those that the first segment does not say."""
+    """Returns the starts that the first segment does not tell."""
     return {log.tp: log.start for log in logs if log.start > log.segments[0].base}
 
 

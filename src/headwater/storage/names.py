@@ -1,4 +1,4 @@
-"""How files and directories of a log are called. All names are Kafka's."""
+"""The names of a log's files and directories. All are Kafka's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def offset_of(name: str) -> int | None:
-    """The offset that a file's name starts with, or None if it does not start with one."""
+    """Returns the offset at the start of a file name, None if there is none."""
     digits = name.split(".", 1)[0]
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
@@ -47,15 +47,17 @@ def dir_name(tp: TopicPartition) -> str:
 
 
 def marked_dir_name(tp: TopicPartition, unique: bytes, mark: str) -> str:
-    """The name of a directory on its way out (`-delete`, `-stray`) or in (`-future`). What goes is
-    cut to the longest name that file systems take; what comes must keep its topic."""
+    """Returns the name of a directory that is being removed (`-delete`, `-stray`) or copied
+    (`-future`). The former are cut to the longest name that file systems take; the latter keep
+    their topic."""
     tail = f"-{tp.partition}.{unique.hex()}{mark}"
     topic = tp.topic if mark == FUTURE_DIR else tp.topic[: _NAME_LENGTH_MAX - len(tail)]
     return topic + tail
 
 
 def parse_dir_name(name: str) -> tuple[TopicPartition, str] | None:
-    """The partition and the mark ("" for a live one) of a directory, or None if it is no log."""
+    """Returns the partition and the mark of a directory ("" for a live one), None if it is not a
+    log."""
     mark = ""
     for candidate in (DELETE_DIR, FUTURE_DIR, STRAY_DIR):
         if name.endswith(candidate):

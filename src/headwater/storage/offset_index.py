@@ -1,10 +1,10 @@
-"""Where in a segment a batch lies: a sparse, sorted list of (offset, position).
+"""The positions of batches in a segment: a sparse, sorted list of (offset, position).
 
-An index is a hint that can always be made again from its segment. So the index of the active
-segment lives in memory and is written once, when the segment is closed or rolled: a crash loses
-nothing that recovery does not rebuild anyway, appends cost no second write, and a full disk cannot
-kill the process through a mapping (the kernel answers a store into a sparse page that finds no
-block with SIGBUS). The index of any other segment is mapped when somebody first looks.
+An index can always be rebuilt from its segment. So the index of the active segment lives in memory
+and is written once, when the segment is closed or rolled: a crash loses nothing that recovery does
+not rebuild anyway, appends cost no second write, and a full disk cannot kill the process through a
+mapping (a store into a sparse page for which there is no block raises SIGBUS). The index of any
+other segment is mapped when it is first used.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headwater.io import Disk, Mapping
 
 _ENTRY = Struct(">ii")
 ENTRY_BYTES = 8
-# What a follower or a reader at the end looks at: the last two pages. Searching there first keeps
-# the pages that a plain binary search would touch on its way out of the cache's way.
+# Followers and readers at the end look at the last two pages. Searching there first leaves alone
+# the pages that a plain binary search would bring into the cache.
 _WARM_ENTRIES = 8192 // ENTRY_BYTES
 _RELATIVE_MAX = 2**31 - 1
 
@@ -30,7 +30,7 @@ class OffsetIndex:
         self._disk = disk
         self.path = path
         self.base = base
-        self._offsets: array[int] | None = None  # relative, in memory while we may append
+        self._offsets: array[int] | None = None  # relative, in memory while it may grow
         self._positions: array[int] | None = None
         self._mapping: Mapping | None = None
 
@@ -43,7 +43,7 @@ class OffsetIndex:
         return 0 <= offset - self.base <= _RELATIVE_MAX
 
     def lookup(self, offset: int) -> int:
-        """The position of the last entry at or below `offset`, 0 if there is none."""
+        """Returns the position of the last entry at or below `offset`, 0 if there is none."""
         relative = offset - self.base
         if self._offsets is not None:
             assert self._positions is not None
@@ -54,7 +54,7 @@ class OffsetIndex:
         return int(_ENTRY.unpack_from(mapping, slot * ENTRY_BYTES)[1]) if slot >= 0 else 0
 
     def first_offset_from(self, position: int) -> int | None:
-        """The offset of the first entry at or after a byte position."""
+        """Returns the offset of the first entry at or after a byte position."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -97,13 +97,13 @@ class OffsetIndex:
         del self._positions[keep:]
 
     def reset(self) -> None:
-        """Empties it, to be filled anew."""
+        """Empties the index, to be filled again."""
         self._mapping = None
         self._offsets = array("i")
         self._positions = array("i")
 
     def load(self) -> None:
-        """Brings it into memory, to append."""
+        """Brings the index into memory, for appends."""
         if self._offsets is not None:
             return
         entries = array("i")
@@ -120,7 +120,7 @@ class OffsetIndex:
             self._positions.pop()
 
     def is_sane(self, log_bytes: int) -> bool:
-        """Whether a quick look finds nothing wrong: length, first and last entry."""
+        """Makes a quick check: length, first and last entry."""
         if not self._disk.exists(self.path):
             return False
         size = self._disk.size(self.path)
@@ -134,7 +134,7 @@ class OffsetIndex:
         return bool(relative >= 0 and 0 < position < log_bytes)
 
     def last_position(self) -> int:
-        """The position of the last entry, without loading the others."""
+        """Returns the position of the last entry, without loading the others."""
         if self._offsets is not None:
             assert self._positions is not None
             return self._positions[-1] if self._positions else 0
@@ -147,7 +147,7 @@ class OffsetIndex:
         return int(position)
 
     def save(self) -> None:
-        """Writes what is in memory to the file, if anything is."""
+        """Writes the index to its file, if it is in memory."""
         if self._offsets is None:
             return
         assert self._positions is not None
@@ -181,7 +181,7 @@ class OffsetIndex:
 
 
 def _last_at_or_below(mapping: Mapping, relative: int) -> int:
-    """The slot of the last entry at or below a relative offset, -1 if there is none."""
+    """Returns the slot of the last entry at or below a relative offset, -1 if there is none."""
     unpack = _ENTRY.unpack_from
     low, high = 0, len(mapping) // ENTRY_BYTES
     warm = high - _WARM_ENTRIES

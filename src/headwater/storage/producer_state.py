@@ -36,7 +36,7 @@ _ABORT, _COMMIT = 0, 1
 
 
 class SnapshotCorrupt(ValueError):
-    """A producer snapshot that cannot be trusted."""
+    """A producer snapshot that is damaged."""
 
 
 class SentBatch(NamedTuple):
@@ -48,7 +48,7 @@ class SentBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its control record says."""
+    """The end of a transaction, from its control record."""
 
     is_abort: bool
     coordinator_epoch: int
@@ -113,7 +113,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is open, or whose end is not replicated."""
+        """The start of the oldest transaction that is open or whose end is not replicated."""
         if not self._ongoing and not self._unreplicated:
             return None
         return min((*self._ongoing, *self._unreplicated))
@@ -123,7 +123,8 @@ class ProducerStates:
         return entry is not None and entry.txn_first_offset != _NONE
 
     def oldest_transaction_timestamp(self) -> int:
-        """When the producer of the oldest open transaction wrote last, -1 if none is open."""
+        """Returns when the producer of the oldest open transaction wrote last, -1 if none is
+        open."""
         if not self._ongoing:
             return NO_TIMESTAMP
         entry = self._entries.get(self._ongoing[min(self._ongoing)])
@@ -141,7 +142,7 @@ class ProducerStates:
         return None
 
     def check(self, batch: _core.Batch, offset: int, *, sequenced: bool) -> None:
-        """Refuses a data batch that its producer may not append now at `offset`."""
+        """Refuses a data batch that its producer may not append at `offset`."""
         entry = self._entries.get(batch.producer_id)
         if entry is None:
             return
@@ -163,7 +164,7 @@ class ProducerStates:
                     raise ApiError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                         f"{self._tp}: producer {entry.producer_id} sent sequence {first} after "
-                        f"{last}; what is between is missing",
+                        f"{last}; the sequences in between are missing",
                     )
         if entry.txn_first_offset != _NONE and not batch.is_transactional:
             raise ApiError(
@@ -173,7 +174,7 @@ class ProducerStates:
             )
 
     def check_marker(self, batch: _core.Batch, offset: int, marker: Marker) -> None:
-        """Refuses the end of a transaction from a producer or a coordinator that was replaced."""
+        """Refuses the end of a transaction from a fenced producer or coordinator."""
         entry = self._entries.get(batch.producer_id)
         if entry is None:
             return
@@ -195,7 +196,7 @@ class ProducerStates:
         *,
         transactional: bool,
     ) -> None:
-        """A data batch was appended."""
+        """Takes note of a data batch that was appended."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
@@ -214,7 +215,8 @@ class ProducerStates:
     def end_transaction(
         self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
     ) -> CompletedTransaction | None:
-        """A marker was appended. Says which transaction it ended, if one was open."""
+        """Takes note of a marker that was appended; returns the transaction that it ended, if
+        any."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
@@ -230,7 +232,7 @@ class ProducerStates:
         return CompletedTransaction(producer_id, first, offset, marker.is_abort)
 
     def last_stable_after(self, completed: CompletedTransaction) -> int:
-        """Up to where all is decided once this transaction is."""
+        """Returns the last stable offset once this transaction is complete."""
         others = [first for first, owner in self._ongoing.items() if owner != completed.producer_id]
         return min(others) if others else completed.last_offset + 1
 
@@ -239,7 +241,7 @@ class ProducerStates:
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def high_watermark_at(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark are decided for good."""
+        """Completes the transactions whose marker is below the high watermark."""
         if self._unreplicated:
             done = [first for first, last in self._unreplicated.items() if last < high_watermark]
             for first in done:
@@ -250,7 +252,7 @@ class ProducerStates:
         self.high_watermark_at(log_start)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets producers that have been silent for so long and have nothing open."""
+        """Forgets producers that have been idle for this long and have no open transaction."""
         gone = [entry.producer_id for entry in self if _expired(entry, now_ms, expiration_ms)]
         for producer_id in gone:
             del self._entries[producer_id]
@@ -261,7 +263,7 @@ class ProducerStates:
         self._unreplicated.clear()
 
     def render(self) -> bytes:
-        """The content of a snapshot file."""
+        """Returns the content of a snapshot file."""
         body = bytearray(len(self._entries).to_bytes(4, "big"))
         for entry in self:
             last = entry.batches[-1] if entry.batches else None
@@ -302,7 +304,7 @@ def _expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
 
 
 def read_snapshot(data: bytes) -> Iterator[ProducerEntry]:
-    """The producers in a snapshot file, or SnapshotCorrupt."""
+    """Yields the producers in a snapshot file. Raises SnapshotCorrupt."""
     if len(data) < _HEAD.size:
         raise SnapshotCorrupt(f"snapshot has {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)
@@ -328,7 +330,7 @@ def read_snapshot(data: bytes) -> Iterator[ProducerEntry]:
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
-    """Sequences wrap from the largest 32-bit number to 0."""
+    """Subtracts from a sequence number, which wraps from 0 to the largest 32-bit number."""
     return sequence - by if sequence >= by else _SEQUENCE_MAX - (by - sequence) + 1
 
 
@@ -339,7 +341,7 @@ def increment_sequence(sequence: int, by: int) -> int:
 
 
 def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
-    """The transaction marker in a control batch and its timestamp, or None if it is no such."""
+    """Returns the transaction marker in a control batch and its timestamp, None if it has none."""
     view = memoryview(data)[position:]
     record = next(iter(_core.decode(view[: whole_size(view, 0)], check_crc=False)), None)
     if record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
@@ -356,8 +358,8 @@ def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
 def note_batch(
     producers: ProducerStates, batch: _core.Batch, data: Buffer, txn_index: TransactionIndex | None
 ) -> None:
-    """Follows one batch of a producer that is in the log. With `txn_index`, aborted transactions
-    go there; without it, they already are there."""
+    """Takes note of a producer's batch in the log. With `txn_index`, aborted transactions are added
+    to it; without it, they are already there."""
     if not batch.is_control:
         first = batch.base_sequence
         last = increment_sequence(first, batch.last_offset_delta)
@@ -464,7 +466,7 @@ class Snapshots:
             replay(producers, segments, self._saved_to, end)
 
     def restart_at(self, offset: int) -> None:
-        """Removes all, for a log that begins anew here."""
+        """Removes all snapshots, for a log that begins anew at this offset."""
         self.drop(lambda _: True)
         self._saved_to = offset
 
@@ -474,7 +476,7 @@ class Snapshots:
             self.offsets.remove(offset)
 
     def rename(self, offset: int, suffix: str) -> list[str]:
-        """Takes one out under another name; says which, if there was one."""
+        """Renames a snapshot, if there is one; returns its new path."""
         if offset not in self.offsets:
             return []
         path = self.path(offset)

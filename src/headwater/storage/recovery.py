@@ -1,4 +1,4 @@
-"""Loads a log from disk: what to trust, what to check, what to cut.
+"""Loads a log from disk: decides what to trust, what to check and what to cut.
 
 After a clean stop nothing is scanned. Otherwise every segment from the recovery point on is read:
 batches are checked, indexes are rebuilt, and the first bad byte ends the log. Older segments were
@@ -32,7 +32,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Loaded:
-    """The parts of a log."""
+    """The parts of a log, while it is loaded."""
 
     disk: Disk
     path: str
@@ -64,8 +64,8 @@ def load(
     now_ms: int,
     producer_expiration_ms: int,
 ) -> Loaded:
-    """Reads the directory of a partition and leaves it in order. Blocks on the device. Compaction
-    leaves gaps between segments, up to `gaps_to`."""
+    """Reads and repairs the directory of a partition. Blocks on the device. Compaction may have
+    left gaps between segments up to `gaps_to`."""
     _tidy(disk, path)
     segments, snapshot_offsets = _find(disk, path)
     log = Loaded(
@@ -99,7 +99,7 @@ def load(
 
 
 def _bring_up(log: Loaded, first_unflushed: int) -> int:
-    """Checks what must be checked; gives the end of the log."""
+    """Checks and repairs the segments; returns the end of the log."""
     segments = log.segments
     for segment in segments[:first_unflushed]:
         if not _indexes_are_sane(segment):
@@ -132,7 +132,7 @@ def _bring_up(log: Loaded, first_unflushed: int) -> int:
 
 
 def _save_producers(log: Loaded, end: int) -> None:
-    """Spares the next start some work; a full disk must not keep this one from coming up."""
+    """Writes a snapshot to spare the next start work; a full disk must not prevent this one."""
     try:
         log.snapshots.save(log.producers, end)
     except OSError as error:
@@ -152,12 +152,12 @@ def _restore_producers(log: Loaded, producers: ProducerStates, end: int) -> None
 
 
 def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
-    """Reads a segment, makes its indexes anew and cuts it at the first bad byte. Gives the offset
-    after the last good batch, and whether there was anything to cut."""
+    """Scans a segment, rebuilds its indexes and cuts it at the first bad byte. Returns the offset
+    after the last good batch, and whether anything was cut."""
     size = segment.size
     segment.start_reindexing()
     epochs, producers = log.epochs, log.producers
-    epoch = epoch_end = -1  # what the cache is known to say, right up to this offset
+    epoch = epoch_end = -1  # the cache says this epoch up to this offset
     offset_max = segment.base + _RELATIVE_MAX
     end, good = segment.base, 0
     reason: str | None = None
@@ -188,15 +188,15 @@ def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:
     if good == size:
         return end, False
     segment.cut_at(good)
-    segment.file.sync()  # or the next power cut could bring back what others have replaced by then
+    segment.file.sync()  # or the next power cut could bring back what was replaced by then
     reason = reason or scan.reason or "unreadable"
     log.reports.append(RecoveryReport(log.tp, size - good, reason, end))
     return end, True
 
 
 def _reindex(log: Loaded, segment: Segment) -> None:
-    """Makes the indexes of a flushed segment anew. Its batches are not judged: what was flushed
-    once is not cut without anybody asking for it."""
+    """Rebuilds the indexes of a flushed segment. Its batches are not checked: what was flushed is
+    not cut unasked."""
     producers = ProducerStates(log.tp)
     _restore_producers(log, producers, segment.base)
     size = segment.size
@@ -211,7 +211,7 @@ def _reindex(log: Loaded, segment: Segment) -> None:
 
 
 def _drop_lost(log: Loaded, place: int) -> None:
-    """What comes after a cut does not belong to the log any more."""
+    """Drops the segments after a cut, which no longer belong to the log."""
     for segment in log.segments[place:]:
         reason = "after the end of what was recovered"
         log.reports.append(RecoveryReport(log.tp, segment.size, reason, segment.base))
@@ -227,7 +227,7 @@ def _drop(log: Loaded, place: int) -> None:
 
 
 def _start_anew(log: Loaded) -> None:
-    """There is nothing at or after the start: all is deleted, or there never was anything."""
+    """Begins an empty log: everything was deleted, or there never was anything."""
     was_there = bool(log.segments)
     _drop(log, 0)
     log.epochs.clear()
@@ -247,11 +247,12 @@ def _indexes_are_sane(segment: Segment) -> bool:
     )
 
 
-_CHECKPOINT_DELETED = ".checkpoint.deleted"  # snapshots of the metadata log are not ours
+_CHECKPOINT_DELETED = ".checkpoint.deleted"  # of snapshots of the metadata log
 
 
 def _tidy(disk: Disk, path: str) -> None:
-    """Deleted files go, half-made compacted segments go, whole ones take over from the old."""
+    """Removes deleted files and half-made compacted segments; finishes swaps whose new segment is
+    complete."""
     cleaned: list[tuple[int, str]] = []
     swaps: list[tuple[int, str]] = []
     for name in disk.list(path):
@@ -263,7 +264,7 @@ def _tidy(disk: Disk, path: str) -> None:
         elif name.endswith(names.SWAP) and offset is not None:
             swaps.append((offset, file))
     # Segments that replace others are renamed from the highest offset down: a swap at or above a
-    # `.cleaned` file is of a step that had not finished.
+    # `.cleaned` file belongs to a step that had not finished.
     unfinished = min((offset for offset, _ in cleaned), default=None)
     for offset, file in swaps.copy():
         if unfinished is not None and offset >= unfinished:
@@ -281,13 +282,13 @@ def _swap(disk: Disk, path: str, swaps: list[tuple[int, str]]) -> None:
         offset = names.offset_of(name)
         if offset is not None and not name.endswith(names.SWAP) and first <= offset < end:
             disk.remove(f"{path}/{name}")
-    disk.sync_dir(path)  # or one of the old could come back beside the new one that has its offsets
+    disk.sync_dir(path)  # or an old one could come back beside the new one
     for _, file in swaps:
         disk.rename(file, file.removesuffix(names.SWAP))
 
 
 def _range_of(disk: Disk, swaps: list[tuple[int, str]]) -> tuple[int, int]:
-    """The offsets that the new segments stand for."""
+    """Returns the range of offsets that the new segments replace."""
     first, end = 2**63, -1
     for offset, file in swaps:
         if file.endswith(names.LOG + names.SWAP):
@@ -300,8 +301,8 @@ def _range_of(disk: Disk, swaps: list[tuple[int, str]]) -> tuple[int, int]:
 
 
 def _find(disk: Disk, path: str) -> tuple[list[Segment], list[int]]:
-    """The segments and the offsets of producer snapshots, both in order. Indexes that belong to no
-    segment go."""
+    """Returns the segments and the offsets of producer snapshots, both in order. Removes indexes
+    without a segment."""
     bases: list[int] = []
     snapshots: list[int] = []
     indexes: list[tuple[int | None, str]] = []

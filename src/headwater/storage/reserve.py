@@ -1,8 +1,8 @@
-"""Room that is kept on the disk for what must go on when it is full: metadata, and a start.
+"""Disk space reserved for what must go on when the disk is full: metadata, and a start.
 
-A file of some size lies in the directory of the metadata log. When a write there finds no room the
-file is given up, and until it can be made again clients' records are refused: they would take the
-room that deleting topics needs, which is what makes room again.
+The reserve is a file in the directory of the metadata log. When a write there finds no space, the
+file is removed, and until it can be created again clients' records are refused: they would take the
+space that is needed to delete topics, which is what frees space.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from headwater.io import Disk
 from headwater.storage.failures import Health, is_full
 
 RESERVE_BYTES = 512 * 1024
-# There must be this much beside it before it is made again, or it would come and go.
+# This much must be free besides before it is created again, or it would come and go.
 _BESIDE_BYTES = 3 * RESERVE_BYTES
 _NAME = ".headwater-reserve"
 
@@ -25,7 +25,7 @@ class Reserve:
         self.is_held = False
 
     def give_if_tight(self) -> None:
-        """Before a start writes anything."""
+        """Releases the reserve before a start writes anything, if space is short."""
         if not self._disk.exists(self._path):
             return
         _, usable = self._disk.space(self._directory)
@@ -33,12 +33,13 @@ class Reserve:
             self._disk.remove(self._path)
 
     def watch(self, health: Health) -> None:
-        """From here on the directory's appends depend on the reserve being there."""
+        """Creates the reserve; from here on the directory accepts appends only while there is
+        one."""
         self._health = health
         self.hold()
 
     def hold(self) -> bool:
-        """Makes the reserve if it is not there and there is room; whether it is there."""
+        """Creates the reserve if there is none and there is space; returns whether there is one."""
         health = self._health
         assert health is not None
         if not self._disk.exists(self._path):
@@ -64,7 +65,7 @@ class Reserve:
         return True
 
     def give(self) -> bool:
-        """Gives the room to whoever found none; whether there was any to give."""
+        """Releases the reserve to a write that found no space; returns whether there was one."""
         if self._health is not None:
             self._health.set_low(True)
         self.is_held = False

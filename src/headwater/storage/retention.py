@@ -1,4 +1,4 @@
-"""Which segments of a log have outlived its settings, and how they leave."""
+"""Retention: the segments of a log that have outlived its settings."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetiredSegment:
-    """A segment that is out of the log; its files have the suffix `.deleted`. `delete` removes
-    them: in a worker, after `file.delete.delay.ms`, so that readers that still have it finish."""
+    """A segment that was taken out of its log; its files have the suffix `.deleted`. `delete`
+    removes them, in a worker, after `file.delete.delay.ms`; readers keep what they have."""
 
     disk: Disk
     health: Health
@@ -54,8 +54,8 @@ def expired(
     high_watermark: int,
     now_ms: int,
 ) -> Iterator[tuple[Segment, Reason]]:
-    """The segments to retire, from the oldest on. None that reaches above the high watermark, and
-    not the last one while it is empty."""
+    """Yields the segments to delete, the oldest first. None that reaches above the high watermark,
+    and not the last one while it is empty."""
     surplus = segments.size - config.retention_bytes
     for place, segment in enumerate(segments):
         is_last = place + 1 == len(segments)

@@ -1,4 +1,4 @@
-"""One file of batches with its indexes: the unit in which a log grows, is searched and is dropped.
+"""One file of batches with its indexes: the unit in which a log grows, is searched and is deleted.
 
 Nothing is opened or read before it is needed: a thousand idle partitions cost a thousand of these
 objects and no descriptor.
@@ -24,7 +24,7 @@ from headwater.storage.txn_index import TransactionIndex
 if TYPE_CHECKING:
     from headwater.storage.validation import AppendRules
 
-# Base offset, length, last offset delta, max timestamp: what a search looks at in a batch header.
+# Base offset, length, last offset delta, max timestamp: the fields that a search needs.
 _PLACE = Struct(">qi11xi8xq")
 _LENGTH = Struct(">8xi")
 _LENGTH_OVERHEAD = 12  # base offset and the length itself are not in the length
@@ -37,7 +37,7 @@ _by_base = attrgetter("base")
 
 
 def segment_at(segments: Sequence[Segment], offset: int) -> int:
-    """The place of the segment that has an offset, or would have it."""
+    """Returns the index of the segment that has an offset, or would have it."""
     return max(0, bisect_right(segments, offset, key=_by_base) - 1)
 
 
@@ -66,7 +66,7 @@ class Segment:
         self._disk = disk
         self.folder = folder
         self.base = base
-        self.suffix = suffix  # of all its files, while it is on its way into the log
+        self.suffix = suffix  # of all its files, while it is being swapped in
         self.size = size
         self.created_ms = created_ms
         self.bytes_since_index = 0
@@ -90,7 +90,7 @@ class Segment:
         preallocate_bytes: int = 0,
         suffix: str = "",
     ) -> Segment:
-        """Makes the files of an empty segment. Whatever had these names goes."""
+        """Creates the files of an empty segment, and replaces any that exist."""
         segment = cls(disk, folder, base, size=0, created_ms=now_ms, suffix=suffix)
         for suffix in names.SEGMENT_SUFFIXES:
             if disk.exists(segment.path(suffix)):
@@ -105,7 +105,7 @@ class Segment:
             if not preallocate_bytes:
                 segment.release()
         except OSError:
-            for suffix in names.SEGMENT_SUFFIXES:  # a half-made segment would be found at start
+            for suffix in names.SEGMENT_SUFFIXES:  # a start would find a half-made segment
                 with contextlib.suppress(OSError):
                     disk.remove(segment.path(suffix))
             raise
@@ -113,7 +113,7 @@ class Segment:
 
     @classmethod
     def find(cls, disk: Disk, folder: str, base: int, *, suffix: str = "") -> Segment:
-        """A segment that is there."""
+        """Returns an existing segment."""
         path = f"{folder}/{names.offset_name(base, names.LOG)}{suffix}"
         size, created_ms = disk.size(path), disk.modified_ms(path)
         return cls(disk, folder, base, size=size, created_ms=created_ms, suffix=suffix)
@@ -127,7 +127,7 @@ class Segment:
             self._file = self._disk.open(self.path(names.LOG))
         return self._file
 
-    # What the batches' timestamps say; read from the files only if somebody asks.
+    # Timestamps, read from the files only when needed.
 
     @property
     def max_timestamp(self) -> int:
@@ -142,14 +142,14 @@ class Segment:
 
     @property
     def retention_timestamp(self) -> int:
-        """The largest timestamp of a record; where none has one, when the file last changed."""
+        """The largest timestamp of a record; if none has one, when the file last changed."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self._disk.modified_ms(self.path(names.LOG))
 
     @property
     def first_timestamp(self) -> int | None:
-        """That of the first batch, from which on the time to roll counts."""
+        """The timestamp of the first batch, from which `segment.ms` counts."""
         if self._first_timestamp is None and self.size:
             for _, _, _, _, timestamp in self.places(0):
                 self._first_timestamp = timestamp
@@ -161,7 +161,7 @@ class Segment:
     def must_roll(
         self, rules: AppendRules, size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> bool:
-        """Whether so many bytes, up to this offset and time, belong into a new segment."""
+        """Returns whether a batch of this size, up to this offset and time, needs a new segment."""
         if self.size + size > rules.segment_bytes or last_offset - self.base > _RELATIVE_MAX:
             return True
         if not self.size:
@@ -181,8 +181,8 @@ class Segment:
         )
 
     def get_ready(self) -> None:
-        """Reads what appends need to know. Once a batch is in the file nothing may fail any more:
-        the next one would be put behind a batch that nobody knows of."""
+        """Reads what appends need. Once a batch is in the file nothing may fail any more: the next
+        one would be written behind a batch that is not accounted for."""
         self.index.load()
         self.time_index.load()
         if self._max_timestamp is None:
@@ -209,8 +209,8 @@ class Segment:
         self.dirty = True
 
     def found(self, start: int, batches: Sequence[_core.Batch], interval_bytes: int) -> None:
-        """Takes note of batches that are in the file already: `appended` for many, since there may
-        be millions of them."""
+        """Takes note of batches that are already in the file: `appended` for many, as there may be
+        millions."""
         newest, newest_offset = self.max_timestamp, self.offset_of_max_timestamp
         since, first = self.bytes_since_index, batches[0]
         if start + first.position == 0:
@@ -230,12 +230,13 @@ class Segment:
         self.dirty = True
 
     def recovered(self, size: int) -> None:
-        """Takes note of how much of the file is good, once it was scanned."""
+        """Sets how much of the file is good, after a scan."""
         self.size = size
         self.dirty = True
 
     def filled(self, size: int, *, max_timestamp: int, offset_of_max_timestamp: int) -> None:
-        """Takes note of all that was written to it, whose index entries it was given."""
+        """Sets the size and timestamps of a segment that was written as a whole, index entries
+        included."""
         self.size = size
         self._max_timestamp = max_timestamp
         self._offset_of_max_timestamp = offset_of_max_timestamp
@@ -278,7 +279,7 @@ class Segment:
             self._first_timestamp = None
 
     def start_reindexing(self) -> None:
-        """Empties all that is derived from the batches, to be told of each of them again."""
+        """Empties everything that is derived from the batches."""
         self.index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -288,7 +289,7 @@ class Segment:
         self._offset_of_max_timestamp = self.base
 
     def rename(self, suffix: str) -> list[str]:
-        """Gives all files this further suffix; says which there are now."""
+        """Appends a suffix to the names of all files; returns their new paths."""
         renamed = []
         for kind in names.SEGMENT_SUFFIXES:
             path = self.path(kind)
@@ -298,7 +299,7 @@ class Segment:
         return renamed
 
     def resuffix(self, suffix: str) -> None:
-        """Gives all files this suffix in place of the one they have."""
+        """Replaces the suffix of all files."""
         old = [self.path(kind) for kind in names.SEGMENT_SUFFIXES]
         self.suffix = suffix
         for kind, path in zip(names.SEGMENT_SUFFIXES, old, strict=True):
@@ -329,15 +330,15 @@ class Segment:
                     file.close()
 
     def move_to(self, folder: str) -> None:
-        """The directory of the segment has another name now."""
+        """Follows the directory of the log to its new name."""
         self.folder = folder
         self.index.move_to(self.path(names.INDEX))
         self.time_index.move_to(self.path(names.TIME_INDEX))
         self.txn_index.move_to(self.path(names.TXN_INDEX))
 
     def release(self) -> None:
-        """Gives the descriptor back until somebody needs it. Not for a preallocated file: only
-        its handle knows how much of it is used."""
+        """Closes the file until it is needed again. Not for a preallocated file: only its handle
+        knows how much of it is used."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -350,8 +351,8 @@ class Segment:
     # Searching.
 
     def places(self, position: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """(position, size, base offset, last offset, max timestamp) of every batch from here on.
-        Reads headers only: of a large batch, nothing but its header."""
+        """Yields (position, size, base offset, last offset, max timestamp) of every batch from here
+        on. Reads headers only."""
         file, end = self.file, self.size
         chunk, chunk_start = b"", position
         while position + HEADER_BYTES <= end:
@@ -369,7 +370,8 @@ class Segment:
             position += size
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, size, base offset) of the first batch that ends at or after `offset`."""
+        """Returns (position, size, base offset) of the first batch that ends at or after
+        `offset`."""
         for position, size, base, last, _ in self.places(self.index.lookup(offset)):
             if last >= offset:
                 return position, size, base
@@ -379,7 +381,7 @@ class Segment:
         return whole_size(self.file.pread(HEADER_BYTES, position), 0)
 
     def next_offset(self) -> int:
-        """The offset after the last batch, which must be known to be good."""
+        """Returns the offset after the last batch, which must be known to be good."""
         end = self.base
         for _, _, _, last, _ in self.places(self.index.last_position()):
             end = last + 1
@@ -391,9 +393,9 @@ class Segment:
 
 
 class Scan:
-    """All batches of a stretch of a segment, in turn, reading all bytes in large chunks. When it
-    ends, `position` says how far whole and good batches reach and `reason` why it is not the end,
-    if it is not."""
+    """Iterates over the batches in a range of a segment, reading large chunks. At the end,
+    `position` says how far good batches reach, and `reason` why they end there, if it is before the
+    end."""
 
     __slots__ = ("_check_crc", "_end", "_segment", "position", "reason")
 
@@ -405,13 +407,14 @@ class Scan:
         self.reason: str | None = None
 
     def __iter__(self) -> Iterator[tuple[int, _core.Batch, bytes]]:
-        """(position in the file, header, the chunk in which it lies at `batch.position`)."""
+        """Yields (position in the file, header, the chunk that has the batch at
+        `batch.position`)."""
         for start, batches, chunk in self.chunks():
             for batch in batches:
                 yield start + batch.position, batch, chunk
 
     def chunks(self) -> Iterator[tuple[int, list[_core.Batch], bytes]]:
-        """(position of the chunk in the file, the whole batches in it, its bytes)."""
+        """Yields (position of the chunk in the file, the whole batches in it, its bytes)."""
         file, end = self._segment.file, self._end
         chunk_bytes = _SCAN_BYTES
         while self.position < end:
@@ -432,7 +435,7 @@ class Scan:
 
 
 def whole_size(chunk: bytes | memoryview, position: int) -> int:
-    """The size that a header claims; that of a header if not even this is there."""
+    """Returns the size that a batch header claims, or the size of a header if it is incomplete."""
     if len(chunk) - position < HEADER_BYTES:
         return HEADER_BYTES
     return int(_LENGTH.unpack_from(chunk, position)[0]) + _LENGTH_OVERHEAD

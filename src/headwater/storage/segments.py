@@ -1,7 +1,7 @@
-"""The segments of one log: which there are, how large they are, and what can be found in them.
+"""The segments of one log: the list, its size, and searches in it.
 
-A fetch gets a slice of one segment's file, found without reading its records: by the index, or,
-at the end of the log, by the positions of the last batches, which are remembered.
+A fetch gets a slice of one segment's file, found without reading its records: by the index or, at
+the end of the log, by the remembered positions of the last batches.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Segments:
         return self._all[place]
 
     def at(self, offset: int) -> int:
-        """The place of the segment that has an offset, or would have it."""
+        """Returns the index of the segment that has an offset, or would have it."""
         return segment_at(self._all, offset)
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that has an offset, and those after it."""
+        """Returns the segment that has an offset, and those after it."""
         return self._all[self.at(offset) :]
 
     # Changes.
@@ -93,8 +93,8 @@ class Segments:
         self._changed()
 
     def pop(self) -> Segment:
-        """Takes out the active segment. The one before it takes its place; if there is none, the
-        caller adds another."""
+        """Removes and returns the active segment. The one before it takes its place; if there is
+        none, the caller adds another."""
         segment = self._all.pop()
         if self._all:
             self._changed()
@@ -130,7 +130,7 @@ class Segments:
     def read(
         self, offset: int, bytes_max: int, upto: int, log_end: int, at_least_one: bool
     ) -> LogSlice:
-        """The bytes from the batch that has `offset` on; see `Log.read`."""
+        """Returns the bytes from the batch that has `offset` on; see `Log.read`."""
         segments = self._all
         segment = self.active
         place = len(segments) - 1
@@ -162,12 +162,12 @@ class Segments:
         return LogSlice(FileSlice(segment.file, position, count), count, segment.base, position)
 
     def _position(self, offset: int) -> int:
-        """The position of a recent batch that begins at an offset, -1 if not known."""
+        """Returns the position of a recent batch that begins at an offset, -1 if not known."""
         position = self._newer.get(offset, -1)
         return position if position >= 0 else self._older.get(offset, -1)
 
     def _bytes_below(self, upto: int, place: int, log_end: int) -> int:
-        """How many bytes of a segment belong to batches that begin below an offset."""
+        """Returns how many bytes of a segment belong to batches that begin below an offset."""
         segment = self._all[place]
         if upto >= log_end:
             return segment.size
@@ -187,7 +187,7 @@ class Segments:
     # Searching.
 
     def offset_bound(self, read: LogSlice, log_end: int) -> int:
-        """An offset at or above all that a slice may contain, found in the index alone."""
+        """Returns an offset at or above all that a slice may contain, from the index alone."""
         place = self.at(read.segment_base)
         bound = self._all[place].index.first_offset_from(read.position + read.size)
         if bound is not None:
@@ -195,7 +195,7 @@ class Segments:
         return self._all[place + 1].base if place + 1 < len(self._all) else log_end
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [from, to)."""
+        """Returns the aborted transactions that overlap [from, to)."""
         found: list[AbortedTransaction] = []
         for segment in self.since(from_offset):
             entries, complete = segment.txn_index.collect(from_offset, to_offset)
@@ -205,7 +205,8 @@ class Segments:
         return found
 
     def first_not_before(self, timestamp: int, *, log_start: int) -> TimestampedOffset | None:
-        """The first record at or after the log's start whose timestamp is not below this one."""
+        """Returns the first record at or after the log's start whose timestamp is not below this
+        one."""
         for segment in self.since(log_start):
             if segment.retention_timestamp < timestamp:
                 continue
@@ -220,7 +221,7 @@ class Segments:
         return None
 
     def with_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
+        """Returns the first record that has the largest timestamp."""
         segment = max(self._all, key=attrgetter("max_timestamp"))
         largest = segment.max_timestamp
         if largest < 0:

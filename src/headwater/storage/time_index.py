@@ -1,7 +1,7 @@
-"""When what was written: a sparse list of (largest timestamp so far, offset that has it).
+"""The offsets of timestamps in a segment: a sparse list of (largest timestamp so far, its offset).
 
-Both columns only grow. As with the offset index, that of the active segment lives in memory and
-is written when the segment is closed or rolled.
+Both columns only grow. As with the offset index, that of the active segment lives in memory and is
+written when the segment is closed or rolled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class TimeIndex:
         return timestamp, self.base + relative
 
     def lookup(self, timestamp: int) -> int:
-        """The offset of the last entry whose timestamp is at or below this one, else the base."""
+        """Returns the offset of the last entry whose timestamp is at or below this one, else the
+        base."""
         if self._timestamps is not None:
             slot = bisect_right(self._timestamps, timestamp) - 1
         else:
@@ -56,7 +57,7 @@ class TimeIndex:
         return self.entry(slot)[1] if slot >= 0 else self.base
 
     def last(self) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry, without loading the others."""
+        """Returns (timestamp, offset) of the last entry, without loading the others."""
         if self._timestamps is not None:
             return self.entry(-1) if self._timestamps else (NO_TIMESTAMP, self.base)
         size = self._disk.size(self.path) if self._disk.exists(self.path) else 0
@@ -115,8 +116,7 @@ class TimeIndex:
         self._timestamps, self._offsets = timestamps, offsets
 
     def is_sane(self) -> bool:
-        """Whether a quick look finds nothing wrong: length, and the last entry not before the
-        first."""
+        """Makes a quick check: length, and that the last entry is not before the first."""
         if not self._disk.exists(self.path):
             return False
         size = self._disk.size(self.path)
@@ -128,8 +128,8 @@ class TimeIndex:
         first = _ENTRY.unpack(file.pread(ENTRY_BYTES, 0))
         last = _ENTRY.unpack(file.pread(ENTRY_BYTES, size - ENTRY_BYTES))
         file.close()
-        # Zeros are what is left of a page that was never written. Were they believed, retention
-        # would take every record for one of 1970.
+        # Zeros are a page that was never written. If they were trusted, retention would take every
+        # record for one of 1970.
         return bool(any(last) and last[0] >= first[0] >= 0 and last[1] >= first[1] >= 0)
 
     def save(self) -> None:

@@ -20,7 +20,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Made with the first abort; most segments never have one."""
+    """The file is created with the first abort; most segments never have one."""
 
     __slots__ = ("_disk", "_entries", "path")
 
@@ -75,7 +75,8 @@ class TransactionIndex:
         return all(base <= entry.last_offset for entry in self.entries())
 
     def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap [from, to), and whether later segments cannot have more of them."""
+        """Returns the transactions that overlap [from, to), and whether later segments cannot have
+        more."""
         found = []
         for entry in self.entries():
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:

@@ -29,7 +29,7 @@ _LENGTH_OVERHEAD = 12
 
 
 class Origin(Enum):
-    """Who"""
+    """The source of an append."""
 
     CLIENT = "client"
     REPLICATION = "replication"
@@ -38,7 +38,7 @@ class Origin(Enum):
 
 
 class Appended(NamedTuple):
-    """What an append did. For a duplicate: what the first one did."""
+    """The result of an append. For a duplicate: the result of the first one."""
 
     base_offset: int
     last_offset: int
@@ -59,7 +59,7 @@ class RecordsRefused(ApiError):
 
 
 class AppendRules:
-    """A topic's settings as appends need them, worked out once for each change."""
+    """A topic's settings in the form that appends need, computed once for each change."""
 
     __slots__ = (
         "after_max_ms",
@@ -82,13 +82,15 @@ class AppendRules:
         self.log_append_time = config.log_append_time
         self.before_max_ms = config.timestamp_before_max_ms
         self.after_max_ms = config.timestamp_after_max_ms
-        self.codec = _CODECS.get(config.compression_type)  # None: as the producer did
+        self.codec = _CODECS.get(config.compression_type)  # None: as the producer sent it
         self.level = config.compression_level
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.index_interval_bytes = config.index_interval_bytes
         self.index_entries_max = config.segment_index_bytes // 8
-        self.time_entries_max = config.segment_index_bytes // 12 - 1  # one is for the last moment
+        self.time_entries_max = (
+            config.segment_index_bytes // 12 - 1
+        )  # one is for the last timestamp
         self.preallocate_bytes = config.segment_bytes if config.preallocate else 0
         jitter_max = min(config.segment_jitter_ms, config.segment_ms_max)
         # Spread over partitions, so that they do not all roll at once; the same at every start.
@@ -98,7 +100,7 @@ class AppendRules:
 def check_produced(
     data: Buffer, rules: AppendRules, tp: TopicPartition, *, now_ms: int, from_client: bool
 ) -> _core.Batch:
-    """The one batch in `data` if it may be appended, else ApiError."""
+    """Returns the only batch in `data` if it may be appended. Raises ApiError."""
     try:
         if rules.log_append_time:
             batch = _core.validate(data, keys_required=rules.compact)
@@ -133,7 +135,7 @@ def stamp(
     epoch: int,
     now_ms: int,
 ) -> int:
-    """Writes what the leader decides into the batch at its position; gives its max timestamp."""
+    """Writes offset, epoch and timestamps into the batch; returns its max timestamp."""
     if rules.log_append_time:
         _core.restamp(
             data,
@@ -158,7 +160,7 @@ def stamp(
 
 
 def only_batch(data: Buffer, size: int, tp: TopicPartition) -> memoryview:
-    """The first batch of `data`, if what follows it is not another one."""
+    """Returns the first batch of `data`. Raises ApiError if another one follows."""
     view = memoryview(data).cast("B")
     if _core.scan(view[size:], check_crc=False)[0]:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{tp}: expected one record batch, not several")
@@ -168,7 +170,7 @@ def only_batch(data: Buffer, size: int, tp: TopicPartition) -> memoryview:
 def recompress(
     data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition
 ) -> bytearray:
-    """The batch under the topic's codec."""
+    """Returns the batch in the topic's codec."""
     assert rules.codec is not None
     changed = _core.recompress(data, position=batch.position, codec=rules.codec, level=rules.level)
     if len(changed) > rules.max_message_bytes:
@@ -194,7 +196,7 @@ def _batch_size(view: memoryview) -> int:
 def _check_frame(
     data: Buffer, rules: AppendRules, tp: TopicPartition, *, from_client: bool
 ) -> None:
-    """What must hold before the checksum is even looked at."""
+    """Checks what must hold before the checksum is even computed."""
     view = memoryview(data).cast("B")
     base_offset = int.from_bytes(view[:8], "big", signed=True)
     if from_client and base_offset != 0:
@@ -218,18 +220,18 @@ def _refusal(
     *,
     from_client: bool,
 ) -> ApiError:
-    """Why bytes that are no good batch are refused."""
+    """Returns the reason why bytes are not a valid batch."""
     view = memoryview(data).cast("B")
     if len(view) < _LENGTH_OVERHEAD or _batch_size(view) > len(view):
         return ApiError(ErrorCode.INVALID_RECORD, f"{tp}: expected one whole record batch")
     if _batch_size(view) < _HEADER_BYTES:
         return ApiError(
             ErrorCode.CORRUPT_MESSAGE,
-            f"{tp}: a batch says that it has {_batch_size(view)} bytes, its header alone has more",
+            f"{tp}: the batch claims {_batch_size(view)} bytes, less than a header",
         )
     if view[16] > 2:
         return ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"{tp}: the batch has magic {view[16]}; there are 0, 1 and 2"
+            ErrorCode.CORRUPT_MESSAGE, f"{tp}: the batch has magic {view[16]}; valid are 0, 1 and 2"
         )
     if view[16] != 2:
         return ApiError(
@@ -266,7 +268,7 @@ def _not_for_clients(batch: _core.Batch, tp: TopicPartition) -> ApiError:
 def _records_refusal(
     data: Buffer, batch: _core.Batch, rules: AppendRules, tp: TopicPartition, now_ms: int
 ) -> RecordsRefused:
-    """Names the records that are wrong, and each one's first fault."""
+    """Returns a refusal that names the invalid records, each with its first fault."""
     view = memoryview(data).cast("B")[batch.position : batch.position + batch.size]
     errors: list[tuple[int, str]] = []
     invalid_timestamp = False
@@ -286,9 +288,9 @@ def _records_refusal(
                 errors.append((index, text))
         elif batch.is_log_append_time:
             invalid_timestamp = True
-            errors.append((index, "the time of the append is the broker's to set"))
+            errors.append((index, "only the broker sets the time of the append"))
     if invalid_timestamp:
-        message = f"{tp}: {len(errors)} records have timestamps that are not allowed"
+        message = f"{tp}: {len(errors)} records have invalid timestamps"
         return RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, tuple(errors))
     shown = ", ".join(f"record {index}: {text}" for index, text in errors[:_ERRORS_SHOWN])
     message = f"{tp}: {len(errors)} records are refused ({shown})"
@@ -296,8 +298,8 @@ def _records_refusal(
 
 
 def whole_batches(data: Buffer, tp: TopicPartition) -> list[_core.Batch]:
-    """The batches in `data`, their checksums checked. One that is cut short at the end is left
-    out; anything else that is wrong is refused."""
+    """Returns the batches in `data` after checking their checksums. One that is cut short at the
+    end is left out; anything else that is wrong is refused."""
     batches, _, reason = _core.scan(data)
     if reason is not None and reason != "truncated":
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: a batch is corrupt: {reason}")
@@ -306,7 +308,7 @@ def whole_batches(data: Buffer, tp: TopicPartition) -> list[_core.Batch]:
 
 def _check_sizes(batches: list[_core.Batch], rules: AppendRules, tp: TopicPartition) -> None:
     if not batches:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{tp}: there is no batch to append")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{tp}: no batch to append")
     for batch in batches:
         if batch.size > rules.max_message_bytes:
             raise ApiError(
@@ -317,7 +319,8 @@ def _check_sizes(batches: list[_core.Batch], rules: AppendRules, tp: TopicPartit
 
 
 def check_raft(data: Buffer, rules: AppendRules, tp: TopicPartition, epoch: int) -> None:
-    """Batches of the metadata log come with their offsets and must be of their leader's epoch."""
+    """Checks batches of the metadata log, which come with their offsets and must have their
+    leader's epoch."""
     batches = whole_batches(data, tp)
     _check_sizes(batches, rules, tp)
     for batch in batches:
@@ -339,7 +342,7 @@ def stamp_coordinators(
     epoch: int,
     now_ms: int,
 ) -> bytearray:
-    """A copy of a coordinator's batches, checked and stamped."""
+    """Returns a copy of a coordinator's batches, checked and stamped."""
     own = bytearray(data)
     batches = whole_batches(own, tp)
     _check_sizes(batches, rules, tp)

@@ -23,7 +23,7 @@ TO_HIGH_WATERMARK = -1
 def handle(
     broker: Broker, context: Context, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    # A partition that is named twice is cut where it was named last.
+    # If a partition is named twice, the last one counts.
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for partition in topic.partitions:

@@ -1,6 +1,7 @@
-"""Produce: append each partition's batch, then answer when `acks` is satisfied.
+"""Produce: appends each partition's batch, then responds when `acks` is satisfied.
 
-Everything up to the append runs before the first wait, in the order the connection sent it.
+Everything up to the append runs before the first wait, in the order in which the connection sent
+it.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
 
 _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
-# The name under which Kafka's own tools may write to internal topics.
+# The client id with which Kafka's own tools may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 
 _LENGTH_END = 12  # a batch begins with its offset and its length
 _OLDEST_HEADER_BYTES = 26  # a smaller length is impossible in any version of the format
 _MAGIC = 16
 _MAGIC_NEWEST = 2
-_ATTRIBUTES = 22  # where the low byte of a batch's attributes is
+_ATTRIBUTES = 22  # the position of the low byte of a batch's attributes
 _CODEC = 0x07
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
 
-# Kafka answers these without the start of the log, all other refusals of a batch with it.
+# With these errors Kafka does not return the log start; with all others it does.
 _SAYS_NOTHING_OF_THE_LOG = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -113,7 +114,7 @@ def handle(
         _add_endpoints(broker, context, response)
     if acks == 0:
         if failed:
-            # The only way to tell a client that asked for no answer is to end the connection.
+            # The client expects no response: closing the connection is the only way to tell it.
             raise CloseConnection(
                 f"a produce request with acks=0 failed: {_first_error(response).name}"
             )
@@ -124,7 +125,7 @@ def handle(
 
 
 class _Wait(NamedTuple):
-    """An append that is not yet as safe as was asked for."""
+    """An append that is not yet as safe as `acks` and `flush.messages` require."""
 
     partition: Partition
     end: int
@@ -132,7 +133,7 @@ class _Wait(NamedTuple):
 
 
 def _keep_last(data: list[TopicProduceData]) -> None:
-    """A partition that is named twice in one request takes its last batch only, as with Kafka."""
+    """Drops all but the last batch of a partition that a request names twice, as Kafka does."""
     last: dict[tuple[str, bytes, int], PartitionProduceData] = {}
     for topic in data:
         for batch in topic.partition_data:
@@ -150,35 +151,34 @@ def _keep_last(data: list[TopicProduceData]) -> None:
 def _check_attributes(attributes: int, version: int) -> None:
     if attributes & _CODEC == _ZSTD and version < 7:
         raise ApiError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce 7, this is {version}"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd requires Produce version 7, this is {version}",
         )
     if attributes & _TRANSACTIONAL:
-        # A transaction that no coordinator knows cannot be open.
+        # There is no transaction coordinator, so no transaction can be open.
         code = ErrorCode.INVALID_TXN_STATE if version < 11 else ErrorCode.TRANSACTION_ABORTABLE
-        raise ApiError(code, "this cluster coordinates no transactions")
+        raise ApiError(code, "this cluster does not support transactions")
 
 
 class _FramingRefused(ApiError):
-    """The bytes are not one record batch, so the log was not asked."""
+    """The bytes are not one record batch; the log was not involved."""
 
 
 def _framing_refusal(records: Buffer, version: int) -> ApiError | None:
-    """Kafka looks at the frame of a batch before it looks at the log, and answers accordingly. We
-    find out afterwards, and only when something is wrong."""
+    """Returns the error of a malformed frame, if it is one. Kafka checks the frame of a batch
+    before the log does; here it is checked afterwards, and only after a failure."""
     view = memoryview(records).cast("B")
     if len(view) < _LENGTH_END:
         return _FramingRefused(ErrorCode.INVALID_RECORD)
     size = _LENGTH_END + int.from_bytes(view[8:_LENGTH_END], "big", signed=True)
     if size < _OLDEST_HEADER_BYTES:
-        return _FramingRefused(
-            ErrorCode.CORRUPT_MESSAGE, f"a record batch says that it has {size} bytes"
-        )
+        return _FramingRefused(ErrorCode.CORRUPT_MESSAGE, f"a record batch claims {size} bytes")
     if len(view) <= _MAGIC:
         return _FramingRefused(ErrorCode.INVALID_RECORD)
     magic = view[_MAGIC]
     if magic > _MAGIC_NEWEST:
         return _FramingRefused(
-            ErrorCode.CORRUPT_MESSAGE, f"the batch has magic {magic}; there are 0, 1 and 2"
+            ErrorCode.CORRUPT_MESSAGE, f"the batch has magic {magic}; valid are 0, 1 and 2"
         )
     if size > len(view) or magic < _MAGIC_NEWEST or _has_another(view[size:]):
         return _FramingRefused(ErrorCode.INVALID_RECORD)
