@@ -138,6 +138,24 @@ async def test_a_callback_may_seek_elsewhere(
         assert await looped(consumer, 4) == [0, 4]
 
 
+@story
+async def test_a_callback_may_close_the_consumer(
+    shared_broker: EmbeddedBroker, mixed_topic: str
+) -> None:
+    async def on_bad_record(error: DeserializationFailed) -> None:
+        await consumer.close()
+
+    async with Consumer(
+        shared_broker.bootstrap,
+        group=mixed_topic,
+        topics=[mixed_topic],
+        on_bad_record=on_bad_record,
+        **READ,
+    ) as consumer:
+        assert [record.offset async for record in consumer] == [0]
+        assert consumer.assignment() == set()
+
+
 # Dead letters
 
 

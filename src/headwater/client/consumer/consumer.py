@@ -319,6 +319,7 @@ class Consumer(Generic[K, V]):
                     if self._on_bad_record is None:
                         raise
                     await self._skip_bad_record(runtime, self._on_bad_record, error)
+                    self._open()
                     if deadline is not None and self._cluster.now() >= deadline:
                         return None
                     continue
