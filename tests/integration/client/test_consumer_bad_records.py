@@ -1,4 +1,4 @@
-"""Records that a deserializer does not take: raised, skipped by a callback, or dead-lettered."""
+"""Records that a deserializer does not accept: raised, skipped by a callback, or dead-lettered."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_listener_may_call_the_consumer(topic: str) -> None:
             assert found.offset == 9
 
 
-def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
+def test_a_slow_loop_stays_in_the_group(
     shared_broker: EmbeddedBroker, made_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Consumer(
@@ -93,14 +93,16 @@ def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
     assert "poll was not called" not in caplog.text
 
 
-def test_it_leaves_no_thread_behind(shared_broker: EmbeddedBroker, made_topic: str) -> None:
+def test_a_closed_consumer_leaves_no_thread_behind(
+    shared_broker: EmbeddedBroker, made_topic: str
+) -> None:
     before = threading.active_count()
     with Consumer(shared_broker.bootstrap) as consumer:
         consumer.assign([(made_topic, 0)])
     assert threading.active_count() == before
 
 
-def test_both_faces_have_the_same_names_and_arguments() -> None:
+def test_both_consumers_have_the_same_methods_and_arguments() -> None:
     def public(cls: type) -> dict[str, list[str]]:
         return {
             name: [p for p in inspect.signature(method).parameters if p != "host"]
@@ -112,7 +114,7 @@ def test_both_faces_have_the_same_names_and_arguments() -> None:
     assert {name: ours.get(name) for name in theirs} == theirs
 
 
-def test_a_consumer_that_is_dropped_unclosed_says_so(shared_broker: EmbeddedBroker) -> None:
+def test_a_consumer_that_is_dropped_unclosed_warns(shared_broker: EmbeddedBroker) -> None:
     consumer = Consumer(shared_broker.bootstrap).start()
     with pytest.warns(ResourceWarning, match="a consumer was not closed: use it in `with`") as said:
         del consumer

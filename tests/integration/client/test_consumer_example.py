@@ -12,7 +12,7 @@ from headwater.testing import EmbeddedBroker
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "consumer.py"
 
 
-def test_the_example_reads_what_is_there(
+def test_the_example_reads_all_records(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     wire.create_topic(topic)

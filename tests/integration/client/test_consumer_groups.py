@@ -73,7 +73,7 @@ async def committed(broker: EmbeddedBroker, topic: str) -> list[int]:
 
 @BOTH
 @story
-async def test_a_group_reads_on_where_it_stopped(
+async def test_a_group_continues_where_it_stopped(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
     async with member(broker, made_topic, protocol) as consumer:
@@ -106,7 +106,7 @@ async def test_a_commit_stores_what_the_user_got(
 
 
 @story
-async def test_a_commit_in_the_background_tells_how_it_went(
+async def test_a_commit_in_the_background_reports_its_result(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     async with member(broker, made_topic, enable_auto_commit=False) as consumer:
@@ -124,7 +124,7 @@ async def test_a_commit_in_the_background_tells_how_it_went(
 
 
 @story
-async def test_the_record_at_hand_is_not_committed_before_the_next_is_asked_for(
+async def test_the_current_record_is_not_committed_before_the_next_is_requested(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     async with member(broker, made_topic, auto_commit_interval_ms=10) as consumer:
@@ -144,7 +144,7 @@ async def test_the_record_at_hand_is_not_committed_before_the_next_is_asked_for(
 
 @pytest.mark.parametrize("how", ["leaves", "fails"])
 @story
-async def test_what_was_being_processed_when_the_user_failed_is_read_again(
+async def test_the_record_that_was_being_processed_at_an_exception_is_read_again(
     broker: EmbeddedBroker, made_topic: str, how: str
 ) -> None:
     try:
@@ -162,7 +162,7 @@ async def test_what_was_being_processed_when_the_user_failed_is_read_again(
 
 @BOTH
 @story
-async def test_partitions_are_committed_before_they_are_given_back(
+async def test_partitions_are_committed_before_they_are_revoked(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -195,7 +195,7 @@ async def test_partitions_are_committed_before_they_are_given_back(
 
 @BOTH
 @story
-async def test_a_loop_that_takes_long_over_its_records_gives_partitions_back_in_time(
+async def test_a_slow_loop_gives_up_partitions_in_time(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
     quick = QUICK_CLASSIC if protocol == "classic" else {}
@@ -214,7 +214,7 @@ async def test_a_loop_that_takes_long_over_its_records_gives_partitions_back_in_
 
 
 @story
-async def test_who_asks_for_a_record_now_and_then_stays_in_the_group(
+async def test_a_slow_loop_stays_in_the_group(
     broker: EmbeddedBroker, made_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = QUICK_CLASSIC | {"max_poll_interval_ms": 400}
@@ -262,7 +262,7 @@ async def test_a_commit_after_losing_the_partition_fails_and_says_why(
 
 
 @story
-async def test_partitions_named_by_hand_use_the_groups_offsets(
+async def test_assigned_partitions_use_the_groups_offsets(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     for expected in ([0, 1, 2], [3, 4, 5]):
@@ -307,7 +307,7 @@ async def test_an_unsubscribed_consumer_is_out_of_the_group_and_may_come_back(
 
 @BOTH
 @story
-async def test_who_unsubscribes_is_out_whatever_the_listener_says(
+async def test_unsubscribe_leaves_the_group_even_if_the_listener_raises(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
     class Listener(RebalanceListener):
@@ -323,9 +323,7 @@ async def test_who_unsubscribes_is_out_whatever_the_listener_says(
 
 
 @story
-async def test_a_consumer_that_is_fenced_is_told_so_by_its_commits(
-    broker: EmbeddedBroker, made_topic: str
-) -> None:
+async def test_commits_of_a_fenced_consumer_fail(broker: EmbeddedBroker, made_topic: str) -> None:
     settings: dict[str, Any] = QUICK_CLASSIC | {"group_instance_id": "one"}
     async with member(broker, made_topic, **settings) as first:
         await taken(first, 1)
@@ -343,7 +341,7 @@ async def test_a_consumer_that_is_fenced_is_told_so_by_its_commits(
 
 
 @story
-async def test_who_is_closed_in_a_rebalance_commits_what_it_kept(
+async def test_a_consumer_closed_in_a_rebalance_commits_the_partitions_it_kept(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     events: list[str] = []
@@ -402,7 +400,7 @@ async def test_a_listener_hears_of_a_close_whose_commit_fails(topic: str) -> Non
 
 
 @story
-async def test_a_commit_keeps_its_deadline_when_one_before_it_has_no_answer(topic: str) -> None:
+async def test_a_commit_keeps_its_deadline_when_an_earlier_one_has_no_response(topic: str) -> None:
     with EmbeddedBroker(QUICK_BROKER) as broker:
         with Wire(broker.bootstrap) as wire:
             wire.create_topic(topic)
@@ -422,7 +420,7 @@ async def test_a_commit_keeps_its_deadline_when_one_before_it_has_no_answer(topi
 
 @BOTH
 @story
-async def test_partitions_of_a_deleted_topic_are_given_back_at_once(
+async def test_partitions_of_a_deleted_topic_are_revoked_at_once(
     broker: EmbeddedBroker, made_topic: str, protocol: str
 ) -> None:
     other = f"{made_topic}-other"
@@ -479,7 +477,7 @@ async def test_a_close_keeps_its_deadline_when_the_broker_is_gone(topic: str) ->
 
 
 @story
-async def test_a_consumer_goes_on_when_the_broker_is_back(topic: str) -> None:
+async def test_a_consumer_continues_when_the_broker_is_back(topic: str) -> None:
     with EmbeddedBroker(QUICK_BROKER) as broker:
         with Wire(broker.bootstrap) as wire:
             wire.create_topic(topic)

@@ -1,4 +1,4 @@
-"""What brokers may answer to a fetch, told by a broker that does what the test says."""
+"""Responses to fetches that are rare in practice, from a broker that the tests control."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes]:
 
 
 @story
-async def test_a_session_carries_only_what_moved() -> None:
+async def test_a_session_carries_only_changes() -> None:
     async with Leader() as broker:
         broker.write(b"a")
         async with Consumer(broker.bootstrap, **QUICK) as consumer:
@@ -187,7 +187,7 @@ async def test_a_session_carries_only_what_moved() -> None:
     ],
 )
 @story
-async def test_a_session_that_is_lost_is_made_anew(code: ErrorCode) -> None:
+async def test_a_lost_session_is_started_again(code: ErrorCode) -> None:
     async with Leader() as broker:
         broker.write(b"a")
         async with Consumer(broker.bootstrap, **QUICK) as consumer:
@@ -216,7 +216,7 @@ async def test_a_connection_that_is_cut_in_a_fetch_loses_and_repeats_nothing() -
 
 
 @story
-async def test_a_topic_without_an_id_is_asked_for_by_its_name() -> None:
+async def test_a_topic_without_an_id_is_fetched_by_name() -> None:
     async with Leader() as broker:
         broker.topics = [one_topic("t", topic_id=ZERO_ID)]
         broker.write(b"a")
@@ -229,7 +229,7 @@ async def test_a_topic_without_an_id_is_asked_for_by_its_name() -> None:
 
 @pytest.mark.parametrize("newest", [4, 6, 7, 11])
 @story
-async def test_older_brokers_are_asked_in_their_versions(newest: int) -> None:
+async def test_older_brokers_get_requests_in_their_versions(newest: int) -> None:
     async with Leader() as broker:
         answer = broker.versions()
         for each in answer.api_keys:
@@ -281,7 +281,7 @@ async def test_a_new_leader_is_found(hinted: bool) -> None:
 
 
 @story
-async def test_a_position_is_checked_with_a_new_leader() -> None:
+async def test_a_position_is_validated_with_a_new_leader() -> None:
     async with Leader() as broker:
         for number in range(3):
             broker.write(b"%d" % number)
@@ -296,7 +296,7 @@ async def test_a_position_is_checked_with_a_new_leader() -> None:
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 @story
-async def test_a_log_that_was_cut_under_the_consumer_is_noticed(policy: str) -> None:
+async def test_a_log_that_was_truncated_below_the_position_is_detected(policy: str) -> None:
     async with Leader() as broker:
         for number in range(5):
             broker.write(b"old %d" % number)
@@ -321,7 +321,7 @@ async def test_a_log_that_was_cut_under_the_consumer_is_noticed(policy: str) -> 
 
 
 @story
-async def test_a_rest_that_is_given_back_while_a_leader_is_checked_is_read_again() -> None:
+async def test_records_taken_back_during_a_validation_are_read_again() -> None:
     async with Leader() as broker:
         for number in range(5):
             broker.write(b"%d" % number)
@@ -361,7 +361,7 @@ async def test_offsets_are_looked_up_no_longer_than_the_caller_waits() -> None:
 
 
 @story
-async def test_what_was_fetched_before_the_log_was_cut_is_handed_out() -> None:
+async def test_records_fetched_before_the_log_was_truncated_are_returned() -> None:
     async with Leader() as broker:
         for number in range(3):
             broker.write(b"%d" % number)
@@ -389,7 +389,7 @@ async def test_what_was_fetched_before_the_log_was_cut_is_handed_out() -> None:
 
 
 @story
-async def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
+async def test_a_recreated_topic_is_read_from_its_beginning() -> None:
     async with Leader() as broker:
         broker.topics = [one_topic("t", epoch=7)]
         for _ in range(5):
@@ -463,7 +463,7 @@ async def test_a_forbidden_topic_is_an_error_of_poll() -> None:
 
 
 @story
-async def test_bytes_that_are_corrupt_are_an_error_and_can_be_passed() -> None:
+async def test_corrupt_bytes_are_an_error_and_can_be_skipped() -> None:
     async with Leader() as broker:
         for value in (b"a", b"b", b"c"):
             broker.write(value)
@@ -522,7 +522,7 @@ async def test_aborted_transactions_are_left_out(isolation: Any, expected: list[
     ],
 )
 @story
-async def test_a_commit_goes_on_until_the_coordinator_takes_it(code: ErrorCode) -> None:
+async def test_a_commit_is_retried_until_the_coordinator_accepts_it(code: ErrorCode) -> None:
     async with Leader() as broker:
         codes = [code, code, 0]
         stored: list[int] = []
@@ -553,7 +553,7 @@ async def test_a_commit_goes_on_until_the_coordinator_takes_it(code: ErrorCode) 
 
 
 @story
-async def test_a_commit_that_is_refused_for_good_says_what_was_refused() -> None:
+async def test_a_permanent_error_of_a_commit_names_the_offset() -> None:
     async with Leader() as broker:
 
         def coordinator(_request: Any) -> FindCoordinatorResponse:

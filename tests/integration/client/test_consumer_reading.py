@@ -66,7 +66,7 @@ def values(records: Iterable[ConsumedRecord]) -> list[int]:
 
 
 @story
-async def test_records_come_with_all_they_have(
+async def test_records_have_all_their_fields(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     wire.create_topic(topic)
@@ -95,7 +95,7 @@ async def test_a_consumer_without_a_group_reads_all_partitions_of_its_topics(
 
 
 @story
-async def test_every_partition_is_read_that_was_assigned_before_the_topic_was_known(
+async def test_partitions_assigned_before_the_topic_was_known_are_all_read(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     partitions = fill(wire, topic, 1, partitions=8)
@@ -105,7 +105,7 @@ async def test_every_partition_is_read_that_was_assigned_before_the_topic_was_kn
 
 
 @story
-async def test_topics_by_pattern_are_found_also_when_they_come_later(
+async def test_a_pattern_also_finds_topics_that_are_created_later(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     fill(wire, f"{topic}-a", 2)
@@ -119,7 +119,7 @@ async def test_topics_by_pattern_are_found_also_when_they_come_later(
 
 
 @story
-async def test_loops_polls_and_columns_may_take_turns(
+async def test_loops_polls_and_columns_can_be_mixed(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     (tp,) = fill(wire, topic, 100, each=7)
@@ -155,7 +155,7 @@ async def test_a_table_ends_at_its_bound_and_has_all_partitions(
 
 
 @story
-async def test_a_record_that_was_not_waited_for_long_enough_comes_later(
+async def test_a_record_is_not_lost_when_waiting_for_it_is_cancelled(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     fill(wire, topic, 3)
@@ -172,7 +172,7 @@ async def test_a_record_that_was_not_waited_for_long_enough_comes_later(
 
 
 @story
-async def test_a_poll_hands_out_at_most_what_it_may_and_none_after_its_time(
+async def test_a_poll_returns_at_most_records_max_and_none_after_its_timeout(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     fill(wire, topic, 10)
@@ -338,7 +338,7 @@ async def test_an_offset_out_of_range_is_reset_by_the_policy(
 
 
 @story
-async def test_a_topic_that_is_not_there_is_waited_for_and_told_of_once(
+async def test_a_missing_topic_is_waited_for_and_logged_once(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="headwater.client")
@@ -357,7 +357,7 @@ async def test_a_topic_that_is_not_there_is_waited_for_and_told_of_once(
 
 @pytest.mark.parametrize("group", [None, "readers"])
 @story
-async def test_a_name_that_no_topic_can_have_is_an_error(
+async def test_an_invalid_topic_name_is_an_error(
     shared_broker: EmbeddedBroker, group: str | None
 ) -> None:
     async with Consumer(shared_broker.bootstrap, group=group, topics=["no topic!"]) as consumer:
@@ -369,7 +369,7 @@ async def test_a_name_that_no_topic_can_have_is_an_error(
 
 
 @story
-async def test_deserializers_make_objects_and_a_bad_record_can_be_passed(
+async def test_deserializers_make_objects_and_a_bad_record_can_be_skipped(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     wire.create_topic(topic)
@@ -429,7 +429,7 @@ async def test_a_loop_ends_when_the_consumer_is_closed_by_another_task(
 
 
 @story
-async def test_a_consumer_that_was_not_started_says_so() -> None:
+async def test_a_consumer_must_be_started() -> None:
     consumer = Consumer("localhost:1")
     with pytest.raises(ClientClosed, match="not started"):
         await consumer.poll()
@@ -453,7 +453,7 @@ async def test_two_tasks_cannot_poll_at_once(
 
 
 @story
-async def test_who_asked_for_nothing_is_told_instead_of_waiting(
+async def test_polling_without_a_subscription_is_an_error(
     shared_broker: EmbeddedBroker, topic: str
 ) -> None:
     async with Consumer(shared_broker.bootstrap) as consumer:
@@ -468,7 +468,7 @@ async def test_who_asked_for_nothing_is_told_instead_of_waiting(
 
 
 @story
-async def test_a_pattern_without_a_group_is_matched_here_whatever_the_protocol(
+async def test_a_pattern_without_a_group_is_matched_by_the_client(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str
 ) -> None:
     fill(wire, topic, 3)
@@ -479,7 +479,9 @@ async def test_a_pattern_without_a_group_is_matched_here_whatever_the_protocol(
 
 
 @story
-async def test_what_is_not_assigned_cannot_be_sought(shared_broker: EmbeddedBroker) -> None:
+async def test_a_seek_in_a_partition_that_is_not_assigned_is_an_error(
+    shared_broker: EmbeddedBroker,
+) -> None:
     async with Consumer(shared_broker.bootstrap) as consumer:
         with pytest.raises(ClientError, match="t-0 is not assigned"):
             consumer.seek(("t", 0), 1)
@@ -536,7 +538,7 @@ async def test_paused_partitions_do_not_hold_the_memory_of_the_others(
 
 
 @story
-async def test_a_partition_that_does_not_exist_is_said_once_and_waited_for(
+async def test_a_missing_partition_is_waited_for_and_logged_once(
     shared_broker: EmbeddedBroker, wire: Wire, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.create_topic(topic, 2)
@@ -549,7 +551,7 @@ async def test_a_partition_that_does_not_exist_is_said_once_and_waited_for(
 
 
 @story
-async def test_a_consumer_that_is_dropped_unclosed_says_so(
+async def test_a_consumer_that_is_dropped_unclosed_warns(
     shared_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = Consumer(shared_broker.bootstrap)

@@ -1,4 +1,4 @@
-"""Memberships as the consumer uses them."""
+"""Consumers in groups that rebalance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def consumer(broker: EmbeddedBroker, topic: str, **config: Any) -> Consumer:
 
 
 @pytest.mark.parametrize("config", PROTOCOLS)
-def test_who_waits_for_records_is_not_thrown_out(
+def test_waiting_for_records_keeps_the_membership(
     make_broker: MakeBroker, topic: str, config: dict[str, Any]
 ) -> None:
     broker = make_broker(QUICK_BROKER)

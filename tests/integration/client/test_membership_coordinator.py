@@ -115,7 +115,7 @@ def test_every_version_of_join_group_works(
     asyncio.run(story())
 
 
-def test_a_static_member_needs_a_broker_that_knows_them(
+def test_a_static_member_needs_a_broker_that_supports_it(
     broker: EmbeddedBroker, made_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak_at_most(monkeypatch, KAFKA_2_1)
@@ -150,7 +150,7 @@ def test_the_first_version_of_the_consumer_protocol_works(
     asyncio.run(story())
 
 
-def test_a_broker_that_does_not_know_the_protocol_is_named(
+def test_a_broker_without_the_protocol_is_named(
     broker: EmbeddedBroker, made_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak_at_most(monkeypatch, {ApiKey.CONSUMER_GROUP_HEARTBEAT: -1})

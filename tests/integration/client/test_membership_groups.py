@@ -82,7 +82,7 @@ def test_members_share_the_partitions(
 
 
 @pytest.mark.parametrize("config", INCREMENTAL)
-def test_what_stays_is_never_revoked(
+def test_partitions_that_stay_are_never_revoked(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
     async def story() -> None:
@@ -119,7 +119,7 @@ def test_an_eager_member_owns_nothing_while_others_join(
 
 
 @pytest.mark.parametrize("config", BOTH)
-def test_what_is_revoked_can_be_committed_until_the_callback_is_over(
+def test_revoked_partitions_can_be_committed_until_the_callback_returns(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
     async def story() -> None:
@@ -186,7 +186,7 @@ def test_heartbeats_go_on_while_records_are_processed(
 
 
 @pytest.mark.parametrize("config", BOTH)
-def test_who_does_not_poll_leaves_and_joins_again_with_the_next_poll(
+def test_a_member_that_is_not_polled_leaves_and_rejoins_at_the_next_poll(
     broker: EmbeddedBroker,
     made_topic: str,
     config: dict[str, Any],
@@ -283,7 +283,7 @@ def test_with_the_consumer_protocol_the_second_must_wait(
 
 
 @pytest.mark.parametrize("config", BOTH)
-def test_new_partitions_are_given_out(
+def test_new_partitions_are_assigned(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
     async def story() -> None:
@@ -298,7 +298,7 @@ def test_new_partitions_are_given_out(
 
 
 @pytest.mark.parametrize("config", BOTH)
-def test_a_topic_that_appears_later_is_given_out(
+def test_a_topic_that_is_created_later_is_assigned(
     broker: EmbeddedBroker, topic: str, config: dict[str, Any]
 ) -> None:
     async def story() -> None:
@@ -380,7 +380,7 @@ def test_a_classic_group_has_no_regular_expressions_of_the_broker(
 
 
 @pytest.mark.parametrize("config", BOTH)
-def test_who_leaves_may_come_back(
+def test_a_member_that_left_may_rejoin(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
     async def story() -> None:
@@ -406,7 +406,7 @@ def test_a_session_that_the_broker_does_not_allow_is_an_error(
     asyncio.run(story())
 
 
-def test_members_that_share_no_assignor_are_told_so(
+def test_members_without_a_common_assignor_get_an_error(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     async def story() -> None:
@@ -448,7 +448,7 @@ def test_a_poll_that_waits_ends_when_the_member_leaves(
 
 
 @pytest.mark.parametrize("config", PROTOCOLS)
-def test_what_a_callback_raises_comes_out_of_poll_and_the_member_goes_on(
+def test_an_exception_of_a_callback_comes_out_of_poll_and_the_member_stays(
     broker: EmbeddedBroker, made_topic: str, config: dict[str, Any]
 ) -> None:
     def refuse() -> None:

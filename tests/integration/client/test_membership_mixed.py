@@ -140,7 +140,7 @@ def shared(foreign: Foreign, *members: Member) -> Callable[[], bool]:
 @pytest.mark.parametrize("client", list(FOREIGN))
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
 @pytest.mark.parametrize("we_lead", [True, False], ids=["we-lead", "they-lead"])
-def test_classic_groups_can_be_mixed(
+def test_classic_groups_can_have_members_of_several_clients(
     broker: EmbeddedBroker, made_topic: str, client: str, assignor: str, we_lead: bool
 ) -> None:
     config = {"partition_assignment_strategy": assignor}
@@ -171,7 +171,7 @@ def test_classic_groups_can_be_mixed(
 
 
 @pytest.mark.parametrize("we_first", [True, False], ids=["we-first", "they-first"])
-def test_groups_of_the_consumer_protocol_can_be_mixed(
+def test_consumer_groups_can_have_members_of_several_clients(
     broker: EmbeddedBroker, made_topic: str, we_first: bool
 ) -> None:
     async def story() -> None:
@@ -187,7 +187,7 @@ def test_groups_of_the_consumer_protocol_can_be_mixed(
     asyncio.run(story())
 
 
-def test_members_of_both_protocols_share_a_group_on_the_way_from_one_to_the_other(
+def test_members_of_both_protocols_share_a_group_during_a_migration(
     broker: EmbeddedBroker, made_topic: str
 ) -> None:
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What users hand to a consumer: taken if it can be meant so, otherwise refused with its value."""
+"""Arguments of a consumer's calls: validated, and quoted in errors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_partitions_are_pairs_of_a_topic_and_a_number() -> None:
     "value",
     ["orders", ("orders",), ("orders", 1, 2), ("orders", "1"), ("orders", -1), (1, 2), None],
 )
-def test_what_is_no_partition_is_named(value: Any) -> None:
+def test_an_invalid_partition_is_quoted_in_the_error(value: Any) -> None:
     with pytest.raises(ClientError, match=r"orders|\(1, 2\)|None"):
         arguments.partition(value)
 
 
 @pytest.mark.parametrize("value", ["orders", ("orders", 1), None, 5])
-def test_one_partition_is_no_list_of_them(value: Any) -> None:
+def test_a_single_partition_is_refused_where_a_list_is_expected(value: Any) -> None:
     with pytest.raises(ClientError, match=rf"{re.escape(repr(value))}: expected a list"):
         arguments.partitions(value)
 
@@ -71,7 +71,7 @@ def test_offsets_may_have_an_epoch_and_a_note() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", None, True])
-def test_a_time_to_wait_is_a_number(value: Any) -> None:
+def test_a_timeout_is_a_number(value: Any) -> None:
     with pytest.raises(ClientError, match=f"timeout_ms={value!r}"):
         arguments.milliseconds(value)
 
@@ -88,7 +88,7 @@ def test_a_time_is_a_datetime_or_milliseconds_since_1970(value: Any) -> None:
         arguments.timestamp("", datetime(1969, 1, 2, tzinfo=UTC))
 
 
-def test_topics_have_names_and_patterns_are_for_text() -> None:
+def test_invalid_topics_and_patterns_are_refused() -> None:
     for wrong in ("orders", [1], [None], [""], 5):
         with pytest.raises(ClientError, match="expected a"):
             arguments.topics(wrong)
@@ -98,7 +98,7 @@ def test_topics_have_names_and_patterns_are_for_text() -> None:
 
 
 @pytest.mark.parametrize("kind", [Consumer, blocking.Consumer])
-def test_a_listener_that_would_never_be_called_is_a_mistake(kind: Any) -> None:
+def test_a_listener_that_would_never_be_called_is_refused(kind: Any) -> None:
     class Listener:
         def on_partitions_assigned(self, partitions: object) -> None: ...
 

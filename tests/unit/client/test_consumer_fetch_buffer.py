@@ -1,4 +1,4 @@
-"""Records on their way to the user, and what counts as got and as done; without a broker."""
+"""Records on their way to the user, and what counts as consumed; without a broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_polling_takes_from_partitions_in_turn() -> None:
     assert buffer.records_returned == 7
 
 
-def test_what_was_polled_is_done_when_more_is_asked_for() -> None:
+def test_polled_records_are_consumed_at_the_next_poll() -> None:
     setup = Setup()
     state = setup.partition(0, 4)
     buffer = setup.buffer
@@ -78,7 +78,7 @@ def test_what_was_polled_is_done_when_more_is_asked_for() -> None:
     assert (state.position, state.consumed) == (3, 3)
 
 
-def test_in_a_loop_the_record_at_hand_is_got_and_not_done() -> None:
+def test_in_a_loop_the_current_record_is_not_consumed() -> None:
     setup = Setup()
     state = setup.partition(0, 3)
     buffer = setup.buffer
@@ -92,7 +92,7 @@ def test_in_a_loop_the_record_at_hand_is_got_and_not_done() -> None:
     assert state.position_epoch == 5
 
 
-def test_a_loop_that_was_left_is_taken_up_by_the_next_and_by_poll() -> None:
+def test_a_loop_that_was_left_is_continued_by_the_next_loop_and_by_poll() -> None:
     setup = Setup()
     state = setup.partition(0, 6)
     buffer = setup.buffer
@@ -135,7 +135,7 @@ def test_a_pause_inside_a_loop_ends_the_slice_and_loses_nothing() -> None:
     assert (state.fetch_offset, state.position) == (2, 2)
 
 
-def test_what_has_to_be_fetched_again_is_fetched_at_once() -> None:
+def test_records_that_were_taken_back_are_fetched_again_at_once() -> None:
     setup = Setup()
     state = setup.partition(0, 4)
     buffer = setup.buffer
@@ -148,7 +148,7 @@ def test_what_has_to_be_fetched_again_is_fetched_at_once() -> None:
     assert setup.fetches_consumed > before
 
 
-def test_a_pause_in_the_middle_of_a_piece_keeps_the_rest_of_it() -> None:
+def test_a_pause_in_the_middle_of_a_fetch_keeps_the_rest_of_it() -> None:
     setup = Setup()
     state = setup.partition(0, 9)
     buffer = setup.buffer
@@ -175,7 +175,7 @@ def test_a_seek_inside_a_loop_ends_the_slice() -> None:
     assert state.consumed == 100
 
 
-def test_nothing_of_a_paused_partition_is_handed_out() -> None:
+def test_no_record_of_a_paused_partition_is_returned() -> None:
     setup = Setup()
     state = setup.partition(0, 2)
     state.is_paused = True
@@ -219,7 +219,7 @@ def test_columns_begin_where_a_loop_was_left() -> None:
     assert list(current.iterator) == []
 
 
-def test_a_position_passes_what_is_not_for_users() -> None:
+def test_a_position_moves_past_control_batches() -> None:
     setup = Setup()
     state = setup.partition(0, 1)
     setup.fetched(
@@ -236,7 +236,7 @@ def test_a_position_passes_what_is_not_for_users() -> None:
     assert state.position == 2
 
 
-def test_what_is_not_for_users_is_done_when_more_is_asked_for() -> None:
+def test_control_batches_are_consumed_at_the_next_poll() -> None:
     setup = Setup()
     state = setup.partition(0)
     marker = [(b"\0\0\0\1", b"\0" * 6, (), 1)]
@@ -247,7 +247,7 @@ def test_what_is_not_for_users_is_done_when_more_is_asked_for() -> None:
     assert state.consumed == 1
 
 
-def test_a_corrupt_batch_is_an_error_that_says_where_and_comes_again() -> None:
+def test_a_corrupt_batch_is_an_error_with_its_place_at_every_poll() -> None:
     setup = Setup()
     state = setup.partition(0, 2)
     bad = bytearray(_core.encode([(None, b"c", (), 1)], base_offset=2))
@@ -273,7 +273,7 @@ def test_deserializers_make_keys_and_values() -> None:
     assert [record.value for record in setup.buffer.take(9)] == [0, 1, 2]
 
 
-def test_a_value_that_cannot_be_read_stops_at_its_record_and_nothing_before_is_lost() -> None:
+def test_records_before_one_that_cannot_be_deserialized_are_returned() -> None:
     def read(value: bytes) -> int:
         if value == b"2":
             raise ValueError("two")
@@ -317,7 +317,7 @@ def test_a_table_of_many_rows_names_the_topic_in_each() -> None:
     assert made.column("partition").unique().to_pylist() == [3]
 
 
-def test_records_count_when_they_are_handed_out_and_not_before() -> None:
+def test_records_are_counted_when_they_are_returned() -> None:
     setup = Setup()
     state = setup.partition(0, 6)
     buffer = setup.buffer

@@ -57,7 +57,7 @@ def test_later_requests_say_only_what_changed() -> None:
     assert (ask.epoch, asked(ask), forgotten(ask)) == (2, [], [])
 
 
-def test_a_topic_that_was_made_anew_is_forgotten_by_its_old_id() -> None:
+def test_a_recreated_topic_is_forgotten_by_its_old_id() -> None:
     made = opened(want(0))
     ask = made.next_request([want(0, topic_id=OTHER_ID)], with_ids=True)
     assert [topic.topic_id for topic in ask.topics] == [OTHER_ID]
@@ -66,7 +66,7 @@ def test_a_topic_that_was_made_anew_is_forgotten_by_its_old_id() -> None:
     assert made.topic("", ID) is None
 
 
-def test_a_session_that_the_broker_forgot_is_made_anew() -> None:
+def test_a_session_that_the_broker_dropped_is_started_again() -> None:
     made = opened(want(0))
     made.next_request([want(0)], with_ids=True)
     assert not made.on_response(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
@@ -88,7 +88,7 @@ def test_a_session_that_is_out_of_step_is_replaced(how: str) -> None:
     assert made.next_request([want(0)], with_ids=True).epoch == 1
 
 
-def test_a_broker_without_room_for_sessions_is_asked_for_all_each_time() -> None:
+def test_a_broker_without_sessions_gets_complete_requests() -> None:
     made = session()
     for _ in range(2):
         ask = made.next_request([want(0)], with_ids=True)
@@ -110,7 +110,7 @@ def test_the_end_of_a_session_names_it() -> None:
     assert (last.session_id, last.epoch) == (7, -1)
 
 
-def test_a_request_on_the_side_has_no_session() -> None:
+def test_a_request_of_the_side_channel_has_no_session() -> None:
     made = FetchSession(partition_bytes_max=1000, is_lasting=False)
     for offset in (0, 5):
         ask = made.next_request([want(0, offset)], with_ids=True)

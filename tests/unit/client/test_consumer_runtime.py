@@ -1,4 +1,4 @@
-"""The background work of a consumer ends with it, and is missed when it ends before."""
+"""The background tasks of a consumer end with it, and are reported if they end before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fake_broker import story
 
 
 @story
-async def test_work_that_fails_is_told_of() -> None:
+async def test_a_failed_task_is_reported() -> None:
     told: asyncio.Queue[BaseException] = asyncio.Queue()
     tasks = BackgroundTasks(told.put_nowait)
 
@@ -21,7 +21,7 @@ async def test_work_that_fails_is_told_of() -> None:
 
 
 @story
-async def test_work_ends_when_it_is_told_to() -> None:
+async def test_tasks_end_when_they_are_cancelled() -> None:
     told: list[BaseException] = []
     tasks = BackgroundTasks(told.append)
     ended: list[str] = []

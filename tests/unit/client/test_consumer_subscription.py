@@ -1,4 +1,4 @@
-"""Where a consumer stands in a partition, and what it has of it; without a broker."""
+"""Positions and fetched data of a partition; without a broker."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_partition_that_must_wait_is_not_fetched(why: str) -> None:
     assert not state.is_fetchable(0.5, 1)
 
 
-def test_a_jump_makes_answers_to_older_questions_void() -> None:
+def test_a_jump_voids_responses_to_older_requests() -> None:
     ledger = Ledger()
     state = at(0)
     state.add_fetch(piece(state, ledger))
@@ -83,7 +83,7 @@ def test_corrupt_bytes_are_not_fetched_again_and_again() -> None:
     assert state.is_fetchable(0.0, 1 << 20)
 
 
-def test_a_frame_is_held_until_its_last_piece_is_used_up() -> None:
+def test_a_frame_is_held_until_its_last_fetch_is_used_up() -> None:
     ledger = Ledger()
     data = _core.encode([(None, b"v", (), 1)])
     frame = Frame(ledger, 1000)
@@ -103,7 +103,7 @@ def delivered(state: PartitionState, fetch: CompletedFetch) -> Slice:
     return state.start_delivery(fetch, records, start=start)
 
 
-def test_what_was_decoded_and_not_handed_out_is_read_again() -> None:
+def test_decoded_records_that_were_not_taken_are_read_again() -> None:
     state = at(0)
     first = piece(state, Ledger())
     state.add_fetch(first)
@@ -114,7 +114,7 @@ def test_what_was_decoded_and_not_handed_out_is_read_again() -> None:
     assert [record.offset for record in first.records.take(9)] == [1, 2]
 
 
-def test_what_is_gone_already_is_fetched_again() -> None:
+def test_records_of_a_fetch_that_was_released_are_fetched_again() -> None:
     state = at(0)
     first, second = piece(state, Ledger()), None
     state.add_fetch(first)
@@ -129,7 +129,7 @@ def test_what_is_gone_already_is_fetched_again() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.COMMITTED, Phase.RESET, Phase.VALIDATING])
-def test_a_question_that_became_void_is_asked_again(phase: Phase) -> None:
+def test_a_void_request_is_sent_again(phase: Phase) -> None:
     state = at(0)
     state.phase = phase
     state.is_busy = True
@@ -137,7 +137,7 @@ def test_a_question_that_became_void_is_asked_again(phase: Phase) -> None:
     assert not state.is_busy
 
 
-def test_what_was_fetched_is_handed_out_before_an_offset_out_of_range_matters() -> None:
+def test_fetched_records_are_returned_before_an_offset_out_of_range_matters() -> None:
     state = at(0)
     state.add_fetch(piece(state, Ledger()))
     state.is_out_of_range = True
@@ -179,7 +179,7 @@ def test_a_committed_position_of_an_older_epoch_is_checked_at_once() -> None:
 @pytest.mark.parametrize(
     ("end_epoch", "end_offset", "parted"), [(1, 3, 3), (0, 9, 5), (-1, -1, -1)]
 )
-def test_a_log_that_was_cut_is_noticed(end_epoch: int, end_offset: int, parted: int) -> None:
+def test_a_truncated_log_is_detected(end_epoch: int, end_offset: int, parted: int) -> None:
     state = at(5, epoch=1)
     state.on_leader_epoch(2)
     assert state.on_validated(end_epoch, end_offset) == parted
@@ -197,7 +197,7 @@ def test_what_was_fetched_from_the_old_leader_is_dropped() -> None:
 # Subscriptions
 
 
-def test_topics_and_partitions_cannot_be_asked_for_at_once() -> None:
+def test_topics_and_partitions_exclude_each_other() -> None:
     wanted = SubscriptionState()
     wanted.subscribe(topics=["t"])
     with pytest.raises(ClientError, match="unsubscribe"):

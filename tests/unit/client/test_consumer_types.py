@@ -1,4 +1,4 @@
-"""What type checkers know about a consumer. mypy checks the claims; running them costs nothing."""
+"""The types of a consumer and its records, as type checkers see them: mypy checks the claims."""
 
 from __future__ import annotations
 

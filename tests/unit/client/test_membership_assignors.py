@@ -87,7 +87,7 @@ def test_range_keeps_topics_that_are_cut_alike_together_before_it_looks_at_racks
     assert RangeAssignor().assign(racks, members) == {"a": tps("t1 u1"), "b": tps("t0 u0")}
 
 
-def test_round_robin_deals_partitions_to_those_who_want_them() -> None:
+def test_round_robin_deals_partitions_to_their_readers() -> None:
     members = {"a": wants("t"), "b": wants("t", "u"), "c": wants("u")}
     answer = RoundRobinAssignor().assign(topics(t=3, u=2), members)
     assert answer == {"a": tps("t0 t2"), "b": tps("t1 u0"), "c": tps("u1")}
@@ -116,7 +116,7 @@ def test_sticky_reads_user_data_without_a_generation_and_ignores_what_is_none() 
     assert StickyAssignor().assign(topics(t=2), members) == {"a": tps("t0"), "b": tps("t1")}
 
 
-def test_of_two_who_claim_a_partition_the_later_is_believed() -> None:
+def test_of_two_claims_to_a_partition_the_later_generation_wins() -> None:
     members = {
         "a": wants("t", owned=tuple(tps("t0 t1")), generation=3),
         "b": wants("t", owned=tuple(tps("t0 t2")), generation=4),
@@ -126,7 +126,7 @@ def test_of_two_who_claim_a_partition_the_later_is_believed() -> None:
     assert tps("t0")[0] not in answer["a"]
 
 
-def test_two_who_claim_a_partition_in_one_generation_are_not_believed() -> None:
+def test_two_claims_to_a_partition_in_one_generation_are_both_ignored() -> None:
     members = {
         "a": wants("t", owned=tuple(tps("t0")), generation=3),
         "b": wants("t", owned=tuple(tps("t0")), generation=3),
@@ -191,7 +191,7 @@ def test_assignors_are_found_by_their_names_and_by_those_of_the_java_client() ->
     ("strategies", "says"),
     [(["rnage"], "'rnage'.*range, roundrobin"), ([], "empty"), (["range", "range"], "twice")],
 )
-def test_a_wrong_strategy_is_named(strategies: list[str], says: str) -> None:
+def test_an_unknown_strategy_is_named(strategies: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         assignors_of(strategies)
 
@@ -217,7 +217,7 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\x01\0\0\0\x05"])
-def test_what_is_no_subscription_is_refused(data: bytes) -> None:
+def test_an_invalid_subscription_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         member_of(data)
     with pytest.raises(DecodeError):

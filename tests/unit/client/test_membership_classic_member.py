@@ -1,4 +1,4 @@
-"""A member of a classic group: what it does after each answer of its coordinator."""
+"""A member of a classic group, and its reactions to responses of the coordinator."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_member_that_is_thrown_out_has_lost_its_partitions(code: ErrorCode) ->
     assert machine.member_id == ("me" if code == ErrorCode.ILLEGAL_GENERATION else "")
 
 
-def test_an_answer_to_a_heartbeat_of_an_old_generation_means_nothing() -> None:
+def test_the_response_to_a_heartbeat_of_an_old_generation_is_ignored() -> None:
     machine = stable(member(), T0)
     machine.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, ("me", 0), now=1.0)
     assert machine.next_step() == DONE
@@ -208,7 +208,9 @@ def test_a_generation_that_ends_before_it_is_divided_is_joined_again() -> None:
         (ErrorCode.REBALANCE_IN_PROGRESS, Next.LATER),
     ],
 )
-def test_a_coordinator_that_moves_or_loads_is_asked_again(code: ErrorCode, following: Next) -> None:
+def test_a_request_to_a_coordinator_that_moves_or_loads_is_retried(
+    code: ErrorCode, following: Next
+) -> None:
     machine = member()
     machine.on_join_sent()
     assert machine.on_joined(joined(code), now=0.0) is following
@@ -235,7 +237,7 @@ def test_a_refusal_says_what_to_do_and_is_raised_once(code: ErrorCode, says: str
     assert machine.next_step() == JOIN, "the user may have mended it"
 
 
-def test_a_fenced_instance_is_told_so_every_time() -> None:
+def test_a_fenced_instance_gets_the_error_at_every_poll() -> None:
     machine = stable(member(instance_id="i"), T0)
     machine.on_heartbeat(ErrorCode.FENCED_INSTANCE_ID, ("me", 1), now=1.0)
     for _ in range(2):
@@ -351,7 +353,7 @@ def test_leaving_loses_what_is_still_owned_and_forgets_the_member_id() -> None:
     assert not beats(machine)
 
 
-def test_an_answer_that_comes_after_leaving_means_nothing() -> None:
+def test_a_response_that_arrives_after_leaving_is_ignored() -> None:
     machine = member()
     machine.on_join_sent()
     machine.on_left(reason="closed")
@@ -380,7 +382,7 @@ def test_no_bytes_are_an_empty_assignment() -> None:
     assert machine.next_step() == Assign([])
 
 
-def test_who_keeps_partitions_while_it_joins_can_commit_them() -> None:
+def test_a_member_that_keeps_partitions_while_it_joins_can_commit_them() -> None:
     machine = stable(cooperative(), T0)
     machine.request_rejoin("somebody came")
     assert machine.next_step() == JOIN

@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): what it says, and what it makes of the answers."""
+"""A member of a consumer group (KIP-848): its heartbeats, and its reactions to responses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stable(machine: ConsumerMember, *partitions: tuple[bytes, int]) -> ConsumerM
     return machine
 
 
-def test_a_new_member_says_everything_once() -> None:
+def test_a_new_member_sends_all_fields_once() -> None:
     machine = member(rack="r", remote_assignor="uniform")
     machine.on_join_started()
     assert machine.next_step() == WAIT
@@ -149,7 +149,7 @@ def test_a_target_that_changes_during_a_callback_is_followed() -> None:
     assert machine.next_step() == Assign([])
 
 
-def test_an_empty_assignment_is_one_too() -> None:
+def test_an_empty_assignment_is_an_assignment() -> None:
     machine = member()
     machine.on_join_started()
     exchange(machine, answer())
@@ -175,7 +175,7 @@ def test_a_topic_whose_name_is_not_known_yet_waits_for_it() -> None:
     assert machine.owned == {T0, U0}
 
 
-def test_a_topic_that_was_made_anew_is_revoked_and_assigned() -> None:
+def test_a_recreated_topic_is_revoked_and_assigned() -> None:
     names = {TID: "t", UID: "t"}
     machine = stable(member(names), (TID, 0))
     exchange(machine, answer((UID, 0), epoch=2))
@@ -200,7 +200,7 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_its_id(code: Erro
     assert machine.next_step() == Assign([T0])
 
 
-def test_after_an_error_everything_is_said_again() -> None:
+def test_after_an_error_a_heartbeat_has_all_fields() -> None:
     machine = stable(member(), (TID, 0))
     machine.on_heartbeat_failed(0.0)
     again = exchange(machine, answer(same=True))
@@ -249,7 +249,7 @@ def test_a_refusal_is_raised_once_and_may_be_tried_again(
     assert machine.next_step() == JOIN
 
 
-def test_a_fenced_instance_is_told_so_every_time() -> None:
+def test_a_fenced_instance_gets_the_error_at_every_poll() -> None:
     machine = stable(member(instance_id="i"), (TID, 0))
     exchange(machine, answer(code=ErrorCode.FENCED_INSTANCE_ID))
     assert isinstance(machine.take_failure(), FencedInstance)
@@ -264,7 +264,7 @@ def test_a_forbidden_topic_is_an_error_and_the_member_stays() -> None:
     assert machine.owned == {T0}
 
 
-def test_a_new_subscription_is_said_at_once_and_an_expression_is_taken_back() -> None:
+def test_a_new_subscription_is_sent_at_once_and_a_pattern_is_withdrawn() -> None:
     machine = stable(member(), (TID, 0))
     machine.subscribe(frozenset(), regex="t.*")
     assert machine.heartbeat_at(0.0) == 0.0
@@ -288,7 +288,7 @@ def test_a_pattern_that_matches_nothing_yet_is_a_subscription() -> None:
 @pytest.mark.parametrize(
     ("instance_id", "for_good", "epoch"), [(None, False, -1), ("i", False, -2), ("i", True, -1)]
 )
-def test_a_static_member_says_that_it_will_be_back(
+def test_a_static_member_announces_its_return(
     instance_id: str | None, for_good: bool, epoch: int
 ) -> None:
     machine = stable(member(instance_id=instance_id), (TID, 0))
@@ -298,7 +298,7 @@ def test_a_static_member_says_that_it_will_be_back(
     assert machine.next_step() == Lose([T0])
 
 
-def test_an_answer_that_comes_after_leaving_means_nothing() -> None:
+def test_a_response_that_arrives_after_leaving_is_ignored() -> None:
     machine = member()
     machine.on_join_started()
     _, telling = machine.heartbeat(0.0)
