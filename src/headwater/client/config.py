@@ -88,7 +88,7 @@ class ClientConfig:
     # Headwater's own: how long `start` looks for a first broker.
     start_timeout_ms: int = _key(10_000, read.integer(1))
     # The settings that the user set, by Kafka's name: only a default may be adjusted.
-    given: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
     @classmethod
     def build(
@@ -113,7 +113,7 @@ class ClientConfig:
         if not values.get("bootstrap_servers"):
             raise ConfigError('no bootstrap address: pass one, such as "localhost:9092"')
         values.setdefault("client_id", f"headwater-{cls.KIND}")
-        return cls(**values, given=frozenset(wanted)).checked()
+        return cls(**values, explicit=frozenset(wanted)).checked()
 
     @classmethod
     def names(cls) -> frozenset[str]:
@@ -124,7 +124,7 @@ class ClientConfig:
     def checked(self) -> Self:
         """Returns the settings with dependent defaults adjusted, or raises ConfigError."""
         for part, needed in (("ssl.", "SSL"), ("sasl.", "SASL")):
-            useless = sorted(name for name in self.given if name.startswith(part))
+            useless = sorted(name for name in self.explicit if name.startswith(part))
             if useless and needed not in self.security_protocol.split("_"):
                 _log.warning(
                     "%s has no effect with security_protocol=%s",
@@ -184,7 +184,7 @@ class ProducerConfig(ClientConfig):
         least = min(config.linger_ms + config.request_timeout_ms, read.INT_MAX)
         if config.delivery_timeout_ms >= least:
             return config
-        if "delivery.timeout.ms" in config.given:
+        if "delivery.timeout.ms" in config.explicit:
             raise ConfigError(
                 f"delivery_timeout_ms={config.delivery_timeout_ms} is below linger_ms + "
                 f"request_timeout_ms, which is {least}"
@@ -194,7 +194,7 @@ class ProducerConfig(ClientConfig):
     def _with_idempotence(self) -> Self:
         """Disables idempotence, which is on by default, if another setting excludes it."""
         wished = self.transactional_id is not None or (
-            "enable.idempotence" in self.given and self.enable_idempotence
+            "enable.idempotence" in self.explicit and self.enable_idempotence
         )
         if self.transactional_id is not None and not self.enable_idempotence:
             raise ConfigError("transactional_id needs enable_idempotence=True")
@@ -268,7 +268,7 @@ class ConsumerConfig(ClientConfig):
                 "heartbeat.interval.ms",
                 "partition.assignment.strategy",
             ):
-                if name in config.given:
+                if name in config.explicit:
                     raise ConfigError(
                         f"{name} is for group_protocol='classic'; with 'consumer' the broker "
                         "has a setting of the group for it"
@@ -281,7 +281,7 @@ class ConsumerConfig(ClientConfig):
                 f"session_timeout_ms={config.session_timeout_ms}"
             )
         if config.group_id is None and config.enable_auto_commit:
-            if "enable.auto.commit" in config.given:
+            if "enable.auto.commit" in config.explicit:
                 raise ConfigError("enable_auto_commit=True needs a group")
             return replace(config, enable_auto_commit=False)
         return config
@@ -304,10 +304,12 @@ def _gather(
             hint = name.replace("_", ".")
             raise ConfigError(f"config has the key {name!r}: Kafka's name for it is {hint!r}")
         wanted[_known_as(name)] = (name, value)
-    given = [(_known_as(name.replace("_", ".")), name, value) for name, value in settings.items()]
+    keywords = [
+        (_known_as(name.replace("_", ".")), name, value) for name, value in settings.items()
+    ]
     if bootstrap is not None:
-        given.append(("bootstrap.servers", "bootstrap", bootstrap))
-    for name, spelled, value in given:
+        keywords.append(("bootstrap.servers", "bootstrap", bootstrap))
+    for name, spelled, value in keywords:
         if name in wanted:
             raise ConfigError(f"{name} is set twice: {wanted[name][1]!r} and {value!r}")
         wanted[name] = (spelled, value)

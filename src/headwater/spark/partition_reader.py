@@ -103,9 +103,9 @@ def _broker_chunks(
 ) -> Iterator[Chunk]:
     config = client_config(options)
     most = _FETCH_BYTES_MAX
-    if "max.partition.fetch.bytes" in config.given:
+    if "max.partition.fetch.bytes" in config.explicit:
         most = config.max_partition_fetch_bytes
-    if "fetch.max.bytes" in config.given:
+    if "fetch.max.bytes" in config.explicit:
         most = min(most, config.fetch_max_bytes)
     reader = RangeReader(
         offset_reader.run(offset_reader.cluster(), about=wanted),

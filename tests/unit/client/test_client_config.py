@@ -55,7 +55,7 @@ def test_every_default_is_a_value_that_its_reader_takes(cls: type[ClientConfig])
 def test_keywords_and_kafkas_names_are_one() -> None:
     config = ProducerConfig.build(BOOTSTRAP, config={"linger.ms": "7", "acks": "all"}, retries=3)
     assert (config.linger_ms, config.acks, config.retries) == (7, -1, 3)
-    assert config.given == {"bootstrap.servers", "linger.ms", "acks", "retries"}
+    assert config.explicit == {"bootstrap.servers", "linger.ms", "acks", "retries"}
 
 
 def test_the_bootstrap_may_be_text_or_a_list_or_a_key() -> None:

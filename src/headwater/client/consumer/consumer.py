@@ -110,7 +110,7 @@ class Consumer(Generic[K, V]):
         if value_deserializer is not None:
             wanted["value_deserializer"] = value_deserializer
         self.config = ConsumerConfig.build(bootstrap, config=config, **wanted)
-        if "partition.assignment.strategy" in self.config.given:
+        if "partition.assignment.strategy" in self.config.explicit:
             from headwater.client.consumer.membership.assignors import assignors_of
 
             assignors_of(self.config.partition_assignment_strategy)  # raises for an unknown one

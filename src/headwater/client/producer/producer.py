@@ -372,7 +372,7 @@ class Running:
             delivery_timeout=config.delivery_timeout_ms / 1000,
             identity=Identity() if config.enable_idempotence else None,
             # A linger that the user set is kept; the default one does not delay awaited records.
-            sends_awaited_at_once="linger.ms" not in config.given or config.linger_ms == 0,
+            sends_awaited_at_once="linger.ms" not in config.explicit or config.linger_ms == 0,
         )
         self.outcomes = Outcomes(config, cluster, self.intake, accumulator, self.waiters)
         self.reports = self.outcomes.reports
