@@ -1,4 +1,4 @@
-"""How fast Headwater is beside Apache Kafka, on this machine, with other people's clients.
+"""Benchmarks of Headwater and Apache Kafka on the same machine with the same clients.
 
-`python -m benchmarks` (or `make bench`) runs each row against both and prints the ratio.
+`python -m benchmarks` (or `make bench`) measures both and prints each result with its ratio.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: each family of rows against both brokers in turn, then the table."""
+"""`python -m benchmarks`: runs the families of benchmarks and prints a table of their results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
 }
 # Both brokers at once.
 _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",)}
-# Programs beside each other, on our broker.
+# Several client programs on our broker.
 _CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark: ("spark",)}
 
 
@@ -56,7 +56,7 @@ def main() -> int:
     jars = kafka_jars.jars(version)
     kafka = Kafka(jars)
     subject: Flavour = Headwater() if options.subject == "headwater" else Kafka(jars, "kafka-again")
-    # On the disk of the clone, not in /tmp, which may be memory.
+    # On the disk of the clone: /tmp may be in memory.
     options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.folder))
     session = Session(jars, folder, options.quick, tuple(options.only))

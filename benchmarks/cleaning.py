@@ -1,6 +1,6 @@
-"""Compaction: a log of few keys and many records, from the moment it may be compacted until it is.
+"""The time to compact a log with few keys and many records.
 
-Seen from outside, by the size of its files, so that both brokers are measured by the same clock.
+Observed from outside by the size of its files, so that both brokers are measured in the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cleaning(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     _fill(node, megabytes * 1_000_000 // _VALUE_BYTES)
     folder = node.log_folder / f"{_TOPIC}-0"
     before = _log_bytes(folder)
-    # What is left is a record for each key, and the segment that is written to.
+    # One record per key remains, and the active segment.
     enough = 2 * _KEYS * _VALUE_BYTES + 2 * _SEGMENT_BYTES
     cpu = node.cpu_seconds()
     started = time.monotonic()

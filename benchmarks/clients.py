@@ -1,4 +1,4 @@
-"""The foreign tools that load the brokers: Kafka's Java tools and librdkafka's Python binding."""
+"""Load generators: Kafka's Java tools and librdkafka's Python binding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESULT = re.compile(
     r"([\d.]+) ms 50th, ([\d.]+) ms 95th, ([\d.]+) ms 99th"
 )
 
-# A child of its own for each reader, so that readers do not share an interpreter lock.
+# Each reader is a process, so that readers do not share an interpreter lock.
 _READER = """
 import json, sys, time
 from confluent_kafka import Consumer, TopicPartition
@@ -61,7 +61,7 @@ class Consumed:
 def producer_performance(
     jars: Path, node: Node, topic: str, *, records: int, size: int, codec: str = "none"
 ) -> Produced:
-    """Kafka's ProducerPerformance, acks=all, as quick as it can go, its own defaults otherwise."""
+    """Runs Kafka's ProducerPerformance unthrottled with acks=all and its defaults otherwise."""
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size)]
     arguments += ["--throughput", "-1", "--bootstrap-server", node.bootstrap]
     arguments += ["--command-property", "acks=all", f"compression.type={codec}"]
@@ -73,7 +73,7 @@ def producer_performance(
 
 
 def consumer_performance(jars: Path, node: Node, topic: str, *, records: int) -> Consumed:
-    """Kafka's ConsumerPerformance, which joins a group; the time to join is not counted."""
+    """Runs Kafka's ConsumerPerformance, which joins a group; joining is not counted."""
     arguments = ["--topic", topic, "--num-records", str(records), "--bootstrap-server"]
     arguments += [node.bootstrap, "--hide-header", "--timeout", "60000"]
     output = _java(jars, "org.apache.kafka.tools.ConsumerPerformance", arguments)
@@ -86,9 +86,9 @@ def consumer_performance(jars: Path, node: Node, topic: str, *, records: int) ->
 def console_consumer(
     jars: Path, node: Node, topic: str, *, records: int, size: int, partition: int = 0
 ) -> Consumed:
-    """Kafka's Java consumer without a group: ConsoleConsumer by partition, printing nothing."""
+    """Runs Kafka's ConsoleConsumer on one partition, without a group and without output."""
     elapsed = _console_seconds(jars, node, topic, partition, records)
-    # The tool does not say how long it read, so the time that a JVM needs to begin is taken off.
+    # The tool does not report its reading time, so subtract the start-up time of the JVM.
     elapsed -= _console_seconds(jars, node, topic, partition, 1)
     return Consumed(records / elapsed, records * size / elapsed / 1e6)
 
@@ -107,7 +107,7 @@ def _console_seconds(jars: Path, node: Node, topic: str, partition: int, records
 def librdkafka_readers(
     node: Node, topic: str, *, partitions: int, records: int, readers: int
 ) -> Consumed:
-    """So many confluent-kafka consumers, each reading all of the topic; their rates added up."""
+    """Runs confluent-kafka consumers that each read the whole topic; adds up their rates."""
     command = [sys.executable, "-c", _READER, node.bootstrap, topic, str(partitions), str(records)]
     children = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(readers)
@@ -126,7 +126,7 @@ def librdkafka_readers(
 def create_topic(
     node: Node, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> float:
-    """Creates a topic through librdkafka and hands back how long that took."""
+    """Creates a topic with librdkafka; returns the seconds until it is served."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 2})
@@ -137,7 +137,7 @@ def create_topic(
         found = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
         if len(found) == partitions and all(each.leader >= 0 for each in found):
             break
-    # The controller has named leaders; the broker has still to open the partitions.
+    # The controller has chosen leaders; the broker must still open the partitions.
     asked = range(partitions) if partitions < 16 else (0, partitions - 1)
     for partition in asked:
         while not _serves(node, topic, partition):

@@ -1,4 +1,4 @@
-"""Memory of connections: idle ones, and what is left after many short ones."""
+"""Memory of idle connections, and memory after many short ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PRODUCE = 0
 
 
 def connections(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """Each connection asks for the API versions once."""
+    """Opens connections that request ApiVersions once."""
     node = session.fresh_node(flavour).start()
     for _ in range(_WARM_UP):
         _opened(node).close()
-    # Enough of them to stand out from the noise of a JVM's heap; each is a descriptor here, too.
+    # Enough to exceed the noise of a JVM's heap; each takes a descriptor in this process, too.
     count = session.size(5000, 2000)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * count)), hard))

@@ -1,4 +1,4 @@
-"""A group as large as they come: how long until every member has its part."""
+"""The time until all members of a large group have their assignments."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _NOT_YET = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-# Versions that Kafka 4.0 has: the newest would be others with each release.
+# Versions of Kafka 4.0, so that results of different releases are comparable.
 _FIND, _HEARTBEAT, _JOIN, _SYNC = 4, 0, 9, 5
 
 
 def group_size(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """As many members as partitions, who join at the same moment."""
+    """Joins as many members as there are partitions, all at once."""
     count = session.size(1000, 200)
     node = session.fresh_node(flavour)
-    # Members of this load generator send no heartbeats while others are being served.
+    # This load generator sends no heartbeats for a member while it serves others.
     node.settings["group.initial.rebalance.delay.ms"] = "3000"
     node.settings["group.max.session.timeout.ms"] = "600000"
     node.settings["group.consumer.session.timeout.ms"] = "60000"
@@ -53,7 +53,7 @@ def group_size(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 
 
 class _Peer:
-    """One connection; a question at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -76,7 +76,7 @@ class _Peer:
 
 
 async def _coordinated(node: Node, group_id: str) -> None:
-    """Waits until the group's shard is there; what it costs is measured elsewhere."""
+    """Waits until the coordinator is available; that time is measured elsewhere."""
     peer = await _Peer.connect(node)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
     probe = ConsumerGroupHeartbeatRequest(
@@ -104,7 +104,7 @@ async def _classic(node: Node, count: int) -> float:
 
 
 async def _join(peer: _Peer, group_id: str, count: int) -> None:
-    """As a client does it: again until a generation has everybody and its part is known."""
+    """Joins and syncs like a client until a generation has all members and an assignment."""
     member_id = ""
     while True:
         request = JoinGroupRequest(
@@ -137,7 +137,7 @@ async def _join(peer: _Peer, group_id: str, count: int) -> None:
 
 
 async def _modern(node: Node, count: int) -> float:
-    """All over one connection: no heartbeat waits for another member."""
+    """Sends all heartbeats over one connection; none waits for another member."""
     group_id = "wide-consumer"
     await _coordinated(node, group_id)
     peer = await _Peer.connect(node)

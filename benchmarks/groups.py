@@ -1,4 +1,4 @@
-"""Groups: how soon one forms and heals, and what heartbeats, commits and loading cost."""
+"""Groups: time to form and to recover, and the cost of heartbeats, commits and loading."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OFFSETS_BY_NAME = 9
 
 
 def groups(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """On a node that finds members dead after six seconds, whichever protocol they speak."""
+    """Uses a node with a session timeout of six seconds for both protocols."""
     node = session.fresh_node(flavour)
     node.settings.update(STORM_SETTINGS)
     node.settings["group.consumer.session.timeout.ms"] = "6000"
@@ -60,7 +60,7 @@ def groups(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 
 
 def _join(session: Session, node: Node, protocol: str) -> Measurement:
-    """So many librdkafka consumers in one process, from the first to all having partitions."""
+    """Starts librdkafka consumers in one process and waits until all have partitions."""
     from confluent_kafka import Consumer
 
     count = session.size(50, 20)
@@ -87,7 +87,7 @@ def _join(session: Session, node: Node, protocol: str) -> Measurement:
 
 
 def _fail_over(session: Session, node: Node, protocol: str) -> Measurement:
-    """From kill -9 of one of two members until the other reads a record of its partitions."""
+    """Kills one of two members and waits until the other one reads from its partitions."""
     client = "librdkafka" if protocol == "classic" else "librdkafka-consumer"
     times = [
         _killed_until_read(node, client, f"fail-{protocol}-{number}")
@@ -129,7 +129,7 @@ def _killed_until_read(node: Node, client: str, topic: str) -> float:
 
 
 def _owned(node: Node, group_id: str, client_id: str) -> list[int] | None:
-    """The partitions of a member in a stable group of two that share all four."""
+    """Waits for a stable group of two that share four partitions; returns those of one member."""
     with Admin(node.bootstrap) as admin:
         group = find_group(admin, group_id)
     if group is None or group.state != "Stable" or len(group.members) != 2:
@@ -139,7 +139,7 @@ def _owned(node: Node, group_id: str, client_id: str) -> list[int] | None:
 
 
 def _heartbeats(session: Session, node: Node, protocol: str) -> Measurement:
-    """Raw heartbeats of one member over one connection, some in flight."""
+    """Sends pipelined heartbeats of one member over one connection."""
     request, version = _modern_member(node) if protocol == _MODERN else _classic_member(node)
     seconds = session.size(4, 2)
     frame = _frame(request, version)
@@ -209,7 +209,7 @@ def _modern_member(node: Node) -> tuple[Message, int]:
             topic_partitions=[],
         )
         joined = _wait(lambda: _good(coordinator.ask(request)), "a place in the group")
-        # What it was given it says it has, once; after that there is nothing to say.
+        # The member reports its assignment once; later heartbeats are empty.
         confirm = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=joined.member_epoch
         )
@@ -234,7 +234,7 @@ def _good(answer: Any) -> Any:
 
 
 def _commits(session: Session, node: Node) -> Measurement:
-    """Commits of one partition each, by four groups on connections of their own."""
+    """Commits one partition per request, by four groups with a connection each."""
     frames = []
     for number in range(4):
         group_id = f"commits-{number}"
@@ -283,7 +283,7 @@ def _until_committed(coordinator: plain.Wire, request: OffsetCommitRequest) -> N
 
 
 def _load(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """A node whose offsets are all in one shard, stopped and started again."""
+    """Restarts a node whose committed offsets are all in one partition."""
     node = session.fresh_node(flavour)
     node.settings["offsets.topic.num.partitions"] = "1"
     node.start()
@@ -305,7 +305,7 @@ def _load(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     node.remove()
     what = f"from start to offsets served, a shard with {count * 100:,} of them"
     yield Measurement("groups.load", what, "s", tuple(times), at_most(0.5))
-    if said:  # only Headwater says so
+    if said:  # only Headwater logs it
         what = "of which the load itself"
         yield Measurement("groups.load.shard", what, "s", tuple(map(float, said)))
 
@@ -330,14 +330,14 @@ def _frame(request: Message, version: int) -> bytes:
 
 
 def _check_heartbeat(node: Node, frame: bytes) -> int:
-    """The size of an answer, which must be a good one: correlation id, tags, throttle, error."""
+    """Returns the size of a successful response: correlation id, tags, throttle time, error."""
     answer = _answer(node, frame)
     assert answer[9:11] == b"\x00\x00", f"the heartbeat was refused: {answer.hex()}"
     return len(answer) + 4
 
 
 def _answer_size(node: Node, frame: bytes) -> int:
-    """Whole length of the answer to a frame, which is the same each time."""
+    """Returns the length of the response to a frame, which is always the same."""
     return len(_answer(node, frame)) + 4
 
 

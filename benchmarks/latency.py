@@ -39,7 +39,7 @@ def latency(
     for node in nodes:
         create_topic(node, _TOPIC)
     count, rounds = session.size(10_000, 5000), session.size(5, 2)
-    for node in nodes:  # the JIT of a JVM needs some thousand requests of this very load
+    for node in nodes:  # a JVM compiles this path only after some thousand requests
         _librdkafka(session, node, 2 * count)
     tools: dict[str, Sends] = {"librdkafka": _librdkafka, "java": _java}
     for tool, sends in tools.items():

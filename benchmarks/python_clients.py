@@ -1,4 +1,4 @@
-"""Our Python clients beside the others, on the same broker with the same records."""
+"""Headwater's Python clients and others, on the same broker with the same records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS, _CONFLUENT, _AIOKAFKA, _KAFKA_PYTHON = (
     "kafka-python",
 )
 _PARTITIONS = 6
-# The slow ones get less to do, so that all take seconds.
+# Slow clients get fewer records, so that each takes a few seconds.
 _SHARE = {_OURS: 1.0, _CONFLUENT: 1.0, _AIOKAFKA: 0.1, _KAFKA_PYTHON: 0.02}
 
 
@@ -43,7 +43,7 @@ def python_clients(session: Session, flavour: Flavour) -> Iterator[Comparison]:
         _samples(session, node, everybody[:3], "send", "one", session.size(4000, 1500)),
         {_CONFLUENT: at_most(1.2), _AIOKAFKA: at_most(0.5)},
     )
-    # What was just written is enough for everybody to read.
+    # The records that were just written are enough for the readers.
     yield Comparison(
         "python.iterate",
         "consume 100 B, record by record",
@@ -66,7 +66,7 @@ def python_clients(session: Session, flavour: Flavour) -> Iterator[Comparison]:
 def _samples(
     session: Session, node: Node, clients: Sequence[str], action: str, topic: str, count: int
 ) -> dict[str, tuple[float, ...]]:
-    """Round by round, so that a noisy minute hits everybody."""
+    """Measures in rounds, so that background load affects all clients equally."""
     found: dict[str, list[float]] = {client: [] for client in clients}
     for _ in range(session.size(3, 1)):
         for client in clients:

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.python_load CLIENT ACTION BOOTSTRAP TOPIC COUNT`: one client at work.
+"""`python -m benchmarks.python_load CLIENT ACTION BOOTSTRAP TOPIC COUNT`: runs one client.
 
-Each measurement has a process of its own, so that no client shares an interpreter with another's
-threads. It prints one JSON object: `rate` for what is counted, `median_ms` for what is waited for.
+Each measurement runs in its own process, so that clients do not share an interpreter. Prints a
+JSON object with `rate` for throughput or `median_ms` for latency.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _confluent_consumer(bootstrap: str, topic: str) -> Any:
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            # It stops fetching for a whole second whenever its queue is full, which a quick
-            # broker makes it do all the time.
+            # It stops fetching for a second whenever its queue is full, which happens all the
+            # time with a fast broker.
             "fetch.queue.backoff.ms": 10,
             "log_level": 2,
         }
@@ -145,7 +145,7 @@ def _confluent_consumer(bootstrap: str, topic: str) -> Any:
 
 
 def confluent_iterate(bootstrap: str, topic: str, count: int) -> Result:
-    """Its `poll`, which hands over one record."""
+    """Uses `poll`, which returns one record."""
     consumer = _confluent_consumer(bootstrap, topic)
     poll = consumer.poll
     left, began = count, 0.0
@@ -160,7 +160,7 @@ def confluent_iterate(bootstrap: str, topic: str, count: int) -> Result:
 
 
 def confluent_arrow(bootstrap: str, topic: str, count: int) -> Result:
-    """Its `consume`, which hands over many records; it has nothing nearer to a table."""
+    """Uses `consume`, which returns many records: the closest it has to a table."""
     consumer = _confluent_consumer(bootstrap, topic)
     first = consumer.consume(10_000, 30)
     seen = len(first)

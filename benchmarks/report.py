@@ -1,4 +1,4 @@
-"""The table, the JSON file and the picture of a run."""
+"""The results of a run as a table, a JSON file and a chart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.rows import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measurement of both sides; one of them is None when that side could not do it."""
+    """A measurement of both sides; None for a side that failed."""
 
     other: Measurement | None
     subject: Measurement | None
@@ -75,7 +75,7 @@ def table(rows: Sequence[Row], other: str, subject: str) -> str:
 
 
 def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
-    """Keeps every sample of the run beside what is needed to understand it later."""
+    """Writes all samples of the run and the facts needed to interpret them."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     path = folder / f"{now:%Y%m%d-%H%M%S}.json"
@@ -107,7 +107,7 @@ def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
 
 
 def plot(rows: Sequence[Row], path: Path, subject: str) -> None:
-    """Draws how many times better (to the right) or worse each row is than Kafka."""
+    """Draws how many times better (to the right) or worse than Kafka each row is."""
     try:
         import matplotlib
     except ModuleNotFoundError:

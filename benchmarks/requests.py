@@ -1,4 +1,4 @@
-"""Requests of one record: how long one takes, and how many of them fit into a second."""
+"""Latency and rate of requests with one record."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CONNECTIONS = 8
 
 
 def requests(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """Synchronous sends by librdkafka, then pipelined requests of one record."""
+    """Measures synchronous sends with librdkafka, then pipelined requests."""
     node = session.fresh_node(flavour).start()
     create_topic(node, "one")
     create_topic(node, "many", _CONNECTIONS)
     seconds = session.size(6, 2)
-    for _ in range(2):  # warm: the JIT of a JVM needs some seconds of this very load
+    for _ in range(2):  # warm-up: a JVM compiles this path only after some seconds
         _pipelined(node, seconds, connections=_CONNECTIONS, window=16)
     yield from _synchronous(session, node)
     for connections, window in ((1, 16), (_CONNECTIONS, 16)):
@@ -49,12 +49,12 @@ def requests(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 
 
 def _synchronous(session: Session, node: Node) -> Iterator[Measurement]:
-    """By librdkafka, whose threads take most of the time, and by a bare socket, which shows what
-    the broker takes."""
+    """Measures with librdkafka, whose threads take most of the time, and with a plain socket, which
+    shows the time of the broker."""
     what = "one-record synchronous produce"
     for key, tool, round_trips, goals in (
         ("sync", "", _round_trips, (at_most(0.3), at_most(0.5))),
-        ("sync.wire", " by a bare socket", _wire_round_trips, (None, None)),
+        ("sync.wire", " with a plain socket", _wire_round_trips, (None, None)),
     ):
         medians, tails = [], []
         for _ in range(session.size(3, 1)):
@@ -104,7 +104,7 @@ def _pipelined(node: Node, seconds: float, *, connections: int, window: int) -> 
     elapsed = time.monotonic() - started
     appended = sum(wire.log_end("many", number) for number in range(connections)) - before
     wire.close()
-    # The sender counts answers and does not read them, so the log says whether they were good.
+    # The sender counts responses without parsing them; the log shows whether they succeeded.
     assert abs(appended - rate * elapsed) <= 0.02 * appended, f"{appended} records were appended"
     return rate
 

@@ -1,9 +1,9 @@
-"""What a benchmark is made of: measurements, goals, and a session that runs both brokers.
+"""Measurements, goals, and the session that runs the brokers.
 
-A family is a function that takes one broker through its paces and yields measurements. The
-families are run for both brokers in turn, and the two numbers of a measurement make its ratio.
+A family is a function that measures one broker and yields measurements. Families run for both
+brokers in turn, and the two values of a measurement give its ratio.
 A duel runs both brokers at once and measures them alternately, Kafka's measurement first.
-A contest measures several programs on one broker, ours and what a user would pick instead.
+A contest measures several programs on one broker: ours and the alternatives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.nodes import Flavour, Node
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on the ratio of the subject's number to Kafka's."""
+    """A bound on the ratio of the subject's value to Kafka's."""
 
     bound: float
     at_most: bool
@@ -40,7 +40,7 @@ def at_least(bound: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One number of one broker: `key` names the row, `samples` are all that were taken."""
+    """One value of one broker: `key` identifies the row, `samples` are the single results."""
 
     key: str
     what: str
@@ -60,8 +60,8 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One number of several programs on the same broker, by name; the first one is ours. Goals
-    bound the ratio of ours to another's."""
+    """One value of several programs on the same broker, by name; the first one is ours. Goals
+    bound the ratio of our value to that of another program."""
 
     key: str
     what: str
@@ -71,7 +71,7 @@ class Comparison:
     more_is_better: bool = False
 
     def beside(self, other: str) -> tuple[Measurement, Measurement]:
-        """The other's number and ours, as two measurements of one row."""
+        """Returns the value of the other program and ours, as two measurements of one row."""
         ours = next(iter(self.samples))
         what = self.what if len(self.samples) == 2 else f"{self.what}; {other}"
         rest = (self.goals.get(other), self.more_is_better)
@@ -84,7 +84,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class Session:
-    """How big this run is, where it works, and what it may leave out."""
+    """The size of this run, its directory, and the rows that are wanted."""
 
     jars: Path
     folder: Path
@@ -99,7 +99,7 @@ class Session:
         return not self.only or any(key.startswith(name) for name in self.only)
 
     def fresh_node(self, flavour: Flavour) -> Node:
-        """A node of its own on an empty folder of the disk that is measured."""
+        """Returns a new node with an empty directory on the measured disk."""
         self._made += 1
         folder = self.folder / f"{flavour.name}-{self._made}"
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Our data source beside Spark's own Kafka connector, in one Spark session on the same broker."""
+"""Headwater's data source and Spark's Kafka connector, in one session on the same broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS_MAX = 1800
 
 
 def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
-    """local[2]; records of 100 B in four partitions, read to nowhere and written."""
+    """Reads and writes records of 100 B in four partitions, on local[2]."""
     node = session.fresh_node(flavour).start()
     create_topic(node, "many", _PARTITIONS)
     create_topic(node, "few", 2)
@@ -74,7 +74,7 @@ def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
 def _run(
     node: Node, action: str, topic: str, count: int, rounds: int
 ) -> dict[str, tuple[float, ...]]:
-    """All who compete take turns in one session, so that a noisy minute hits everybody."""
+    """Alternates between the connectors, so that background load affects all equally."""
     jars = ",".join(map(str, spark_jars()))
     command = [sys.executable, "-m", "benchmarks.spark_load", action, node.bootstrap, topic]
     done = subprocess.run(

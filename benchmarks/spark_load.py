@@ -1,5 +1,5 @@
-"""One Spark session that reads a topic in several ways, by turns, or writes one; the last line it
-prints has the samples as JSON.
+"""Runs a Spark session that reads a topic in several ways in turn, or writes one. The last line of
+its output has the samples as JSON.
 
     python -m benchmarks.spark_load ACTION BOOTSTRAP TOPIC COUNT ROUNDS JARS FOLDER
 
@@ -64,8 +64,7 @@ class Bench:
         if action == "read":
             ways["files"] = partial(self._read, "headwater", {"read.from": "files"})
         found: dict[str, list[float]] = {name: [] for name in ways}
-        # What a JVM has not compiled yet is not what a user sees after a minute: the first round
-        # does not count.
+        # The first round is not counted: the JVM has not compiled the code yet.
         for at in range(rounds + 1):
             for name, way in ways.items():
                 samples = way()
@@ -97,7 +96,7 @@ class Bench:
         return [self._count / elapsed]
 
     def _write(self, kind: str) -> list[float]:
-        """Rows that Spark makes itself, to a topic that is new each time."""
+        """Writes rows that Spark generates to a new topic each time."""
         where = self._options["kafka.bootstrap.servers"]
         admin = AdminClient({"bootstrap.servers": where})
         name = f"{self._topic}-{kind}-{time.monotonic_ns()}"
@@ -116,10 +115,10 @@ class Bench:
         return [self._count / elapsed]
 
     def _latency(self, kind: str) -> list[float]:
-        """One batch after the other: from the acknowledgement of its records until they are
-        processed; the median of all. Nothing comes in between, as it is with a trickle of records:
-        on Apache Kafka each task of Spark's own connector then waits for fetch.max.wait.ms, with
-        its question for offsets behind the fetch that it has sent in advance."""
+        """Returns the median time from the acknowledgement of a batch until it is processed, for
+        one batch after the other. Nothing arrives in between, as with a trickle of records: on
+        Apache Kafka each task of Spark's connector then waits for fetch.max.wait.ms, since its
+        request for offsets is queued behind the fetch that it has sent in advance."""
         seen = 0
         changed = threading.Condition()
 
@@ -151,7 +150,7 @@ class Bench:
                     assert changed.wait(_PATIENCE), f"{kind}: {seen} records came"
             if at >= 5:
                 times.append((time.monotonic() - started) * 1000)
-            time.sleep(0.02 * (at % 7))  # not in step with anything
+            time.sleep(0.02 * (at % 7))  # avoids a fixed phase
         query.stop()
         return [statistics.median(times)]
 

@@ -1,4 +1,4 @@
-"""Start, idle memory, and starting again: from the process's first moment to its first answer."""
+"""Start, idle memory and restart: from the launch of the process to its first response."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PATIENCE = 180.0
 
 
 def start_and_idle(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """An empty node that was formatted before; the topic is created by asking for it."""
+    """Starts an empty, formatted node; a metadata request creates the topic."""
     times, idle = [], []
     for _ in range(session.size(5, 2)):
         node = session.fresh_node(flavour)
         flavour.prepare(node)
         times.append(_seconds_to_ack(node))
-        time.sleep(session.size(5, 3))  # until what a start leaves behind has settled
+        time.sleep(session.size(5, 3))  # until memory has settled
         idle.append(node.resident_bytes() / 1e6)
         node.remove()
     yield Measurement(
@@ -30,7 +30,7 @@ def start_and_idle(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 
 
 def restart(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """Starting again with a log of 1 GB: first after kill -9, then after a clean stop."""
+    """Restarts a node with a log of 1 GB: after kill -9, then after a clean stop."""
     node = session.fresh_node(flavour).start()
     megabytes = session.size(1024, 256)
     create_topic(node, "log")
@@ -57,7 +57,7 @@ def restart(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 
 
 def partitions(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """A topic with a thousand partitions: made, filled, stopped and started again."""
+    """Creates and fills a topic with a thousand partitions, then restarts the node."""
     count = session.size(1000, 300)
     node = session.fresh_node(flavour).start()
     created = create_topic(node, "wide", count)

@@ -1,4 +1,4 @@
-"""Bytes in, bytes out, what they cost in CPU time, and the memory that takes."""
+"""Throughput of producers and consumers, with the CPU time and memory of the broker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CODECS = ("none", "lz4", "zstd")
 
 
 def throughput(session: Session, flavour: Flavour) -> Iterator[Measurement]:
-    """Produce at two sizes and three codecs, then read back what was written uncompressed."""
+    """Produces with two record sizes and three codecs, then reads the uncompressed records."""
     node = session.fresh_node(flavour).start()
     create_topic(node, "warm")
-    # A JVM that has compiled nothing yet is not what a user of Kafka sees after a minute.
+    # Warm-up: users do not normally see a JVM that has compiled nothing yet.
     producer_performance(
         session.jars, node, "warm", records=session.size(1_000_000, 200_000), size=100
     )

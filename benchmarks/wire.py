@@ -1,8 +1,8 @@
-"""The cheapest client there can be: frames encoded once and sent again and again.
+"""A minimal client: frames are encoded once and sent repeatedly.
 
-A broker's cost for each request shows only when the client costs next to nothing. So a frame with
-one record is built before the clock starts, answers are counted and not parsed, and several
-connections each keep a window of requests in flight. Both brokers get the same bytes.
+The cost of a request in the broker shows only when the client costs next to nothing. So a frame
+with one record is built before the measurement starts, responses are counted and not parsed, and
+several connections keep a window of requests in flight. Both brokers get the same bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _CLIENT_ID = b"bench"
 
 
 class NotReady(Exception):
-    """The broker could not be reached or refused; ask again."""
+    """The broker could not be reached or returned an error; try again."""
 
 
 @dataclass(slots=True)
 class Wire:
-    """One blocking connection for the few requests that set a measurement up or end it."""
+    """A blocking connection for the requests before and after a measurement."""
 
     socket: socket.socket
 
@@ -48,7 +48,7 @@ class Wire:
             raise NotReady(str(problem)) from problem
 
     def supports(self, api: int) -> bool:
-        """Whether the broker advertises an API."""
+        """Returns whether the broker advertises an API."""
         answer = self.ask(_request(_API_VERSIONS, 0, b""))
         (count,) = struct.unpack_from(">i", answer, 6)
         return any(
@@ -56,7 +56,8 @@ class Wire:
         )
 
     def leader_is_known(self, topic: str) -> bool:
-        """Asks for a topic's metadata, which creates the topic where that is allowed."""
+        """Requests the metadata of a topic, which creates it where that is allowed; returns
+        whether it has a leader."""
         body = struct.pack(">i", 1) + _string(topic) + b"\x01"
         answer = self.ask(_request(_METADATA, 4, body))
         # Correlation id, throttle time, brokers, cluster id, controller id; then the topic.
@@ -77,7 +78,7 @@ class Wire:
         return bool(partition_error == 0 and leader >= 0)
 
     def produce(self, topic: str, partition: int, batch: bytes) -> int:
-        """Appends a batch with acks=all; hands back its base offset."""
+        """Appends a batch with acks=all; returns its base offset."""
         answer = self.ask(produce_frame(topic, partition, batch))
         error, offset = struct.unpack_from(">hq", answer, _error_position(topic))
         if error:
@@ -85,7 +86,7 @@ class Wire:
         return int(offset)
 
     def fetch_bytes(self, topic: str, offset: int) -> int:
-        """How many bytes of records one fetch from partition 0 brings back."""
+        """Fetches from partition 0 once; returns the number of bytes of records."""
         body = struct.pack(">iiiib", -1, 500, 1, 1 << 20, 0) + struct.pack(">i", 1)
         body += _string(topic) + struct.pack(">iiqi", 1, 0, offset, 1 << 20)
         answer = self.ask(_request(_FETCH, 4, body))
@@ -119,7 +120,7 @@ class Wire:
 
 
 def wait_for_ack(port: int, topic: str, *, seconds: float, alive: Callable[[], None]) -> float:
-    """Tries until the first produce is acknowledged; hands back the time (monotonic) of that."""
+    """Retries until a produce request is acknowledged; returns the monotonic time."""
     batch = record_batch(b"first")
     deadline = time.monotonic() + seconds
     while True:
@@ -138,7 +139,7 @@ def wait_for_ack(port: int, topic: str, *, seconds: float, alive: Callable[[], N
 
 
 def wait_for_fetch(port: int, topic: str, *, seconds: float) -> float:
-    """Tries until a fetch from offset 0 brings records; hands back the time of that."""
+    """Retries until a fetch from offset 0 returns records; returns the monotonic time."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -156,7 +157,7 @@ def wait_for_fetch(port: int, topic: str, *, seconds: float) -> float:
 def pipelined_produce(
     port: int, topic: str, *, seconds: float, connections: int, window: int, value: bytes
 ) -> float:
-    """One-record produce requests a second, one partition for each connection."""
+    """Returns produce requests per second, with one record each and a partition per connection."""
     frames = [produce_frame(topic, number, record_batch(value)) for number in range(connections)]
     sizes = [4 + _answer_size(topic)] * connections
     return pipelined(port, frames, sizes, seconds=seconds, window=window)
@@ -165,8 +166,8 @@ def pipelined_produce(
 def pipelined(
     port: int, frames: list[bytes], sizes: list[int], *, seconds: float, window: int
 ) -> float:
-    """Requests a second: each connection sends its frame again and again, with so many in flight.
-    Answers are counted by their size, which is known."""
+    """Returns requests per second. Each connection sends its frame repeatedly with a fixed number
+    in flight; responses are counted by their size, which is known."""
     selector = selectors.DefaultSelector()
     connections = len(frames)
     sent = [0] * connections
@@ -203,7 +204,7 @@ def pipelined(
 
 
 def record_batch(value: bytes) -> bytes:
-    """A batch (magic 2) with one record, without key, headers or producer id."""
+    """Returns a batch (magic 2) with one record, without key, headers or producer id."""
     record = b"\x00\x00\x00\x01" + _zigzag(len(value)) + value + b"\x00"
     now_ms = int(time.time() * 1000)
     checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1)
@@ -213,7 +214,7 @@ def record_batch(value: bytes) -> bytes:
 
 
 def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
-    """A whole Produce request, version 9: flexible, and old enough for every broker."""
+    """Returns a Produce request in version 9: flexible, and known to every broker."""
     name = topic.encode()
     body = b"\x00" + struct.pack(">hi", -1, 30_000) + b"\x02"
     body += _unsigned(len(name) + 1) + name + b"\x02" + struct.pack(">i", partition)
@@ -248,7 +249,7 @@ def _request(api: int, version: int, body: bytes, *, flexible: bool = False) -> 
 
 
 def _error_position(topic: str) -> int:
-    """Where the partition's error code stands in the answer to `produce_frame`."""
+    """Returns the position of the partition's error code in the response to `produce_frame`."""
     name = len(topic.encode())
     return 4 + 1 + 1 + len(_unsigned(name + 1)) + name + 1 + 4
 
