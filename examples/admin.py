@@ -25,7 +25,7 @@ async def topics(address: str) -> None:
         wanted = [NewTopic("clicks", partitions=3), NewTopic("no good name")]
         for name, result in (await admin.create_topics(wanted)).items():
             if isinstance(result, ClientError):
-                print(f"not made: {result}")
+                print(f"not created: {result}")
             else:
                 print(f"{name} has {result.partitions} partitions")
         or_raise(await admin.delete_topics(["clicks"]))  # all of them, or the first error
@@ -49,7 +49,7 @@ async def offsets(address: str) -> None:
         print(f"{partition} ends at {found[partition].offset}")
         or_raise(await admin.alter_group_offsets("billing", {partition: 0}))
         committed = await admin.group_offsets("billing")
-        print(f"billing goes on at {committed[partition].offset}")
+        print(f"billing continues at {committed[partition].offset}")
 
 
 def main(address: str) -> None:

@@ -24,7 +24,7 @@ async def administer(address: str) -> None:
         try:
             await admin.create_topic("orders", partitions=3)
         except TopicExists:
-            print("there already")
+            print("orders already exists")
 
 
 async def produce(address: str) -> None:
@@ -54,9 +54,9 @@ async def survive(address: str) -> None:
         try:
             await producer.send("orders", value=bytes(2_000_000))
         except RetriableError as error:
-            print(f"later, perhaps: {error}")
+            print(f"try again later: {error}")
         except InvalidRecord as error:
-            print(f"never like this: {error}")
+            print(f"invalid record: {error}")
 
 
 def main(address: str) -> None:
