@@ -374,6 +374,26 @@ def test_output_that_does_not_fit_is_an_error_and_is_not_committed(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", ["config get broker 1 --all --output json", "config get broker 1 --all"]
+)
+def test_no_command_loses_a_part_of_its_output(
+    shell: Shell, tmp_path: Path, command: str, unbuffered: str
+) -> None:
+    shell.environment["PYTHONUNBUFFERED"] = unbuffered
+    shown = tmp_path / "shown"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 4; {HEADWATER} {command} > {shown}"],
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, "headwater config: file too large\n")
+    assert shown.stat().st_size == 4096
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_records_that_the_pipe_did_not_take_are_not_committed(
     shell: Shell, topic: str, many: int, unbuffered: str
 ) -> None:

@@ -60,8 +60,8 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("produce", "send generated records to a topic and measure it", _define_produce),
-            ("consume", "read the records of a topic and measure it", _define_consume),
+            ("produce", "measure how quickly generated records are sent", _define_produce),
+            ("consume", "measure how quickly the records of a topic are read", _define_consume),
         ),
         examples=_EXAMPLES,
     )
@@ -70,7 +70,11 @@ def define(parser: ArgumentParser) -> None:
 def _define_produce(action: ArgumentParser) -> None:
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
-        "--records", type=from_one, default=_RECORDS, metavar="N", help=f"default: {_RECORDS:,}"
+        "--records",
+        type=from_one,
+        default=_RECORDS,
+        metavar="N",
+        help=f"number of records (default: {_RECORDS:,})",
     )
     action.add_argument(
         "--size",
@@ -91,7 +95,10 @@ def _define_produce(action: ArgumentParser) -> None:
 def _define_consume(action: ArgumentParser) -> None:
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
-        "--records", type=from_one, metavar="N", help="default: up to the current end"
+        "--records",
+        type=from_one,
+        metavar="N",
+        help="number of records (default: up to the current end)",
     )
     action.add_argument(
         "--from",
@@ -105,7 +112,7 @@ def _define_consume(action: ArgumentParser) -> None:
         type=seconds,
         default=_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help=f"fail when no record came for this long (default: {_TIMEOUT_SECONDS:g})",
+        help=f"fail when no record has come for this long (default: {_TIMEOUT_SECONDS:g})",
     )
     add_property_option(action)
     add_cluster_options(action)

@@ -57,7 +57,7 @@ def add_property_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a client setting by Kafka's name, such as max.request.size=5000000; may be repeated",
+        help="a client setting by Kafka's name, such as request.timeout.ms=5000; may be repeated",
     )
 
 

@@ -108,11 +108,16 @@ def define(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--max", type=from_one, metavar="N", help="exit after N records")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="exit when no record came for this long"
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="exit when no record has come for this long",
     )
     parser.add_argument("--format", metavar="FORMAT", help="how a record is shown; see below")
     parser.add_argument(
-        "--delimiter", metavar="TEXT", help="what ends a record: '\\0', '' ... (default: newline)"
+        "--delimiter",
+        metavar="TEXT",
+        help="text at the end of each record: '\\0', '' ... (default: newline)",
     )
     parser.add_argument(
         "--null", metavar="TEXT", default="", help="shown for a missing key or value"

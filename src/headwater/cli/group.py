@@ -37,7 +37,7 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("list", "show the groups of the cluster", _define_list),
+            ("list", "list the groups of the cluster", _define_list),
             ("describe", "show the state, the lag and the members of a group", _define_one),
             ("reset", "move the committed offsets of a group without members", _define_reset),
             ("offsets", "delete committed offsets of a group", _define_offsets),
@@ -97,7 +97,7 @@ def _define_offsets(action: ArgumentParser) -> None:
     add_actions(
         action,
         (("delete", "delete committed offsets of topics that no member reads", _offsets_delete),),
-        examples=_EXAMPLES,
+        examples=str(action.epilog),
     )
 
 

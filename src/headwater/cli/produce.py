@@ -68,7 +68,9 @@ def define(parser: ArgumentParser) -> None:
         help="read this file, - for standard input (default); may be repeated",
     )
     parser.add_argument(
-        "--delimiter", metavar="TEXT", help="what ends a record: '\\0', ';' ... (default: newline)"
+        "--delimiter",
+        metavar="TEXT",
+        help="text at the end of each record: '\\0', ';' ... (default: newline)",
     )
     parser.add_argument("--whole-file", action="store_true", help="each file is one record")
     parser.add_argument("--format", metavar="FORMAT", help="the format of a line; see below")
@@ -89,7 +91,10 @@ def define(parser: ArgumentParser) -> None:
         help="a header of every record; may be repeated",
     )
     parser.add_argument(
-        "--partition", type=from_zero, metavar="N", help="default: chosen by key, or in turn"
+        "--partition",
+        type=from_zero,
+        metavar="N",
+        help="send to this partition (default: chosen by key, or in turn)",
     )
     parser.add_argument(
         "--tombstone", action="store_true", help="send a null value, which deletes the key"

@@ -59,9 +59,17 @@ def define(parser: ArgumentParser) -> None:
 
 def _define_create(action: ArgumentParser) -> None:
     action.add_argument("topics", metavar="TOPIC", nargs="+")
-    action.add_argument("--partitions", type=from_one, metavar="N", help="default: num.partitions")
     action.add_argument(
-        "--replication", type=from_one, metavar="N", help="default: default.replication.factor"
+        "--partitions",
+        type=from_one,
+        metavar="N",
+        help="number of partitions (default: num.partitions)",
+    )
+    action.add_argument(
+        "--replication",
+        type=from_one,
+        metavar="N",
+        help="replicas of each partition (default: default.replication.factor)",
     )
     action.add_argument(
         "--replicas",

@@ -19,12 +19,14 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 def add_watch_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="show it again and again")
+    parser.add_argument(
+        "--watch", action="store_true", help="show it again and again, until Ctrl-C"
+    )
     parser.add_argument(
         "--interval",
         type=_interval,
         metavar="SECONDS",
-        help=f"how often, with --watch (default: {_INTERVAL_SECONDS:g})",
+        help=f"time between two views of --watch (default: {_INTERVAL_SECONDS:g})",
     )
 
 
