@@ -218,3 +218,24 @@ def test_newer_versions_of_find_coordinator_explain_only_a_wrong_request(
         until(lambda: find(0, 4) == (0, "") or None, "a coordinator")
         assert find(2, 5) == (ErrorCode.INVALID_REQUEST, "")
         assert (find(3, 4)[1] or "").startswith("This most likely occurs")
+
+
+def test_groups_begin_anew_when_the_topic_of_the_offsets_was_deleted(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker({"offsets.topic.num.partitions": "1"})
+    with Wire(broker.bootstrap) as wire:
+        find_coordinator(wire, "billing")
+        wire.create_topic("orders")
+        commit(wire, "billing", "orders")
+        gone = DeleteTopicState(name="__consumer_offsets", topic_id=bytes(16))
+        request = DeleteTopicsRequest(topics=[gone], timeout_ms=10_000)
+        assert wire.ask(request).responses[0].error_code == 0
+        find_coordinator(wire, "billing")
+        assert committed(wire, ["billing"]) == {}
+        commit(wire, "billing", "orders")
+        assert committed(wire, ["billing"]) == {"orders": 1}
+        broker.restart()
+    with Wire(broker.bootstrap) as wire:
+        find_coordinator(wire, "billing")
+        assert committed(wire, ["billing"]) == {"orders": 1}

@@ -20,6 +20,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.groups.decision import NO_PRODUCER, Decision, Record, Token
 from headwater.io import Clock, Workers
 from headwater.observability import Log as Lines
+from headwater.observability import printable
 from headwater.protocol import Message
 from headwater.storage import Origin
 
@@ -28,6 +29,8 @@ _LOAD_BYTES = 4 * 1024 * 1024
 _SLOW_LOAD_SECONDS = 1.0
 # The pause before a failed load is tried again.
 _RETRY_SECONDS = 1.0
+# Notes have ids that clients choose.
+_NOTE_LENGTH_MAX = 500
 # The most that a batch adds to its records, and a record to its key and value.
 _BATCH_BYTES = 61
 _RECORD_BYTES_MAX = 32
@@ -92,6 +95,7 @@ class CoordinatorDriver(Generic[M]):
     ) -> None:
         assert partition.leader is not None
         self.epoch = partition.leader.epoch
+        self.topic_id = partition.topic_id
         self.state = State.LOADING
         self.machine: M = make()
         self._partition = partition
@@ -266,7 +270,8 @@ class CoordinatorDriver(Generic[M]):
     def _append(self, decision: Decision) -> None:
         """Appends and applies the records of a decision, as one batch if it is atomic."""
         for note in decision.notes:
-            (self._lines.debug if note.is_routine else self._lines.info)(note.text)
+            write = self._lines.debug if note.is_routine else self._lines.info
+            write(printable(note.text, _NOTE_LENGTH_MAX))
         if not decision.records:
             return
         now_ms = self._clock.wall_ms()

@@ -131,6 +131,9 @@ class GroupCoordinator:
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
         topic = image.topics.get(OFFSETS_TOPIC)
+        for index, driver in list(self._drivers.items()):
+            if topic is None or driver.topic_id != topic.id:
+                self._close(index)
         if topic is not None:
             for topic_id, index in sorted(delta.partitions):
                 if topic_id == topic.id:
@@ -144,17 +147,16 @@ class GroupCoordinator:
         self._follow_configs(image, delta)
 
     def _follow_partition(self, index: int) -> None:
+        driver = self._drivers.get(index)
         try:
             partition = self._partitions.get(OFFSETS_TOPIC, index)
-        except ApiError:
+        except ApiError:  # this broker has no replica, or no longer
+            self._close(index)
             return
-        driver = self._drivers.get(index)
         leader = partition.leader
         if driver is not None and (leader is None or leader.epoch != driver.epoch):
-            del self._drivers[index]
-            driver.close()
-            driver = None
-        if driver is None and leader is not None:
+            self._close(index)
+        if leader is not None and index not in self._drivers:
             driver = CoordinatorDriver(
                 partition,
                 self._make_machine,
@@ -166,6 +168,11 @@ class GroupCoordinator:
             )
             self._drivers[index] = driver
             driver.start()
+
+    def _close(self, index: int) -> None:
+        driver = self._drivers.pop(index, None)
+        if driver is not None:
+            driver.close()
 
     def _make_machine(self) -> GroupShard:
         # Imported here: a node without groups starts without loading their machines.
