@@ -703,6 +703,20 @@ async def test_a_producer_that_is_closed_while_it_starts_is_closed() -> None:
 
 
 @story
+async def test_closing_a_producer_that_waits_for_its_id_does_not_wait_for_the_broker() -> None:
+    async with FakeBroker() as broker:
+        Partition(broker)
+        broker.answers[ApiKey.INIT_PRODUCER_ID] = lambda _: None
+        producer = Producer(broker.bootstrap)
+        task = asyncio.create_task(producer.start())
+        await broker.until(lambda: broker.count(ApiKey.INIT_PRODUCER_ID) == 1)
+        async with asyncio.timeout(producer.config.request_timeout_ms / 2000):
+            await producer.close()
+        with pytest.raises(ClientClosed, match="while it started"):
+            await task
+
+
+@story
 async def test_a_broker_that_does_not_tell_of_a_topic_is_waited_for_within_max_block_ms() -> None:
     async with FakeBroker() as broker:
         Partition(broker)

@@ -99,32 +99,29 @@ class Producer:
     async def start(self) -> None:
         """Connects to the cluster; `async with` calls it. Raises BrokersUnavailable if no broker
         answers within start_timeout_ms."""
+        was_closing = self._closing
         try:
             await self._cluster.start()
-            self._check_not_closing()
             running = Running(self._config, self._cluster, self._serialization)
             try:
                 await running.sender.start()
-                self._check_not_closing()
+                self._cluster.check()  # `close` may have come in between
             except BaseException:
                 await running.stop("the producer could not start")
                 raise
-        except BaseException:
-            if self._closing:
-                await self._cluster.close()
+        except BaseException as error:
+            closed_meanwhile = self._closing and not was_closing
             if self._cluster.is_closed:  # else this is a second call of start
                 self._closing = True
                 self._closed.set()
+            if closed_meanwhile and isinstance(error, ClientError):
+                raise ClientClosed("the producer was closed while it started") from None
             raise
         self._running = running
         if self._serialization is None:
             # A plain record goes to the core without a Python call in between.
             vars(self)["submit"] = running.intake.submit
             watch_forks(self, Producer._unbind_submit)
-
-    def _check_not_closing(self) -> None:
-        if self._closing:
-            raise ClientClosed("the producer was closed while it started")
 
     def _unbind_submit(self) -> None:
         """Makes `submit` check again where it is called; also in a forked child, whose first
@@ -145,7 +142,8 @@ class Producer:
         self._closing = True
         running, self._running = self._running, None
         self._unbind_submit()
-        if running is None:  # it is starting, and closes when it has started
+        if running is None:  # it is starting, which fails now
+            await self._cluster.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(_deadline(timeout_ms)):
                     await self._closed.wait()
