@@ -155,7 +155,8 @@ async def _show(shop: Shop, begin: float) -> None:
 
 
 def table(shop: Shop, seconds: float) -> list[str]:
-    windows = shop.windows()[-6:]
+    shown = {begins for begins, _ in shop.results}
+    windows = [begins for begins in shop.windows() if begins in shown][-6:]
     rows = [
         "",
         f"  {seconds:4.0f} s   {shop.sent:,} orders sent, {shop.late} of them late;"

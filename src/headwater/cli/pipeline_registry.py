@@ -198,9 +198,10 @@ def already_running(holder: Status, *, then: str | None = None) -> CommandError:
 def lock_checkpoint(status: Status) -> int | None:
     """Locks a checkpoint folder on a local disk until the returned file descriptor is closed or the
     process ends. CommandError if another process has it; None where nothing can be locked."""
-    if "://" in status.checkpoint:
+    folder = _local(status.checkpoint)
+    if folder is None:
         return None
-    path = Path(status.checkpoint, LOCK_FILE)
+    path = folder / LOCK_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -266,12 +267,12 @@ def _checkpoint(options: Namespace, status: Status | None, default: str) -> Path
         checkpoint = status.checkpoint
     else:
         checkpoint = f"{(options.checkpoints or default).rstrip('/')}/{options.name}"
-    if "://" in checkpoint:
+    folder = _local(checkpoint)
+    if folder is None:
         raise CommandError(
             f"the checkpoint of {options.name} is {checkpoint}, which is not on a local disk",
             then="delete that folder with the tool of its storage",
         )
-    folder = Path(os.path.abspath(checkpoint))
     if not folder.is_dir():
         elsewhere = status is not None and status.host != socket.gethostname()
         host = f"; the pipeline last ran on {status.host}" if status and elsewhere else ""
@@ -280,6 +281,12 @@ def _checkpoint(options: Namespace, status: Status | None, default: str) -> Path
             then="--checkpoints names the folder that was given to `headwater pipeline run`",
         )
     return folder
+
+
+def _local(checkpoint: str) -> Path | None:
+    """Returns the folder of a checkpoint; None if it is not on a local disk."""
+    path = checkpoint.removeprefix("file://")
+    return None if "://" in path else Path(os.path.abspath(path))
 
 
 def _batches(folder: Path) -> int:
