@@ -62,7 +62,7 @@ class Desk:
     def __init__(self, log: Log | None = None) -> None:
         self.log = log or open_log(MemoryDisk(), settings(cleanup_policy="compact"))
         self.partition = Partition(TP, TOPIC_ID, self.log, InlineWorkers(), 0)
-        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1)
+        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
         self.lines: list[str] = []
         self.codec = GroupCodec()
         self.clock = SystemClock()
@@ -262,7 +262,7 @@ def test_what_is_not_committed_yet_is_not_shown() -> None:
         desk = Desk()
         await desk.load()
         assert isinstance(desk.commit(5), OffsetCommitResponse)
-        desk.partition.become_leader(epoch=0, isr=(1, 2), replicas=(1, 2), node_id=1)
+        desk.partition.become_leader(epoch=0, isr=(1, 2), replicas=(1, 2), node_id=1, now=0.0)
         replied = desk.commit(6)
         shown = desk.driver.read(lambda machine: fetched(machine, 0))
         assert isinstance(replied, Awaitable)
@@ -270,7 +270,7 @@ def test_what_is_not_committed_yet_is_not_shown() -> None:
         waiting = asyncio.gather(replied, shown)
         done, _ = await asyncio.wait([waiting], timeout=0)
         assert not done
-        desk.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1)
+        desk.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
         assert (await waiting)[1] == {0: 6}
         assert desk.driver.read(lambda machine: fetched(machine, 0)) == {0: 6}
 

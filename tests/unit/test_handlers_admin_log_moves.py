@@ -43,7 +43,7 @@ class Stage:
         self.adopted = self.dirs.adopt_moved()
         log = self.dirs.get(TP) or self.dirs.create(TP, TOPIC_ID, CONFIG, "/one")
         self.partition = Partition(TP, TOPIC_ID, log, host.workers, log.end)
-        self.partition.become_leader(epoch=1, isr=(1,), replicas=(1,), node_id=1)
+        self.partition.become_leader(epoch=1, isr=(1,), replicas=(1,), node_id=1, now=0.0)
         self.moves = LogMoves(self.dirs, host.clock, host.workers, Lines(host.clock, self.say))
 
     def say(self, line: str) -> None:

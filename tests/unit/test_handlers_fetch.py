@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, isr: tuple[int, ...] = (1,), **topic_settings: object) -> None:
         log = open_log(config=settings(**topic_settings))
         self.partition = Partition(TP, TOPIC_ID, log, SimpleNamespace(), high_watermark=0)
-        self.partition.become_leader(epoch=1, isr=isr, replicas=isr, node_id=1)
+        self.partition.become_leader(epoch=1, isr=isr, replicas=isr, node_id=1, now=0.0)
         self.broker: Any = SimpleNamespace(
             partitions=SimpleNamespace(get=lambda topic, index: self.partition),
             config=SimpleNamespace(fetch_max_bytes=1 << 20),

@@ -35,7 +35,7 @@ NEVER_MS = 3_600_000
 def led(log: Log, *, isr: tuple[int, ...], high_watermark: int = 0) -> Partition:
     workers: Any = None
     partition = Partition(TP, TOPIC_ID, log, workers, high_watermark)
-    partition.become_leader(epoch=2, isr=isr, replicas=(1, 2), node_id=1)
+    partition.become_leader(epoch=2, isr=isr, replicas=(1, 2), node_id=1, now=0.0)
     return partition
 
 
@@ -62,7 +62,7 @@ def context(version: int) -> Context:
 
 def test_a_write_that_too_few_replicas_have_in_the_end_is_said_so() -> None:
     async def story() -> int:
-        partition = led(open_log(config=settings(min_insync_replicas=2)), isr=(1, 2))
+        partition = led(open_log(), isr=(1, 2))
         request = ProduceRequest(
             acks=ALL,
             timeout_ms=NEVER_MS,
@@ -79,8 +79,10 @@ def test_a_write_that_too_few_replicas_have_in_the_end_is_said_so() -> None:
         waiting = asyncio.ensure_future(handled)
         await asyncio.sleep(0)
         assert not waiting.done()
-        # The follower leaves the in-sync set, and the leader alone commits what it has.
-        partition.become_leader(epoch=2, isr=(1,), replicas=(1, 2), node_id=1)
+        # The follower leaves, the leader alone commits, and before the request runs again more
+        # replicas are required.
+        partition.become_leader(epoch=2, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
+        partition.configure(settings(min_insync_replicas=2))
         (result,) = (await waiting).responses[0].partition_responses
         assert partition.log.end == 1
         return int(result.error_code)

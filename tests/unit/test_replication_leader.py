@@ -5,9 +5,18 @@ from __future__ import annotations
 from headwater.replication.leader import LeaderState
 
 
-def leader(*, isr: tuple[int, ...] = (1, 2, 3), log_end: int = 10) -> LeaderState:
+def leader(
+    *, isr: tuple[int, ...] = (1, 2, 3), log_end: int = 10, min_isr: int = 1, now: float = 0.0
+) -> LeaderState:
     return LeaderState(
-        node_id=1, epoch=4, isr=isr, replicas=(1, 2, 3), log_end=log_end, high_watermark=7
+        node_id=1,
+        epoch=4,
+        isr=isr,
+        replicas=(1, 2, 3),
+        log_end=log_end,
+        high_watermark=7,
+        min_isr=min_isr,
+        now=now,
     )
 
 
@@ -35,7 +44,38 @@ def test_the_high_watermark_never_goes_back() -> None:
 def test_a_smaller_in_sync_set_commits_more() -> None:
     state = leader()
     state.on_fetch(2, offset=10, log_start=0, now=1.0)
-    assert state.on_isr((1, 2)) == 10
+    assert state.on_change(isr=(1, 2), replicas=(1, 2, 3)) == 10
+
+
+def test_fewer_in_sync_than_required_commit_nothing() -> None:
+    """KIP-966: what the leader alone has must not be called committed."""
+    state = leader(min_isr=2)
+    assert state.on_change(isr=(1,), replicas=(1, 2, 3)) == 7
+    assert state.on_append(12) == 7
+    assert state.on_min_isr(1) == 12
+    assert state.on_append(13) == 13
+
+
+def test_a_partition_with_fewer_replicas_than_required_needs_those_it_has() -> None:
+    state = leader(min_isr=2)
+    assert state.on_change(isr=(1,), replicas=(1,)) == 10
+    assert state.on_append(12) == 12
+
+
+def test_replicas_may_change_within_an_epoch() -> None:
+    state = leader()
+    state.on_change(isr=(1, 2), replicas=(1, 2, 4))
+    state.on_fetch(4, offset=10, log_start=0, now=1.0)
+    assert state.may_join(4)
+    assert not state.may_join(3), "it was removed"
+    assert state.on_change(isr=(1, 2, 4), replicas=(1, 2, 4)) == 7
+    assert state.on_fetch(2, offset=10, log_start=0, now=1.0) == 10
+
+
+def test_the_followers_of_a_new_leader_have_time_to_fetch() -> None:
+    state = leader(now=100.0)
+    assert state.lagging(now=120.0, lag_seconds_max=30.0) == ()
+    assert state.lagging(now=131.0, lag_seconds_max=30.0) == (2, 3)
 
 
 def test_a_replica_out_of_sync_joins_when_it_has_reached_this_epoch() -> None:

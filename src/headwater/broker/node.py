@@ -217,7 +217,7 @@ class Node:
     def _build_broker(self) -> None:
         config, host = self.config, self._host
         storage = self._lines.named(node_log.STORAGE)
-        self._partitions = Partitions(config, self._log_dirs, host.workers, storage)
+        self._partitions = Partitions(config, self._log_dirs, host.clock, host.workers, storage)
         self._groups = GroupCoordinator(
             config, host, self._partitions, self._lines.named(node_log.GROUPS)
         )

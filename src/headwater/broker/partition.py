@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import TopicPartition
 from headwater.replication.leader import LeaderState
@@ -100,14 +101,8 @@ class Partition:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
             )
-        if acks == ALL_IN_SYNC and len(leader.isr) < min(
-            self.log.config.min_insync_replicas, len(leader.replicas)
-        ):
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.tp} has {len(leader.isr)} replicas in sync, "
-                f"min.insync.replicas is {self.log.config.min_insync_replicas}",
-            )
+        if acks == ALL_IN_SYNC and len(leader.isr) < leader.min_isr and leader.is_under_min_isr:
+            raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS, leader)
         appended = self.log.append_as_leader(data, epoch=leader.epoch, now_ms=now_ms, origin=origin)
         if not appended.duplicate:
             before = leader.high_watermark
@@ -134,13 +129,16 @@ class Partition:
     def check_enough_in_sync(self) -> None:
         """Refuses what was committed by fewer replicas than `min.insync.replicas`: the others left
         the in-sync set after the append."""
-        leader, wanted = self.leader, self.log.config.min_insync_replicas
-        if leader is not None and len(leader.isr) < min(wanted, len(leader.replicas)):
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                f"{self.tp} has {len(leader.isr)} replicas in sync, "
-                f"min.insync.replicas is {wanted}",
-            )
+        leader = self.leader
+        if leader is not None and leader.is_under_min_isr:
+            raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, leader)
+
+    def _not_enough(self, code: ErrorCode, leader: LeaderState) -> ApiError:
+        return ApiError(
+            code,
+            f"{self.tp} has {len(leader.isr)} replicas in sync, "
+            f"min.insync.replicas is {leader.min_isr}",
+        )
 
     def replicated(self, end: int) -> asyncio.Future[None] | None:
         """Returns a future that is done when everything below `end` is on all in-sync replicas;
@@ -200,12 +198,27 @@ class Partition:
         assert log.end == self.log.end, f"{self.tp} ends at {self.log.end}, its copy at {log.end}"
         self.log = log
 
+    def configure(self, config: TopicConfig) -> None:
+        """Takes new settings of the topic."""
+        self.log.configure(config)
+        if self.leader is not None and self.leader.min_isr != config.min_insync_replicas:
+            self.leader.on_min_isr(config.min_insync_replicas)
+            self._on_high_watermark(0)
+
     def become_leader(
-        self, *, epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...], node_id: int
+        self,
+        *,
+        epoch: int,
+        isr: tuple[int, ...],
+        replicas: tuple[int, ...],
+        node_id: int,
+        now: float,
     ) -> None:
-        if self.leader is not None and self.leader.epoch == epoch:
-            if self.leader.isr != isr:
-                self.leader.on_isr(isr)
+        """Begins a leadership, or takes a change of replicas within it."""
+        leader = self.leader
+        if leader is not None and leader.epoch == epoch:
+            if (leader.isr, leader.replicas) != (isr, replicas):
+                leader.on_change(isr=isr, replicas=replicas)
                 self._on_high_watermark(0)
             return
         self.log.assign_epoch(epoch, self.log.end)
@@ -216,6 +229,8 @@ class Partition:
             replicas=replicas,
             log_end=self.log.end,
             high_watermark=self.high_watermark,
+            min_isr=self.log.config.min_insync_replicas,
+            now=now,
         )
         self.changed()
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headwater.broker.partition import Partition
 from headwater.config import NodeConfig, TopicConfig
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import Workers
+from headwater.io import Clock, Workers
 from headwater.metadata import Delta, Image, PartitionState, Resource, ResourceType
 from headwater.metadata.model import CLUSTER_DEFAULT
 from headwater.model import ZERO_ID, TopicPartition
@@ -31,10 +31,11 @@ class LeaderHint(NamedTuple):
 
 class Partitions:
     def __init__(
-        self, config: NodeConfig, log_dirs: LogDirs, workers: Workers, lines: Lines
+        self, config: NodeConfig, log_dirs: LogDirs, clock: Clock, workers: Workers, lines: Lines
     ) -> None:
         self._config = config
         self._log_dirs = log_dirs
+        self._clock = clock
         self._workers = workers
         self._lines = lines
         self._image = Image()
@@ -158,6 +159,7 @@ class Partitions:
                 isr=state.isr,
                 replicas=state.replicas,
                 node_id=node_id,
+                now=self._clock.monotonic(),
             )
             self._lines.debug(f"{name}-{index}: leads epoch {state.leader_epoch}")
         else:
@@ -204,7 +206,7 @@ class Partitions:
         for topic in sorted(changed):
             config = self.topic_config(topic)
             for partition in self._here[topic].values():
-                partition.log.configure(config)
+                partition.configure(config)
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Takes new dynamic broker settings, which topics inherit."""

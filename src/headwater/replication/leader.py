@@ -26,13 +26,14 @@ class LeaderState:
     """The state of one leadership, which lasts for one leader epoch."""
 
     __slots__ = (
-        "_alone",
+        "_commits_alone",
         "epoch",
         "epoch_start",
         "followers",
         "high_watermark",
         "isr",
         "log_end",
+        "min_isr",
         "node_id",
         "replicas",
     )
@@ -46,6 +47,8 @@ class LeaderState:
         replicas: tuple[int, ...],
         log_end: int,
         high_watermark: int,
+        min_isr: int,
+        now: float,
     ) -> None:
         assert node_id in replicas, f"node {node_id} leads a partition it has no replica of"
         self.node_id = node_id
@@ -53,16 +56,22 @@ class LeaderState:
         self.epoch_start = log_end
         self.isr = isr
         self.replicas = replicas
+        self.min_isr = min_isr  # `min.insync.replicas`
         self.log_end = log_end
         self.high_watermark = min(high_watermark, log_end)
-        self.followers = {replica: Follower() for replica in replicas if replica != node_id}
-        self._alone = isr == (node_id,)
+        # In-sync replicas count as caught up now: they had no time to fetch in this epoch yet.
+        self.followers = {
+            replica: Follower(caught_up_at=now if replica in isr else float("-inf"))
+            for replica in replicas
+            if replica != node_id
+        }
+        self._commits_alone = False
         self._advance()
 
     def on_append(self, log_end: int) -> int:
         """Follows the end of the log; returns the high watermark."""
         self.log_end = log_end
-        if self._alone:
+        if self._commits_alone:
             self.high_watermark = log_end
         return self.high_watermark
 
@@ -81,14 +90,37 @@ class LeaderState:
         self._advance()
         return self.high_watermark
 
-    def on_isr(self, isr: tuple[int, ...]) -> int:
-        """Takes the in-sync set that the controller has committed; returns the high watermark."""
+    def on_change(self, *, isr: tuple[int, ...], replicas: tuple[int, ...]) -> int:
+        """Takes the replicas and the in-sync set that the controller has committed, within this
+        epoch; returns the high watermark."""
         self.isr = isr
-        self._alone = isr == (self.node_id,)
+        self.replicas = replicas
+        self.followers = {
+            replica: self.followers.get(replica) or Follower()
+            for replica in replicas
+            if replica != self.node_id
+        }
         self._advance()
         return self.high_watermark
 
+    def on_min_isr(self, min_isr: int) -> int:
+        """Takes another `min.insync.replicas`; returns the high watermark."""
+        self.min_isr = min_isr
+        self._advance()
+        return self.high_watermark
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether fewer replicas are in sync than `min.insync.replicas`, or than there are."""
+        return len(self.isr) < min(self.min_isr, len(self.replicas))
+
     def _advance(self) -> None:
+        # KIP-966: below min.insync.replicas nothing is committed, or an unclean election could lose
+        # what was read.
+        under_min_isr = self.is_under_min_isr
+        self._commits_alone = self.isr == (self.node_id,) and not under_min_isr
+        if under_min_isr:
+            return
         end = self.log_end
         for replica in self.isr:
             if replica != self.node_id:
