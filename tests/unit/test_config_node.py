@@ -89,13 +89,13 @@ def test_dynamic_settings_lie_over_the_file() -> None:
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("num.io.threads", "does not act on yet"),
-        ("group.streams.assignors", "does not act on yet"),
-        ("zookeeper.connect", "older releases"),
+        ("num.io.threads", "does not support this"),
+        ("group.streams.assignors", "does not support this"),
+        ("zookeeper.connect", "removed from Kafka"),
         ("retention.ms", r"log\.retention\.ms"),
         ("ssl.keystore.locaton", r"did you mean ssl\.keystore\.location"),
-        ("listener.name.inside.ssl.keystore.location", "does not act on yet"),
-        ("rsm.config.bucket", "not known"),
+        ("listener.name.inside.ssl.keystore.location", "does not support this"),
+        ("rsm.config.bucket", "unknown setting"),
     ],
 )
 def test_a_key_that_kafka_knows_is_taken_with_one_warning(key: str, words: str) -> None:

@@ -1,8 +1,8 @@
 """Settings: Kafka's names, types, defaults and rules, for nodes, topics, groups and subscriptions.
 
-`node_config` reads a node's settings, `TopicDefaults` and `topic_config` a topic's. What only an
-admin's request needs is not loaded here: `describe` answers DescribeConfigs, `alter` applies
-operations, `validate` and `validate_broker` judge the outcome. Nothing here does I/O.
+`node_config` reads a node's settings, `TopicDefaults` and `topic_config` a topic's. Modules that
+only admin requests need are not imported here: `describe` builds DescribeConfigs responses, `alter`
+applies operations, `validate` and `validate_broker` check the result. Nothing here does I/O.
 """
 
 from __future__ import annotations

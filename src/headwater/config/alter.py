@@ -13,7 +13,7 @@ from headwater.errors import ApiError, ErrorCode
 
 
 class AlterOperation(IntEnum):
-    """What to do with a setting, by the numbers of IncrementalAlterConfigs."""
+    """Operations on a setting, by the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -32,7 +32,7 @@ def altered(
     alterations: Iterable[Alteration],
     definitions: Mapping[str, ConfigDef],
 ) -> dict[str, str]:
-    """The settings after the operations. Whether they are allowed is for `validate` to say."""
+    """Returns the settings after the operations; `validate` checks whether they are allowed."""
     configs = dict(current)
     for name, operation, value in alterations:
         if operation is AlterOperation.DELETE:
@@ -51,7 +51,7 @@ def altered(
 def _parts(
     configs: Mapping[str, str], name: str, value: str, definitions: Mapping[str, ConfigDef]
 ) -> list[str]:
-    """The items that a list has now: its own, or those of its default."""
+    """Returns the current items of a list setting: its own, or those of its default."""
     definition = definitions.get(name)
     if definition is None or definition.type is not ConfigType.LIST:
         raise refusal(

@@ -1,6 +1,6 @@
-"""The settings by kind of resource, and which broker setting stands behind which topic setting.
+"""The settings by kind of resource, and the broker settings that are defaults of topic settings.
 
-Tables are read on first use: most commands never look at them.
+Tables are read on first use: most commands never need them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import cache
 
 from headwater.config.definition import ConfigDef, read_table
 
-# Topic setting → broker settings that give its default, the strongest first, with the factor that
-# turns their unit into the topic's.
+# Topic setting → broker settings that provide its default, in order of precedence, with the factor
+# that converts their unit to the topic's.
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -48,7 +48,7 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
 
-# Group settings without a broker setting of the same meaning; all others have `group.` before.
+# Group settings without a corresponding broker setting; for all others it is `group.` + name.
 _GROUP_ONLY = frozenset(
     {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
 )
@@ -112,7 +112,7 @@ def client_metrics_definitions() -> Mapping[str, ConfigDef]:
 
 
 def broker_definition(name: str) -> ConfigDef | None:
-    """The setting behind a broker's key, also where the key is a listener's override."""
+    """Returns the definition of a broker's key, also for a listener's override."""
     definitions = broker_definitions()
     if name in definitions:
         return definitions[name]
@@ -121,7 +121,7 @@ def broker_definition(name: str) -> ConfigDef | None:
 
 
 def base_name(inside_listener: str) -> str:
-    """A setting's own name, without the SASL mechanism that may stand before it."""
+    """Returns the name of a setting without the SASL mechanism that may precede it."""
     for setting in LISTENER_MECHANISM_SETTINGS:
         if inside_listener.endswith(setting):
             return setting
@@ -129,7 +129,7 @@ def base_name(inside_listener: str) -> str:
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names under which a broker setting may be given, the strongest first."""
+    """Returns the names under which a broker setting may be given, in order of precedence."""
     for family in _TIME_FAMILIES:
         if name in family:
             return family
@@ -142,5 +142,5 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def group_synonym(name: str) -> str | None:
-    """The broker setting that gives a group setting its default."""
+    """Returns the broker setting that provides the default of a group setting, if any."""
     return None if name in _GROUP_ONLY else f"group.{name}"

@@ -1,7 +1,7 @@
-"""What a setting is: its name, type, default, rule and who may change it.
+"""Definitions of settings: name, type, default, rule and update mode.
 
-The tables in `tables/` hold Kafka's settings as text, two lines each; `read_table` turns them into
-`ConfigDef`s the first time somebody asks.
+The tables in `tables/` list Kafka's settings as text, two lines each; `read_table` parses them on
+first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Importance(StrEnum):
 
 
 class UpdateMode(StrEnum):
-    """Who may change a setting while the node runs."""
+    """Whether and for whom a setting may change while the node runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -28,7 +28,7 @@ class UpdateMode(StrEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by the numbers of DescribeConfigs."""
+    """The source of a value, by the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -41,8 +41,8 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-# Named tuples in this package where a dataclass would do: they load several times faster, and the
-# settings stand at the start of every command.
+# This package uses named tuples instead of dataclasses: they load several times faster, and every
+# command loads the settings first.
 class ConfigDef(NamedTuple):
     """One setting. `supported`: Headwater acts on it; `internal`: not shown to admins."""
 
@@ -71,10 +71,10 @@ class ConfigDef(NamedTuple):
 
 
 def parse(definition: ConfigDef, text: str | None) -> ConfigValue:
-    """The typed value of `text`, checked against the rule; ConfigError says what is allowed."""
+    """Returns the typed value of `text`; raises ConfigError if the rule does not allow it."""
     value = parse_value(definition.name, definition.type, text)
     if isinstance(definition.rule, ListOf) and isinstance(value, tuple):
-        value = tuple(dict.fromkeys(value))  # Kafka forgives an item given twice
+        value = tuple(dict.fromkeys(value))  # Kafka ignores duplicate items
     if definition.rule is not None:
         expected = definition.rule.expected_instead_of(value)
         if expected is not None:
@@ -83,7 +83,7 @@ def parse(definition: ConfigDef, text: str | None) -> ConfigValue:
 
 
 def render(definition: ConfigDef, value: ConfigValue) -> str | None:
-    """The text of a value as DescribeConfigs shows it."""
+    """Returns the text of a value as DescribeConfigs shows it."""
     return render_value(definition.type, value)
 
 
@@ -96,7 +96,7 @@ _MODES = {
 
 
 def read_table(table: str) -> dict[str, ConfigDef]:
-    """Settings by name, in the table's order.
+    """Returns the settings of a table by name, in its order.
 
     The first line of each is `name TYPE default importance mode marks [rule]`, the second its
     documentation. Marks: `+` Headwater acts on it, `-` not yet; `i` after it means internal.

@@ -1,4 +1,4 @@
-"""Answers to DescribeConfigs: every setting of a resource, its value and where that comes from."""
+"""DescribeConfigs: every setting of a resource, with its value and its sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One entry of the answer. `synonyms` has every source of the value, the strongest first."""
+    """A setting in the response. `synonyms` lists all sources of its value by precedence."""
 
     name: str
     value: str | None
@@ -47,7 +47,7 @@ class DescribedConfig(NamedTuple):
 def describe_topic(
     overrides: Mapping[str, str], layers: BrokerLayers, defaults: TopicDefaults | None = None
 ) -> list[DescribedConfig]:
-    """A topic's settings. `defaults`, if the caller keeps one for these layers, saves time."""
+    """Describes a topic. `defaults` saves time if the caller has them for these layers."""
     values = (defaults or TopicDefaults(layers)).values
     entries = []
     for name, definition in topic_definitions().items():
@@ -63,7 +63,7 @@ def describe_topic(
 
 
 def describe_broker(layers: BrokerLayers) -> list[DescribedConfig]:
-    """All settings of one broker: the known ones, and whatever else its layers hold."""
+    """Describes one broker: the known settings, and all others in its layers."""
     definitions = broker_definitions()
     entries = []
     for name, definition in definitions.items():
@@ -75,7 +75,7 @@ def describe_broker(layers: BrokerLayers) -> list[DescribedConfig]:
 
 
 def describe_broker_defaults(dynamic_default: Mapping[str, str]) -> list[DescribedConfig]:
-    """What is set for all brokers of the cluster: the broker resource without a name."""
+    """Describes the dynamic defaults of all brokers: the broker resource without a name."""
     entries = []
     for name, text in dynamic_default.items():
         definition = broker_definition(name)
@@ -98,7 +98,7 @@ def describe_broker_defaults(dynamic_default: Mapping[str, str]) -> list[Describ
 
 
 def describe_group(overrides: Mapping[str, str], layers: BrokerLayers) -> list[DescribedConfig]:
-    """A group's settings; most take their default from the broker."""
+    """Describes a group; most settings have their default from the broker."""
     entries = []
     for name, definition in group_definitions().items():
         key = group_synonym(name)
@@ -116,7 +116,7 @@ def describe_group(overrides: Mapping[str, str], layers: BrokerLayers) -> list[D
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """The settings of a client metrics subscription."""
+    """Describes a client metrics subscription."""
     entries = []
     for name, definition in client_metrics_definitions().items():
         if name in overrides:
@@ -129,7 +129,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
-    """The levels of a broker's loggers."""
+    """Describes the levels of a broker's loggers."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     return [
         DescribedConfig(
@@ -162,7 +162,8 @@ def _entry(
 
 
 def _extra(name: str, layers: BrokerLayers) -> DescribedConfig:
-    """A key outside the table: a listener's override, or one that nobody knows and so is hidden."""
+    """Describes a key outside the table: a listener's override, or an unknown one, which is
+    hidden."""
     definition = broker_definition(name)
     sensitive = definition is None or definition.sensitive
     synonyms = _broker_synonyms(name, layers)
@@ -179,22 +180,24 @@ def _extra(name: str, layers: BrokerLayers) -> DescribedConfig:
 
 
 def _is_read_only(name: str) -> bool:
-    """As Kafka says it: what is not in its list of dynamic settings, so every listener override."""
+    """Whether Kafka reports a key as read-only: all but its dynamic settings, so every listener
+    override."""
     definition = broker_definitions().get(name)
     return definition is None or definition.read_only
 
 
 def _topic_synonyms(name: str, layers: BrokerLayers) -> tuple[Synonym, ...]:
-    """Of the broker settings behind a topic setting Kafka only counts the first, in ms or bytes."""
+    """Returns the broker settings that Kafka lists for a topic setting: only the first, in ms or
+    bytes."""
     behind = TOPIC_SYNONYMS.get(name)
     return _broker_synonyms(behind[0][0], layers) if behind else ()
 
 
 def _broker_synonyms(name: str, layers: BrokerLayers) -> tuple[Synonym, ...]:
-    """Every place that gives the setting a value, by layer and then by name.
+    """Returns all sources of a setting's value, by layer and then by name.
 
-    Kafka lists only what comes at or after the first entry under the setting's own name, so a
-    value that is only there as log.retention.hours is no synonym of log.retention.ms.
+    Kafka lists only entries from the first one under the setting's own name on, so a value that
+    exists only as log.retention.hours is not a synonym of log.retention.ms.
     """
     definition = broker_definition(name)
     sensitive = definition is None or definition.sensitive

@@ -1,7 +1,7 @@
-"""What a node assumes where its user says nothing, so that a node with no settings runs alone.
+"""Settings that are added to the user's, so that a node without settings runs by itself.
 
-Kafka has no defaults for these or defaults that need three brokers. What is implied counts as set:
-DescribeConfigs shows it as the broker's static value.
+Kafka has no defaults for them, or defaults that need three brokers. DescribeConfigs shows them as
+static settings of the broker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 CONTROLLER_LISTENER = "CONTROLLER"
 _BROKER_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
-# A node that is alone cannot keep three copies of its internal topics.
+# A node by itself cannot keep three copies of its internal topics.
 _ONE_COPY = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",

@@ -1,4 +1,4 @@
-"""Which keys a node takes: those it acts on, those that Kafka knows (with a warning), no others."""
+"""The keys that a node accepts: those it acts on, and, with a warning, others that Kafka knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.config.catalog import (
 )
 from headwater.config.values import ConfigError
 
-# Broker settings that came with Kafka 4.4, after the release whose table we show.
+# Broker settings that are new in Kafka 4.4, after the release of our tables.
 _NEWER = """
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
 group.consumer.assignor.offload.enable group.share.assignor.offload.enable
@@ -25,7 +25,7 @@ log.remote.copy.lag.bytes log.remote.copy.lag.ms
 sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
 """
 
-# Settings that Kafka 4.0 took away but that older server.properties files still carry.
+# Settings removed in Kafka 4.0 that older server.properties files may still contain.
 _OLDER = """
 advertised.host.name advertised.port broker.id.generation.enable control.plane.listener.name
 controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
@@ -46,7 +46,7 @@ allow.everyone.if.no.acl.found follower.replication.throttled.rate
 leader.replication.throttled.rate replica.alter.log.dirs.io.max.bytes.per.second super.users
 """
 
-# What a plugin reads for itself; Kafka hands these through without knowing the names.
+# Prefixes of plugin settings, which Kafka passes on without knowing the names.
 _OPEN_PREFIXES = (
     "config.providers.",
     "kafka.metrics.",
@@ -64,7 +64,8 @@ _OPEN_PREFIXES = (
 
 
 def warnings_for(properties: Mapping[str, str]) -> list[str]:
-    """One line for each key that is taken but does nothing; ConfigError for one nobody knows."""
+    """Returns a line for each key that is accepted without effect; raises ConfigError for an
+    unknown key."""
     lines = []
     for key, text in properties.items():
         definition = broker_definition(key)
@@ -76,17 +77,15 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
 
 def _warning(key: str, text: str, *, known: bool) -> str:
     if known or key in _NEWER.split() or key in _ELSEWHERE.split():
-        return f"{key} is a setting of Kafka that Headwater does not act on yet"
+        return f"{key} has no effect: Headwater does not support this Kafka setting yet"
     if key in _OLDER.split():
-        return f"{key} is a setting of older releases of Kafka and has no effect"
+        return f"{key} has no effect: it was removed from Kafka"
     if key in topic_definitions():
-        instead = (
-            f"; the node's own is {TOPIC_SYNONYMS[key][0][0]}" if key in TOPIC_SYNONYMS else ""
-        )
-        return f"{key} is a setting of topics and has no effect on a node{instead}"
+        instead = f"; for a node, set {TOPIC_SYNONYMS[key][0][0]}" if key in TOPIC_SYNONYMS else ""
+        return f"{key} has no effect: it is a topic setting{instead}"
     if key.startswith(_OPEN_PREFIXES):
-        return f"{key} is not known and has no effect{_closest(key)}"
-    raise ConfigError(key, text, f"no such setting{_closest(key)}")
+        return f"{key} has no effect: unknown setting{_closest(key)}"
+    raise ConfigError(key, text, f"unknown setting{_closest(key)}")
 
 
 def _closest(key: str) -> str:
@@ -94,7 +93,7 @@ def _closest(key: str) -> str:
 
 
 def suggestion(key: str, names: Iterable[str]) -> str:
-    """`, did you mean ...?` with the name most like the key, or nothing."""
+    """Returns `, did you mean ...?` with the closest name, or an empty string."""
     import difflib  # slow to import, and only needed to help with a typo
 
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)

@@ -10,7 +10,7 @@ from headwater.config.values import ConfigValue
 
 
 class BrokerLayers:
-    """Texts by key. What is dynamic for one broker hides what is dynamic for all, and so on."""
+    """Texts by key. A broker's dynamic settings override the cluster's, those the static ones."""
 
     __slots__ = ("dynamic_broker", "dynamic_default", "merged", "static")
 
@@ -28,7 +28,7 @@ class BrokerLayers:
         )
 
     def texts(self, key: str) -> Iterator[tuple[str | None, ConfigSource]]:
-        """Every text given for a key, the strongest first, Kafka's default last."""
+        """Yields all texts of a key by precedence, Kafka's default last."""
         if key in self.dynamic_broker:
             yield self.dynamic_broker[key], ConfigSource.DYNAMIC_BROKER
         if key in self.dynamic_default:
@@ -40,16 +40,16 @@ class BrokerLayers:
             yield definition.default_text, ConfigSource.DEFAULT
 
     def value(self, key: str) -> ConfigValue:
-        """The typed value in force; ConfigError if its text is not allowed."""
+        """Returns the effective typed value; raises ConfigError if its text is invalid."""
         definition = broker_definitions()[key]
         return parse(definition, self.merged[key]) if key in self.merged else definition.default
 
 
 def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
-    """The layers as one, the weakest first.
+    """Merges layers, given in order of increasing precedence.
 
-    A dynamic setting also hides what a weaker layer says in another unit: with log.retention.ms
-    set, log.retention.hours of the file is as if it were not there.
+    A dynamic setting also overrides its synonyms in other units: with log.retention.ms set,
+    log.retention.hours of the file is ignored.
     """
     merged = dict(layers[0])
     for layer in layers[1:]:

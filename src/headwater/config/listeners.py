@@ -36,7 +36,7 @@ class Voter(NamedTuple):
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
-    """NAME:PROTOCOL,... as a dict; names in capitals."""
+    """Parses NAME:PROTOCOL,... into a dict with upper-case names."""
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = item.rpartition(":")
@@ -51,7 +51,8 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
 def parse_listeners(
     key: str, items: Iterable[str], protocols: Mapping[str, str], *, ports_differ: bool = True
 ) -> tuple[Listener, ...]:
-    """Listeners in order; ConfigError if one is malformed, unmapped or in another's way."""
+    """Parses listeners in order; raises ConfigError if one is malformed, has no protocol, or
+    conflicts with another."""
     listeners = tuple(_parse_listener(key, item, protocols) for item in items)
     names = [listener.name for listener in listeners]
     if len(set(names)) != len(names):
@@ -99,7 +100,7 @@ def _is_ipv4(host: str) -> bool:
 
 
 def parse_voters(key: str, items: Iterable[str]) -> tuple[Voter, ...]:
-    """id@host:port, ... in order."""
+    """Parses id@host:port,... in order."""
     voters = []
     for item in items:
         match = re.fullmatch(_VOTER, item)
@@ -110,7 +111,7 @@ def parse_voters(key: str, items: Iterable[str]) -> tuple[Voter, ...]:
 
 
 def parse_servers(key: str, items: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """host:port, ... in order."""
+    """Parses host:port,... in order."""
     servers = []
     for item in items:
         host, _, port = item.rpartition(":")
@@ -121,7 +122,7 @@ def parse_servers(key: str, items: Iterable[str]) -> tuple[tuple[str, int], ...]
 
 
 def parse_connection_overrides(key: str, text: str) -> dict[str, int]:
-    """host:count, ... : how many connections certain addresses may have."""
+    """Parses host:count,..., the connection limits of particular addresses."""
     overrides: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = item.rpartition(":")

@@ -1,8 +1,8 @@
 """The settings of a node, typed: an attribute is its key with `_` for `.`.
 
-Built from what the user gave (a file and `--set`), over what `implied` adds so that a node with no
-settings runs alone, over Kafka's defaults. `broker/node.py` reads it at the start; a change of a
-dynamic setting makes a new one.
+The user's settings (a file and `--set`) take precedence over those that `implied` adds, and those
+over Kafka's defaults. `broker/node.py` reads the result at the start; a change of a dynamic setting
+creates a new one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from headwater.config.values import ConfigValue
 
 
 class NodeConfig(NamedTuple):
-    """Everything a node reads from its settings, checked alone and against each other."""
+    """All settings of a node, validated one by one and against each other."""
 
     layers: BrokerLayers
     warnings: tuple[str, ...]
     topic_defaults: TopicDefaults
 
-    # Who it is.
+    # Identity and directories.
     node_id: int
     process_roles: tuple[str, ...]
     broker_rack: str | None
@@ -45,7 +45,7 @@ class NodeConfig(NamedTuple):
     metadata_log_dir: str
     cordoned_log_dirs: tuple[str, ...]
 
-    # Where it listens.
+    # Listeners and connections.
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     listener_security_protocol_map: Mapping[str, str]
@@ -180,7 +180,7 @@ class NodeConfig(NamedTuple):
     transaction_partition_verification_enable: bool
     transaction_two_phase_commit_enable: bool
 
-    # Telemetry and features not yet stable.
+    # Telemetry and unstable features.
     telemetry_max_bytes: int
     unstable_api_versions_enable: bool
     unstable_feature_versions_enable: bool
@@ -195,7 +195,7 @@ class NodeConfig(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """No quorum was named: the node is its own and only voter."""
+        """Whether no quorum is configured, so that the node is the only voter."""
         return not self.controller_quorum_voters and not self.controller_quorum_bootstrap_servers
 
     @property
@@ -208,8 +208,8 @@ class NodeConfig(NamedTuple):
 
     @property
     def controller_endpoints(self) -> tuple[Listener, ...]:
-        """Where the metadata log says that this controller is: at its controller listeners or, for
-        a node without any, at a place next to its first listener. Kafka wants an endpoint for each
+        """The endpoints of this controller in the metadata log: its controller listeners or, for a
+        node without any, the port after its first listener. Kafka expects an endpoint for each
         voter when it opens the directory."""
         if self.controller_listeners:
             return self.controller_listeners
@@ -219,11 +219,11 @@ class NodeConfig(NamedTuple):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What DescribeConfigs calls static: the user's settings and what they imply."""
+        """The static settings of DescribeConfigs: the user's and the implied ones."""
         return self.layers.static
 
     def value(self, key: str) -> ConfigValue:
-        """The value in force of any broker setting, also of one without an attribute."""
+        """Returns the effective value of any broker setting, also of one without an attribute."""
         return self.layers.value(key)
 
 
@@ -233,7 +233,7 @@ def node_config(
     dynamic_broker: Mapping[str, str] | None = None,
     dynamic_default: Mapping[str, str] | None = None,
 ) -> NodeConfig:
-    """The settings of a node from the user's keys and values; ConfigError names what cannot be."""
+    """Returns the settings of a node; raises ConfigError for the first invalid one."""
     from headwater.config.node_rules import check_node
 
     given = dict(properties or {})
@@ -261,7 +261,7 @@ _ATTRIBUTES = NodeConfig._fields[3:]
 
 
 def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
-    """The settings that are more than one value: listeners, voters, directories."""
+    """Parses the settings with structure: listeners, voters, directories."""
 
     def items(key: str) -> tuple[str, ...]:
         value = layers.value(key)
@@ -274,7 +274,7 @@ def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
     controllers = tuple(name.upper() for name in items("controller.listener.names"))
     listening = items("listeners")
     if not map_given and not _uses_other_protocols(listening, controllers):
-        # Without a map of one's own a controller listener may have any name and is plain.
+        # Without a configured map, controller listeners may have any name and are PLAINTEXT.
         protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
     log_dirs = tuple(map(_directory, items("log.dirs") or items("log.dir")))
     overrides_key = "max.connections.per.ip.overrides"
@@ -304,7 +304,7 @@ def _addresses(layers: BrokerLayers, *, map_given: bool) -> dict[str, Any]:
 
 
 def _directory(path: str) -> str:
-    """One name for one directory: it is compared with others."""
+    """Normalizes a path, because directories are compared by name."""
     return path.rstrip("/") or "/"
 
 

@@ -1,4 +1,4 @@
-"""Rules that bind several settings of a node together. Each refusal names a key and its value."""
+"""Rules between several settings of a node. Each error names a key and its value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEBIBYTE = 1 << 20
 
 
 def check_node(config: NodeConfig) -> None:
-    """ConfigError for the first rule that is broken."""
+    """Raises ConfigError for the first violated rule."""
     _check_identity(config)
     _check_quorum(config)
     _check_listeners(config)
@@ -106,7 +106,7 @@ def _check_listeners(config: NodeConfig) -> None:
             not config.broker_listeners,
             "listeners",
             ",".join(map(str, config.listeners)),
-            "expected only listeners of controller.listener.names on a node that is no broker",
+            "expected only listeners of controller.listener.names on a node that is not a broker",
         )
     else:
         _check_advertised(config, listening)
@@ -135,7 +135,7 @@ def _check_advertised(config: NodeConfig, listening: set[str]) -> None:
         advertised <= listening,
         "advertised.listeners",
         ",".join(map(str, config.advertised_listeners)),
-        f"expected names out of {', '.join(sorted(listening))}",
+        f"expected only names of {', '.join(sorted(listening))}",
     )
     _require(
         config.inter_broker_listener_name in advertised,
@@ -176,7 +176,7 @@ def _check_log(config: NodeConfig) -> None:
     _require_range(values, "segment.ms", "log.roll.ms", low=1)
     _require_range(values, "segment.jitter.ms", "log.roll.jitter.ms", low=0)
     retention = values["retention.ms"]
-    _require(retention != 0, "log.retention.ms", retention, "expected -1 for ever, or at least 1")
+    _require(retention != 0, "log.retention.ms", retention, "expected -1 (forever) or at least 1")
     lag_min, lag_max = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     assert isinstance(lag_min, int)
     assert isinstance(lag_max, int)
@@ -200,7 +200,7 @@ def _check_log(config: NodeConfig) -> None:
             directory == "*" or directory in config.log_dirs,
             "cordoned.log.dirs",
             directory,
-            "expected * or directories out of log.dirs",
+            "expected * or directories of log.dirs",
         )
 
 
@@ -264,7 +264,7 @@ def _check_groups(config: NodeConfig) -> None:
             set(given) <= set(names),
             key,
             ",".join(given),
-            f"expected names out of {', '.join(names)}",
+            f"expected only {', '.join(names)}",
         )
     for key in (
         "offsets.topic.compression.codec",
@@ -281,7 +281,7 @@ def _check_groups(config: NodeConfig) -> None:
     )
 
 
-# Group settings with a lower and an upper bound of their own among the broker's settings.
+# Group settings with a minimum and a maximum among the broker settings.
 BOUNDED_GROUP_SETTINGS = (
     ("consumer", "heartbeat.interval.ms"),
     ("consumer", "session.timeout.ms"),
@@ -299,7 +299,7 @@ BOUNDED_GROUP_SETTINGS = (
 
 
 def _check_group_bounds(config: NodeConfig) -> None:
-    """Each group setting lies between its bounds, and a heartbeat fits into its session."""
+    """Checks that group settings are within their bounds, and heartbeats within sessions."""
 
     def number(key: str) -> int:
         value = config.value(key)

@@ -1,4 +1,4 @@
-"""Java's `.properties` format: what a server.properties file is written in."""
+"""Java's `.properties` format, used by server.properties files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values of a file's text; a key given twice has its last value."""
+    """Parses the text of a file; the last value of a repeated key counts."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         key_end = _key_end(line)
@@ -22,7 +22,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank ones, those that end in a backslash joined to the next."""
+    """Yields lines without comments and blank lines; lines ending in a backslash are joined."""
     lines: list[str] = []
     carried: str | None = None
     for raw in re.split(r"\r\n|\r|\n", text):

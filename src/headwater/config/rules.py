@@ -1,8 +1,8 @@
-"""What a value may be: ranges, choices, lists. Read from the short words of the tables.
+"""Rules for values: ranges, choices, lists, parsed from the short notation of the tables.
 
 >=1   1..9   in(a|b)   anycase(a|b)   nonempty   nonnull
-list  list!  list?  list(a|b)       a list without doubles; ! not empty, ? may be unset
-gzip  throttled  reset  servers  voters   what only one or two settings need
+list  list!  list?  list(a|b)       a list without duplicates; ! not empty, ? may be unset
+gzip  throttled  reset  servers  voters   rules of one or two settings
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headwater.config.values import ConfigValue
 
 class Rule(Protocol):
     def expected_instead_of(self, value: ConfigValue) -> str | None:
-        """What would have been allowed, or None if the value is."""
+        """Returns what is allowed instead of the value, or None if it is valid."""
 
 
 class Range(NamedTuple):
@@ -48,7 +48,7 @@ class OneOf(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list without empty items. An item given twice counts once: `parse` sees to it."""
+    """A list without empty items. `parse` removes duplicates."""
 
     choices: tuple[str, ...] = ()
     empty: bool = True
@@ -63,12 +63,12 @@ class ListOf(NamedTuple):
         if "" in value:
             return "expected no empty item between the commas"
         if self.choices and not set(value) <= set(self.choices):
-            return f"expected items out of {', '.join(self.choices)}"
+            return f"expected only {', '.join(self.choices)}"
         return None
 
 
 class Test(NamedTuple):
-    """A rule that is a function: true means allowed."""
+    """A predicate: true means valid."""
 
     allows: Callable[[ConfigValue], bool]
     expected: str
@@ -107,7 +107,7 @@ def _is_reset(value: ConfigValue) -> bool:
 
 
 def _is_duration(text: str) -> bool:
-    """Whether the text is an ISO 8601 duration as Java reads it, and not negative."""
+    """Returns whether the text is a non-negative ISO 8601 duration, as Java parses it."""
     match = re.fullmatch(_DURATION, text)
     if match is None:
         return False
@@ -118,11 +118,11 @@ def _is_duration(text: str) -> bool:
 
 
 _NAMED: dict[str, Rule] = {
-    "nonempty": Test(lambda value: value != "", "expected a text that is not empty"),
-    "nonnull": Test(lambda value: value is not None, "expected a text, not null"),
+    "nonempty": Test(lambda value: value != "", "expected a non-empty string"),
+    "nonnull": Test(lambda value: value is not None, "expected a string, not null"),
     "gzip": Test(
         lambda value: isinstance(value, int) and (value == -1 or 1 <= value <= 9),
-        "expected 1 to 9, or -1 for the library's own",
+        "expected 1 to 9, or -1 for the library's default",
     ),
     "throttled": Test(_is_throttled_list, "expected * or partition:broker,partition:broker,..."),
     "reset": Test(_is_reset, "expected earliest, latest or by_duration:PnDTnHnMn.nS"),
@@ -139,7 +139,7 @@ _NAMED: dict[str, Rule] = {
 
 @cache
 def rule_from_text(text: str) -> Rule:
-    """The rule that a word of the tables stands for."""
+    """Parses a rule in the notation of the tables."""
     if text in _NAMED:
         return _NAMED[text]
     if text.startswith(">="):

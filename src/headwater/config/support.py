@@ -30,7 +30,7 @@ GUARDS = {
     "sasl.oauthbearer.jwt.validator.class": "no token would be checked",
     "sasl.server.callback.handler.class": "nobody would be authenticated",
     "security.providers": "the providers would not be used",
-    "ssl.client.auth": "no certificate would be asked for",
+    "ssl.client.auth": "clients would not need a certificate",
     "ssl.engine.factory.class": "nothing would be encrypted",
 }
 
@@ -44,7 +44,7 @@ def check_supported(config: NodeConfig) -> None:
         raise ConfigError(
             "remote.log.storage.system.enable",
             "true",
-            "tiered storage is not supported yet; a directory that uses it stays with Kafka",
+            "tiered storage is not supported yet; run directories that use it with Kafka",
         )
 
 
@@ -73,10 +73,10 @@ def _check_quorum(config: NodeConfig) -> None:
 
 
 def check_bootstraps_itself(config: NodeConfig) -> None:
-    """Raises ConfigError unless `controller.quorum.bootstrap.servers` surely means this node.
+    """Raises ConfigError unless `controller.quorum.bootstrap.servers` is certainly this node.
 
     A name that is neither a loopback address nor one of the node's own listeners may be another
-    machine. Where the metadata log says who votes, that counts instead.
+    machine. Where the metadata log lists the voters, that list counts instead.
     """
     own = {at.host.lower() for at in (*config.listeners, *config.advertised_listeners)}
     for host, _ in config.controller_quorum_bootstrap_servers:

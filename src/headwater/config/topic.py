@@ -1,4 +1,4 @@
-"""The settings of a topic, typed, as the log and the broker read them for each append and fetch."""
+"""The settings of a topic, typed: the log and the broker read them for each append and fetch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AS_RETENTION = -2  # local.retention.* follows retention.* until it is set
 
 
 class TopicConfig(NamedTuple):
-    """One topic's settings. Never changes: an alteration makes a new one."""
+    """The settings of a topic. Immutable: an alteration creates a new object."""
 
     segment_bytes: int
     segment_ms: int
@@ -58,7 +58,7 @@ class TopicConfig(NamedTuple):
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec that the topic asks for; None where the codec has no levels."""
+        """The compression level of the topic's codec, or None if the codec has no levels."""
         match self.compression_type:
             case "gzip":
                 return self.compression_gzip_level
@@ -70,14 +70,14 @@ class TopicConfig(NamedTuple):
 
     @property
     def segment_ms_max(self) -> int:
-        """After how long a segment must roll: compaction only touches what is not active."""
+        """The maximum age of the active segment, which compaction never touches."""
         if self.compact and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms
 
 
 class TopicDefaults:
-    """What a topic gets where it says nothing itself. Made once for a state of the broker."""
+    """The default settings of topics on a broker; created again when they change."""
 
     __slots__ = ("_plain", "values")
 
@@ -86,7 +86,8 @@ class TopicDefaults:
         self._plain: TopicConfig | None = None
 
     def config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        """The settings of a topic with these overrides; most have none and share one object."""
+        """Returns the settings of a topic with these overrides; topics without any share one
+        object."""
         if not overrides:
             if self._plain is None:
                 self._plain = _typed(self.values)
@@ -97,23 +98,23 @@ class TopicDefaults:
 def topic_config(
     overrides: Mapping[str, str] | None = None, layers: BrokerLayers | None = None
 ) -> TopicConfig:
-    """The settings of one topic: its overrides, over the broker's, over Kafka's defaults."""
+    """Returns the settings of a topic: its overrides, then the broker's, then Kafka's defaults."""
     return TopicDefaults(layers).config(overrides)
 
 
 def parse_topic_overrides(overrides: Mapping[str, str]) -> dict[str, ConfigValue]:
-    """Typed overrides by name; ConfigError for a name or a value that cannot be."""
+    """Returns typed overrides by name; raises ConfigError for an unknown name or invalid value."""
     definitions = topic_definitions()
     values: dict[str, ConfigValue] = {}
     for name, text in overrides.items():
         if name not in definitions:
-            raise ConfigError(name, text, "not a setting of topics")
+            raise ConfigError(name, text, "not a topic setting")
         values[name] = parse(definitions[name], text)
     return values
 
 
 def topic_default_values(layers: BrokerLayers) -> dict[str, ConfigValue]:
-    """The value of every topic setting that has no override, by name."""
+    """Returns the value of every topic setting without override, by name."""
     values: dict[str, ConfigValue] = {}
     for name, definition in topic_definitions().items():
         values[name] = definition.default

@@ -1,7 +1,7 @@
-"""Whether a resource may have the settings that an alteration would give it.
+"""Validation of the settings of a resource after an alteration.
 
-Each function takes the whole new set of settings, after the change, and raises the ApiError that
-Kafka answers. The handler and the controller call these before a record is written.
+Each function takes all settings after the change and raises the ApiError that Kafka returns.
+Handlers and the controller call them before a record is written.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def validate_topic_configs(
         return
     was_enabled = (existing or {}).get("remote.storage.enable", "").strip().lower() == "true"
     if was_enabled and not values["remote.log.delete.on.disable"]:
-        # Data that only the remote store has must not be forgotten by accident.
+        # Data that exists only in the remote store must not be lost by accident.
         raise refusal(
             "remote.storage.enable",
             "false",
-            "expected remote.log.delete.on.disable=true with it, or instead "
-            "remote.log.copy.disable=true to keep what is there",
+            "expected remote.log.delete.on.disable=true with it, or "
+            "remote.log.copy.disable=true instead, which keeps the remote data",
         )
 
 
@@ -87,7 +87,7 @@ def _check_remote_storage(values: Mapping[str, Any], *, remote_storage_enabled: 
 
 
 def check_local_retention(values: Mapping[str, Any], prefix: str = "") -> None:
-    """What stays on the local disk may not be more than what is kept in all."""
+    """Refuses a local retention above the total retention."""
     for unit in ("bytes", "ms"):
         local, whole = values[f"local.retention.{unit}"], values[f"retention.{unit}"]
         if whole < 0 or local == _AS_RETENTION:
@@ -101,7 +101,7 @@ def check_local_retention(values: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def validate_group_configs(configs: Mapping[str, str | None], layers: BrokerLayers) -> None:
-    """Refuses a group's new settings with INVALID_CONFIG: each lies between the broker's bounds."""
+    """Refuses a group's new settings with INVALID_CONFIG if they exceed the broker's bounds."""
     values = _parse_all(configs, group_definitions(), "groups")
 
     def number(name: str) -> int:
@@ -138,13 +138,13 @@ def validate_group_configs(configs: Mapping[str, str | None], layers: BrokerLaye
 
 
 def validate_client_metrics(configs: Mapping[str, str | None]) -> None:
-    """Refuses a subscription's new settings; Kafka has two codes for it, and so have we."""
+    """Refuses a subscription's new settings, with the same two error codes as Kafka."""
     for name, text in configs.items():
         if name not in client_metrics_definitions():
             raise refusal(
                 name,
                 text,
-                "no such setting of client metrics",
+                "not a client metrics setting",
                 code=ErrorCode.INVALID_REQUEST,
             )
     values = _parse_all(configs, client_metrics_definitions(), "client metrics")
@@ -159,7 +159,7 @@ def validate_client_metrics(configs: Mapping[str, str | None]) -> None:
         name, _, pattern = (part.strip() for part in match.partition("="))
         if name not in _METRICS_MATCHES or not pattern or "=" in pattern or not _compiles(pattern):
             names = ", ".join(_METRICS_MATCHES)
-            raise refusal("match", match, f"expected name=pattern with a name out of {names}")
+            raise refusal("match", match, f"expected name=pattern with one of the names {names}")
 
 
 def _compiles(pattern: str) -> bool:
@@ -176,9 +176,9 @@ def _parse_all(
     values: dict[str, ConfigValue] = {}
     for name, text in configs.items():
         if name not in definitions:
-            raise refusal(name, text, f"no such setting of {kind}{suggestion(name, definitions)}")
+            raise refusal(name, text, f"unknown setting of {kind}{suggestion(name, definitions)}")
         if text is None:
-            raise refusal(name, "null", f"expected a value: settings of {kind} have no null")
+            raise refusal(name, "null", f"expected a value, not null, for a setting of {kind}")
         try:
             values[name] = parse(definitions[name], text)
         except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Whether a broker, or all of a cluster, may have the settings an alteration would give it.
+"""Validation of the dynamic settings of a broker, or of all brokers, after an alteration.
 
-Kafka answers INVALID_REQUEST here where INVALID_CONFIG would be expected (KAFKA-13609); tools have
-come to rely on it.
+Kafka returns INVALID_REQUEST here where INVALID_CONFIG would be expected (KAFKA-13609), and tools
+rely on it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from headwater.config.validate import check_local_retention, refusal
 from headwater.config.values import ConfigError, ConfigType
 from headwater.errors import ApiError, ErrorCode
 
-# A listener's own limits may be set for all brokers; its other overrides belong to one broker.
+# A listener's limits may be set for all brokers; its other overrides are settings of one broker.
 _CLUSTER_WIDE_IN_LISTENER = frozenset(
     {"max.connection.creation.rate", "max.connections", "num.network.threads"}
 )
 
-# Keys that each listener must have for itself, because a change reloads that listener only.
+# Keys that must be set for one listener, because a change reloads only that listener.
 _ONLY_IN_LISTENER = frozenset(
     {
         "ssl.key.password",
@@ -36,7 +36,7 @@ _ONLY_IN_LISTENER = frozenset(
     }
 )
 
-# Sizes of pools: a step may at most halve or double them.
+# Sizes of thread pools: one change may at most halve or double them.
 _POOLS = (
     "background.threads",
     "log.cleaner.threads",
@@ -50,14 +50,14 @@ _POOLS = (
     "remote.log.reader.threads",
 )
 
-# 0 is a bound that a broker can start with and cannot be given.
+# A broker may start with 0, but it cannot be changed to 0.
 _AT_LEAST_ONE = frozenset({"max.connection.creation.rate", "max.connections"})
 
-# Classes are Kafka's own here, or cannot be found.
+# Only Kafka's own classes are accepted.
 _LISTS_OF_CLASSES = frozenset({"metric.reporters"})
 _OWN_CLASSES = "org.apache.kafka."
 
-# Quotas that are settings of brokers without being in their table.
+# Quotas that are broker settings but not in their table.
 _QUOTAS = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
@@ -74,7 +74,7 @@ def validate_broker_configs(
 ) -> None:
     """Refuses the new dynamic settings of this broker or, without `per_broker`, of the cluster.
 
-    `current` is what is in force on the broker that judges. Keys that nobody knows pass, as in
+    `current` are the effective settings of the broker that validates. Unknown keys pass, as in
     Kafka: a plugin may read them.
     """
     for key, text in configs.items():
@@ -83,7 +83,7 @@ def validate_broker_configs(
         raise refusal(
             "min.insync.replicas",
             configs["min.insync.replicas"],
-            "expected only for the cluster or a topic while eligible leader replicas are on",
+            "expected only for the cluster or a topic while eligible leader replicas are enabled",
         )
     layers = current.layers
     dynamic_broker = configs if per_broker else layers.dynamic_broker
@@ -106,7 +106,7 @@ def _check_key(key: str, text: str, *, per_broker: bool) -> None:
     if definition is None:
         return
     if not override and definition.read_only:
-        raise _refused(key, text, "expected a setting that may change while the broker runs")
+        raise _refused(key, text, "expected a setting that can be changed dynamically")
     if not override and key in _ONLY_IN_LISTENER:
         raise _refused(key, text, f"expected it for one listener, as listener.name.NAME.{key}")
     _check_value(definition, text)
@@ -118,12 +118,12 @@ def _check_key(key: str, text: str, *, per_broker: bool) -> None:
     else:
         belongs_to_one = definition.update_mode is UpdateMode.PER_BROKER
     if belongs_to_one and not per_broker:
-        raise _refused(key, text, "expected it for one broker, not for the cluster")
+        raise _refused(key, text, "expected it for one broker, not for all brokers")
 
 
 def _check_quota(key: str, text: str) -> None:
     if not text.strip().isdigit() or int(text) >= 1 << 63:
-        raise _refused(key, text, "expected a whole number of bytes a second, at least 0")
+        raise _refused(key, text, "expected a number of bytes per second, at least 0")
 
 
 def _check_value(definition: ConfigDef, text: str) -> None:
@@ -142,7 +142,7 @@ def _check_classes(definition: ConfigDef, key: str, text: str) -> None:
         return
     for name in classes:
         if not name.startswith(_OWN_CLASSES):
-            raise _refused(key, text, f"expected classes of Kafka; {name} cannot be found")
+            raise _refused(key, text, f"class {name} cannot be found, expected one of Kafka's")
 
 
 def _check_changes(current: NodeConfig, changed: NodeConfig) -> None:

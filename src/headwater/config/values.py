@@ -1,4 +1,4 @@
-"""Text to value and back, as Kafka reads and prints each type of setting."""
+"""Values of settings: parsing and printing of each type, as Kafka does it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ConfigError(ValueError):
-    """A setting has a value that cannot be. `expected` says what would do."""
+    """Raised for an invalid setting. `expected` says what is valid."""
 
     def __init__(self, key: str, value: object, expected: str, *, secret: bool = False) -> None:
         shown = "[hidden]" if secret else repr(value) if isinstance(value, str) else str(value)
@@ -35,7 +35,7 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-# Java's trim(): every character up to the space, and nothing of Unicode's other blanks.
+# Java's trim(): every character up to the space, but not Unicode's other blanks.
 _BLANKS = "".join(map(chr, range(33)))
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(
@@ -46,7 +46,7 @@ _INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 
 
 def parse_value(name: str, kind: ConfigType, text: str | None) -> ConfigValue:
-    """The typed value of `text`, or ConfigError. None stays None."""
+    """Returns the typed value of `text`; raises ConfigError if it is invalid. None stays None."""
     if text is None:
         return None
     trimmed = text.strip(_BLANKS)
@@ -64,12 +64,12 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> ConfigValue:
             raise ConfigError(name, text, "expected a number")
         return float(trimmed.rstrip("fFdD"))
     if kind is ConfigType.CLASS and not trimmed:
-        raise ConfigError(name, text, "expected the name of a class")
+        raise ConfigError(name, text, "expected a class name")
     return trimmed
 
 
 def render_value(kind: ConfigType, value: ConfigValue) -> str | None:
-    """The text of a value, as Kafka's tools show it."""
+    """Returns the text of a value, as Kafka's tools show it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -86,11 +86,12 @@ def _integer(name: str, text: str, bits: int) -> int:
         value = int(text)
         if -(1 << bits - 1) <= value < 1 << bits - 1:
             return value
-    raise ConfigError(name, text, f"expected a whole number of {bits} bits")
+    raise ConfigError(name, text, f"expected an integer of {bits} bits")
 
 
 def _java_double(value: float) -> str:
-    """A double as Java prints it: plain from 0.001 to 10 million, else with one digit before E."""
+    """Formats a double as Java does: plain from 0.001 to 10 million, else with one digit before
+    E."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
