@@ -71,7 +71,7 @@ class BlockingClient:
                 self._thread.close(last)
 
 
-def waiting(
+def blocking_call(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingClient, P], R]:
     """Returns a blocking version of an asynchronous method, with its signature and docstring."""
@@ -83,14 +83,16 @@ def waiting(
     return call
 
 
-def there(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[BlockingClient, P], R]:
+def loop_call(
+    method: Callable[Concatenate[C, P], R],
+) -> Callable[Concatenate[BlockingClient, P], R]:
     """Returns a version of a plain method that is called on the client's loop."""
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def made_there() -> R:
+        async def on_loop() -> R:
             return method(self._asynchronous, *args, **kwargs)
 
-        return self._run(made_there)
+        return self._run(on_loop)
 
     return call

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import finalize
 
-from headwater._blocking.client import BlockingClient, there, waiting
+from headwater._blocking.client import BlockingClient, blocking_call, loop_call
 from headwater._blocking.loop import LoopThread
 from headwater.client.consumer import ConsumedRecord, arguments
 from headwater.client.consumer import Consumer as AsyncConsumer
@@ -164,29 +164,29 @@ class Consumer(BlockingClient, Generic[K, V]):
         """See `headwater.Consumer.poll`."""
         return self._run(lambda: self._asynchronous.poll(timeout_ms, records_max))
 
-    poll_arrow = waiting(AsyncConsumer.poll_arrow)
+    poll_arrow = blocking_call(AsyncConsumer.poll_arrow)
 
-    unsubscribe = waiting(AsyncConsumer.unsubscribe)
-    assign = there(AsyncConsumer.assign)
-    assignment = there(AsyncConsumer.assignment)
-    subscription = there(AsyncConsumer.subscription)
+    unsubscribe = blocking_call(AsyncConsumer.unsubscribe)
+    assign = loop_call(AsyncConsumer.assign)
+    assignment = loop_call(AsyncConsumer.assignment)
+    subscription = loop_call(AsyncConsumer.subscription)
 
-    seek = there(AsyncConsumer.seek)
-    seek_to_beginning = waiting(AsyncConsumer.seek_to_beginning)
-    seek_to_end = waiting(AsyncConsumer.seek_to_end)
-    seek_to_time = waiting(AsyncConsumer.seek_to_time)
-    position = waiting(AsyncConsumer.position)
-    pause = there(AsyncConsumer.pause)
-    resume = there(AsyncConsumer.resume)
-    paused = there(AsyncConsumer.paused)
-    lag = there(AsyncConsumer.lag)
+    seek = loop_call(AsyncConsumer.seek)
+    seek_to_beginning = blocking_call(AsyncConsumer.seek_to_beginning)
+    seek_to_end = blocking_call(AsyncConsumer.seek_to_end)
+    seek_to_time = blocking_call(AsyncConsumer.seek_to_time)
+    position = blocking_call(AsyncConsumer.position)
+    pause = loop_call(AsyncConsumer.pause)
+    resume = loop_call(AsyncConsumer.resume)
+    paused = loop_call(AsyncConsumer.paused)
+    lag = loop_call(AsyncConsumer.lag)
 
-    commit = waiting(AsyncConsumer.commit)
-    commit_async = there(AsyncConsumer.commit_async)
-    committed = waiting(AsyncConsumer.committed)
+    commit = blocking_call(AsyncConsumer.commit)
+    commit_async = loop_call(AsyncConsumer.commit_async)
+    committed = blocking_call(AsyncConsumer.committed)
 
-    beginning_offsets = waiting(AsyncConsumer.beginning_offsets)
-    end_offsets = waiting(AsyncConsumer.end_offsets)
-    offsets_for_times = waiting(AsyncConsumer.offsets_for_times)
-    partitions_for = waiting(AsyncConsumer.partitions_for)
-    metrics = there(AsyncConsumer.metrics)
+    beginning_offsets = blocking_call(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking_call(AsyncConsumer.end_offsets)
+    offsets_for_times = blocking_call(AsyncConsumer.offsets_for_times)
+    partitions_for = blocking_call(AsyncConsumer.partitions_for)
+    metrics = loop_call(AsyncConsumer.metrics)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
-from headwater._blocking.client import BlockingClient, waiting
+from headwater._blocking.client import BlockingClient, blocking_call
 from headwater._blocking.loop import Job, LoopThread
 from headwater._blocking.submit_queue import SubmitQueue
 from headwater.client.errors import ClientClosed, ClientError, Forked, RequestTimedOut
@@ -195,7 +195,7 @@ class Producer(BlockingClient):
 
     # The rest
 
-    partitions_for = waiting(AsyncProducer.partitions_for)
+    partitions_for = blocking_call(AsyncProducer.partitions_for)
 
     def metrics(self) -> dict[str, float]:
         """See `headwater.Producer.metrics`. Does not wait for submitted records: metrics are most

@@ -87,7 +87,7 @@ class IntakeCallbacks:
     def closed(self, outgoing: Outgoing) -> None:
         running = self._parts()
         running.cluster.check_process()
-        if running.sender.is_here:
+        if running.sender.is_loop_thread:
             running.sender.closed(outgoing)
         else:  # a call from the wrong thread; it is refused with the next batch
             running.sender.hand_over(outgoing)
@@ -128,7 +128,7 @@ class IntakeCallbacks:
         except FatalError as error:
             is_shared = dict(self.intake.held).get(topic, 0) > 1
             if running is not None and is_shared and isinstance(error, WrongLoop):
-                running.sender.call_there(running.topics.unknown, topic)  # as with a batch
+                running.sender.call_in_loop(running.topics.unknown, topic)  # as with a batch
             else:
                 self.intake.abandon(topic)
             raise
@@ -147,7 +147,7 @@ class IntakeCallbacks:
         while not sender.has_room(size):
             sender.close_open()
             sender.advance()
-            connections = list(sender.flying)
+            connections = list(sender.in_flight)
             asking = running.topics.ask_now()
             if asking is not None and asking not in connections:
                 connections.append(asking)

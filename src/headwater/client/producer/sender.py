@@ -50,7 +50,7 @@ class Sender:
         accumulator: Accumulator,
         outcomes: Outcomes,
     ) -> None:
-        self.flying: dict[Connection, int] = {}  # requests without a response
+        self.in_flight: dict[Connection, int] = {}  # requests without a response
         self._config = config
         self._cluster = cluster
         self._intake = intake
@@ -104,7 +104,7 @@ class Sender:
     def opened(self, topic: str, partition: int) -> None:
         now = self._now()
         self._accumulator.opened(self._accumulator.queue(topic, partition), now)
-        self._look_at(now + self._linger)
+        self._wake_at(now + self._linger)
 
     def closed(self, outgoing: Outgoing) -> None:
         """Queues a full batch and sends what may be sent."""
@@ -112,13 +112,13 @@ class Sender:
             self._accumulator.queue(outgoing.topic, outgoing.partition), outgoing, self._now()
         )
         # Responses that have already arrived make room for what is sent now.
-        for connection in tuple(self.flying):
+        for connection in tuple(self.in_flight):
             if connection.in_flight >= self._in_flight_max:
                 connection.pump(0)
         self.advance()
 
     @property
-    def is_here(self) -> bool:
+    def is_loop_thread(self) -> bool:
         """Whether this is the thread of the producer's loop."""
         try:
             return asyncio.get_running_loop() is self._loop
@@ -127,9 +127,9 @@ class Sender:
 
     def hand_over(self, outgoing: Outgoing) -> None:
         """Takes a batch from another thread, which may do no more with it."""
-        self.call_there(self._took_late, outgoing)
+        self.call_in_loop(self._took_late, outgoing)
 
-    def call_there(self, call: Callable[..., object], *args: object) -> None:
+    def call_in_loop(self, call: Callable[..., object], *args: object) -> None:
         """Calls a function in the thread of the producer's loop."""
         self._loop.call_soon_threadsafe(call, *args)
 
@@ -149,7 +149,7 @@ class Sender:
             if is_first and self._send_single(queue, now):
                 return
             self._accumulator.opened(queue, now)
-            self._look_at(now + self._linger)
+            self._wake_at(now + self._linger)
         if self._accumulator.urge(queue):
             self.advance()
 
@@ -182,13 +182,13 @@ class Sender:
         metrics.requests += 1
         metrics.batch_size.note(outgoing.size, now)
         metrics.queue_time.note(0.0, now)
-        self.flying[connection] = self.flying.get(connection, 0) + 1
+        self.in_flight[connection] = self.in_flight.get(connection, 0) + 1
         if outgoing.size > SINGLE_BYTES_MAX:
             self._post(connection, [(queue, batch)], now)
         else:
             self._post_single(connection, prepared, queue, batch, now)
         if self._timer is None:
-            self._look_at(batch.deadline)
+            self._wake_at(batch.deadline)
         return True
 
     def _is_free(self, connection: Connection) -> bool:
@@ -291,7 +291,7 @@ class Sender:
             if accumulator.identity is not None and not accumulator.identity.is_known:
                 self._identity.want()
             self._send_waiting(now)
-        self._look_at(accumulator.next_deadline(now))
+        self._wake_at(accumulator.next_deadline(now))
 
     def _drop(self, queue: PartitionQueue, batch: Batch, error: ClientError) -> None:
         if not batch.is_in_flight:
@@ -315,7 +315,7 @@ class Sender:
         self._failure = error
         self.advance()
 
-    def _look_at(self, deadline: float) -> None:
+    def _wake_at(self, deadline: float) -> None:
         """Makes sure that `advance` is called at the deadline, or before."""
         if self._timer is not None:
             if self._timer_at <= deadline:
@@ -369,7 +369,7 @@ class Sender:
             if self._config.acks or connection.queued_bytes < _UNANSWERED_BYTES_MAX:
                 self._stalled_since.pop(node_id, None)
                 return connection
-            self._look_at(now + _UNANSWERED_LOOK_SECONDS)
+            self._wake_at(now + _UNANSWERED_LOOK_SECONDS)
         self._stalled_since.setdefault(node_id, now)
         return None
 
@@ -411,7 +411,7 @@ class Sender:
                 metrics.batch_size.note(batch.outgoing.size, now)
             sent(queue, batch)
         metrics.requests += 1
-        self.flying[connection] = self.flying.get(connection, 0) + 1
+        self.in_flight[connection] = self.in_flight.get(connection, 0) + 1
         self._post(connection, chosen, now)
 
     def _post(self, connection: Connection, chosen: list[Payload], now: float) -> None:
@@ -430,7 +430,7 @@ class Sender:
             return
         _, until = self._unreachable.get(node_id, (0, 0.0))
         if until > self._now():
-            self._look_at(until)
+            self._wake_at(until)
         else:
             self._opening[node_id] = background_task(self._connect(node_id))
 
@@ -476,9 +476,9 @@ class Sender:
             self.advance()
 
     def _landed(self, connection: Connection) -> None:
-        left = self.flying.pop(connection) - 1
+        left = self.in_flight.pop(connection) - 1
         if left:
-            self.flying[connection] = left
+            self.in_flight[connection] = left
 
     def _answered(
         self,
