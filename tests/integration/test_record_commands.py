@@ -459,6 +459,8 @@ def test_a_shell_completes_commands_options_values_and_topics(
         (["produce", "t", "--value", ""], []),
         (["produce", "t", ""], []),
         (["profile", "use", ""], ["staging"]),
+        (["consume", "t", "--from", "b"], ["beginning"]),
+        (["group", "offsets", "d"], ["delete"]),
         (["topic", "list", "--profile", "st"], ["staging"]),
         (["topic", "delete", *here, topic], [topic]),
         (["topic", "delete", *here, "other", topic], [topic]),

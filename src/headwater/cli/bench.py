@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _RECORDS = 100_000
 _SIZE_BYTES = 1000
 _TIMEOUT_SECONDS = 10.0
-_SAMPLES_MAX = 20_000  # latencies are noted for so many records at most: a callback each costs time
+_SAMPLES_MAX = 20_000  # latencies are sampled, because a callback for each record costs time
 _PAYLOADS_MAX = 1000
 _PAYLOADS_BYTES_MAX = 16 << 20
 _POLL_MS = 200
@@ -122,7 +122,7 @@ def _define_consume(action: ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class Measured:
-    """What was measured: counts, the time they took, and latencies in seconds."""
+    """The result of a run: counts, the time they took, and latencies in seconds."""
 
     records: int = 0
     bytes: int = 0
@@ -263,7 +263,7 @@ def _consume(options: Namespace) -> int:
 
 
 class _Until:
-    """Whether enough was read: a number of records, or all that was there at the start."""
+    """The end of a run: after a number of records, or at the end of the topic when it began."""
 
     def __init__(self, consumer: Consumer, records: int | None, start: str) -> None:
         self._consumer = consumer
@@ -303,7 +303,7 @@ def _read(
                 continue
             if is_live:
                 if not measured.records:
-                    began = now  # nobody knows how long there was nothing to read
+                    began = now  # the wait for the first record is not part of the run
                 measured.latencies.append(max(0.0, time.time() - records[-1].timestamp / 1000))
             measured.records += len(records)
             measured.bytes += sum(len(each.key or b"") + len(each.value or b"") for each in records)

@@ -27,7 +27,7 @@ _WAIT_STEP_SECONDS = 0.25
 
 
 class Problem(NamedTuple):
-    """What is wrong, in one sentence, and what to do about it."""
+    """A sentence about what is wrong, and what to do about it."""
 
     what: str
     action: str

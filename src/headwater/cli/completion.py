@@ -70,6 +70,7 @@ _START_TIMEOUT_MS = 500  # someone waits with a finger on the key
 _FILES = ("FILE", "PATH", "DIR")
 _KNOWN = {
     "STATE": ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Reconciling"),
+    "WHERE": ("beginning", "end"),
     "TYPE": ("classic", "consumer", "share", "streams"),
 }
 
@@ -97,9 +98,8 @@ def _print_words(options: Namespace) -> int:
     kept = 0
     if options.bash is not None:
         words = _words_of(words[0])
-        piece = options.bash[
-            1:
-        ]  # after a dot: argparse would interpret a piece that begins with --
+        # The script puts a dot before it: argparse would interpret a piece that begins with --.
+        piece = options.bash[1:]
         piece = "" if piece in (":", "=") else piece.lstrip("\"'")
         kept = len(words[-1]) - len(piece)
     found = candidates(words or [""])

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _POLL_MS = 200
 _POLL_RECORDS = 5000
-_TOPIC_TIMEOUT_MS = 2_000  # a person waits to hear that there is no such topic
+_TOPIC_TIMEOUT_MS = 2_000  # a person waits for the news that a topic does not exist
 
 _EXAMPLES = """\
 examples:
@@ -255,8 +255,8 @@ def _partitions(
 
 
 class _Silence:
-    """How long no record has come. A member of a group first waits for its partitions, and that
-    time does not count."""
+    """Measures how long no record has come. A member of a group first waits for its partitions;
+    that time does not count."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -294,7 +294,7 @@ class _Reading:
         return sum(max(0, end - position(where)) for where, end in self._ends.items())
 
     def is_finished(self) -> bool:
-        """Whether every partition has come to its end; of a group, those that are assigned."""
+        """Tells whether every partition is at its end; for a member of a group, those assigned."""
         if self._ends is None:
             return False
         wanted = self._consumer.assignment() if self._is_member else self._ends
@@ -347,7 +347,7 @@ def _copy(
     if left is not None:
         total = left if total is None else min(left, total)
     stop.raises = False
-    # Between the lines of records a bar is no help, nor where nobody knows of an end.
+    # A bar does not help between lines of records on a terminal, nor without a known end.
     with Progress(
         total, "records", shows=total is not None and not sys.stdout.isatty()
     ) as progress:

@@ -1,4 +1,4 @@
-"""Where `headwater consume` begins and ends in each partition: --from, --to and --until-end."""
+"""The offsets at which `headwater consume` begins and ends: --from, --to and --until-end."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_standard_streams()
-    given = behind(sys.argv[1:] if arguments is None else list(arguments))
-    parser = parser_for(given)
     try:
+        given = behind(sys.argv[1:] if arguments is None else list(arguments))
+        parser = parser_for(given)
         options, unknown = parser.parse_known_args(given)
         if unknown:
             # The innermost parser knows the options of the command; the first one does not.

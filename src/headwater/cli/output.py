@@ -34,7 +34,7 @@ class RecordOutput:
 
     def write(self, data: bytes) -> None:
         """Writes in steps that do not block, so that a signal can end the wait for a reader that
-        takes nothing: a blocked write would be lost half way, and nobody would know which half."""
+        takes nothing: of a write that is interrupted nobody knows how much was written."""
         if self._fd is None:
             sys.stdout.buffer.write(data)
             return
@@ -47,8 +47,8 @@ class RecordOutput:
                 raise Stopped(self._stop.number)
 
     def is_reader_gone(self) -> bool:
-        """Whether the other end of the pipe is closed, as after `| head` has ended: a command that
-        waits for records would otherwise stay until it has one to write."""
+        """Tells whether the other end of the pipe is closed, as after `| head` has ended: a command
+        that waits for records would otherwise stay until it has one to write."""
         if self._fd is None:
             return False
         return any(event & select.POLLERR for _, event in self._reader.poll(0))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _MISSING = "the following arguments are required: "
-HIDDEN = "words"  # an action that shells call and nobody types
+HIDDEN = "words"  # an action that only shells call
 
 
 class Parser(ArgumentParser):

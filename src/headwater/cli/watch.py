@@ -59,8 +59,8 @@ def watch(options: Namespace, show: Callable[[], int]) -> int:
 
 
 def _printed(show: Callable[[], int]) -> str:
-    """What `show` prints, whole, so that a terminal does not flicker. A cluster that does not
-    answer may do so the next time."""
+    """Returns the output of `show`, whole, so that a terminal does not flicker. A failure is
+    part of the view: a cluster that does not answer may do so the next time."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         try:

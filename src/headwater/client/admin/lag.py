@@ -30,7 +30,7 @@ _LOOK_BYTES = 64 << 10  # enough for a batch of most producers; a larger one com
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far behind a group is in one partition. A field is None if it is unknown: nothing is
+    """The lag of a group in one partition. A field is None if it is unknown: nothing is
     committed, or the partition has no leader."""
 
     committed: int | None
