@@ -229,7 +229,7 @@ def test_bytes_that_are_no_record_are_refused(value: bytes | None) -> None:
 
 
 def test_a_record_with_something_behind_it_is_refused() -> None:
-    with pytest.raises(DecodeError, match="behind"):
+    with pytest.raises(DecodeError, match="after"):
         decode_record(encode_record(NoOpRecord(), 30) + b"\x00")
 
 

@@ -1,4 +1,4 @@
-"""The controller: decides what becomes of topics, brokers and settings, as metadata records."""
+"""The controller: decides changes of topics, brokers and settings as metadata records."""
 
 from headwater.controller.decision import Decision
 from headwater.controller.machine import Controller

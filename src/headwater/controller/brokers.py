@@ -1,7 +1,8 @@
-"""Brokers: registered, heard of, fenced, let go.
+"""Brokers: registration, heartbeats, fencing, shutdown.
 
-A broker is registered fenced, catches up with the log, and is unfenced by a heartbeat. One that
-is silent for its session is fenced, and its partitions get other leaders in the same batch.
+A broker is registered as fenced, catches up with the log, and is unfenced by a heartbeat. A broker
+that sends no heartbeat during its session timeout is fenced, and its partitions get other leaders
+in the same batch.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Standing(Enum):
 def register_broker(
     state: ControllerState, request: BrokerRegistrationRequest, now: float
 ) -> Decision[int]:
-    """The reply is the broker's epoch, under which all it says from now on is judged."""
+    """Registers a broker. The reply is its epoch, which all its further requests must carry."""
     if request.cluster_id != state.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -77,7 +78,7 @@ def register_broker(
         )
     if request.is_migrating_zk_broker:
         raise ApiError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that use ZooKeeper cannot register"
+            ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that use ZooKeeper are not supported"
         )
     _check_directories(state, request)
     features = _checked_features(state, request)
@@ -108,7 +109,7 @@ def register_broker(
 
 
 def _is_alive(state: ControllerState, broker_id: int, now: float) -> bool:
-    # Our own node's earlier broker ended with its process: this one holds the directory's lock.
+    # An earlier broker of our own node has ended: this process holds the lock of the directory.
     if broker_id == state.node.node_id:
         return False
     session = state.sessions.get(broker_id)
@@ -120,8 +121,8 @@ def _is_alive(state: ControllerState, broker_id: int, now: float) -> bool:
 def _end_incarnation(
     state: ControllerState, existing: BrokerRegistration, previous_epoch: int
 ) -> list[Message]:
-    """What the end of its last process means for its replicas. Without a clean shutdown (KIP-966:
-    the broker would know its last epoch) the end of its logs may be lost."""
+    """Returns the records for the replicas of a broker that was restarted. Without a clean shutdown
+    (KIP-966: the broker would know its last epoch) it may have lost the end of its logs."""
     was_clean = previous_epoch == existing.epoch or not state.elr_enabled
     found = list(_partitions_of(state, existing.id))
     if was_clean:
@@ -154,14 +155,15 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
     for other in state.image.brokers.values():
         if other.id != request.broker_id and not set(directories).isdisjoint(other.log_dirs):
             raise ApiError(
-                ErrorCode.INVALID_REGISTRATION, f"broker {other.id} has one of these directories"
+                ErrorCode.INVALID_REGISTRATION,
+                f"broker {other.id} already has one of these directories",
             )
 
 
 def _checked_features(
     state: ControllerState, request: BrokerRegistrationRequest
 ) -> dict[str, LevelRange]:
-    """What the broker can do; refused unless that covers all the cluster has agreed to."""
+    """Returns the features of a broker; refuses one that does not support the finalized levels."""
     features = {
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
@@ -242,7 +244,7 @@ def _next_standing(
             leads = _leads_any(state, request.broker_id)
             return _Standing.CONTROLLED_SHUTDOWN if leads else _Standing.SHUTDOWN_NOW
         case _:
-            # It may go once it leads nothing and every other broker knows that.
+            # It may stop once it leads nothing and every other broker has applied that.
             if _leads_any(state, request.broker_id):
                 return _Standing.CONTROLLED_SHUTDOWN
             others = [
@@ -259,7 +261,7 @@ def _leads_any(state: ControllerState, broker_id: int) -> bool:
 
 
 def fence_records(state: ControllerState, registration: BrokerRegistration) -> list[Message]:
-    """Out of every in-sync set first, then fenced."""
+    """Removes a broker from all in-sync sets, then fences it."""
     found = list(_partitions_in_sync(state, registration.id))
     return [
         *updates_for(state, found, leaves=registration.id),
@@ -270,7 +272,7 @@ def fence_records(state: ControllerState, registration: BrokerRegistration) -> l
 
 
 def _unfence_records(state: ControllerState, registration: BrokerRegistration) -> list[Message]:
-    """Unfenced first, then leader of what nobody leads."""
+    """Unfences a broker, then makes it the leader of partitions without one."""
     return [
         BrokerRegistrationChangeRecord(
             broker_id=registration.id, broker_epoch=registration.epoch, fenced=_UNFENCE
@@ -298,7 +300,7 @@ def _controlled_shutdown_records(
 def _offline_directory_records(
     state: ControllerState, registration: BrokerRegistration, offline: Iterable[bytes]
 ) -> list[Message]:
-    """A directory that failed takes its replicas along."""
+    """Returns the records that take the replicas in failed directories offline."""
     failed = set(offline) & set(registration.log_dirs)
     if not failed:
         return []
@@ -336,7 +338,7 @@ def _cordon_records(
 
 
 def next_fencing(state: ControllerState) -> float:
-    """When the next broker may have been silent for too long."""
+    """Returns when the next session may expire."""
     timeout = state.node.broker_session_timeout_ms / 1000
     return min(
         (session.last_contact + timeout for _, session in _may_fall_silent(state)),
@@ -345,16 +347,16 @@ def next_fencing(state: ControllerState) -> float:
 
 
 def _may_fall_silent(state: ControllerState) -> Iterable[tuple[int, Session]]:
-    """Brokers that are heard of by their heartbeats only. Our own shares this process: while we
-    can look it is alive, and after a pause of the process it must not be fenced by itself."""
+    """Yields the brokers whose sessions can expire: all but the one in this process, which is
+    alive while this code runs and must not fence itself after a pause."""
     for broker_id, session in state.sessions.items():
         if not session.fenced and broker_id != state.node.node_id:
             yield broker_id, session
 
 
 def fence_stale(state: ControllerState, now: float) -> Decision[int | None]:
-    """Fences the broker that has been silent longest, if it is too long. One at a time, so that
-    the next is judged with the new leaders in place."""
+    """Fences the broker whose session expired first, if any. One at a time, so that the next
+    decision sees the new leaders."""
     timeout = state.node.broker_session_timeout_ms / 1000
     silent = [
         (session.last_contact, broker_id)

@@ -1,7 +1,7 @@
-"""Settings of topics, brokers, the cluster, groups and metrics subscriptions, altered.
+"""Alterations of settings of topics, brokers, the cluster, groups and metrics subscriptions.
 
-A resource is altered whole or not at all. What a setting may be is said in `config/`; here is what
-it becomes in the log.
+A resource is altered completely or not at all. `config/` defines what is valid; this module decides
+the records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headwater.protocol.records.metadata_topics import ClearElrRecord, ConfigRec
 
 MIN_ISR = "min.insync.replicas"
 
-# What was asked and what came of it: None is success.
+# The result of each resource: None is success.
 Outcome = dict[Resource, ApiError | None]
 
 
@@ -36,7 +36,7 @@ def alter_configs(
     *,
     validate_only: bool,
 ) -> Decision[Outcome]:
-    """The old way (AlterConfigs): what is not named goes back to its default."""
+    """Replaces all settings (AlterConfigs): those that are not named are reset to their default."""
     changes = []
     for resource, configs in wanted:
         named = {name for name, _ in configs}
@@ -63,7 +63,7 @@ def incremental_alter_configs(
         try:
             if counts[resource] > 1:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "each resource may be named once in a request"
+                    ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request"
                 )
             records += alter_resource(state, resource, alterations)
             outcome[resource] = None
@@ -79,7 +79,7 @@ def alter_resource(
     *,
     is_new: bool = False,
 ) -> list[Message]:
-    """The records that change one resource. `is_new`: it is created with them in one batch."""
+    """Returns the records that change one resource. `is_new`: it is created in the same batch."""
     repeated = [n for n, count in Counter(a.name for a in alterations).items() if count > 1]
     if repeated:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{repeated[0]} is named more than once")
@@ -90,7 +90,7 @@ def alter_resource(
     records: list[Message] = []
     for name, _, _ in alterations:
         value = after.get(name)
-        # Brokers reload on each record (keystores change behind an unchanged name), so theirs is
+        # Brokers reload on each record (key stores change under an unchanged name), so theirs is
         # written even if the value is the same (KAFKA-14136).
         if value != current.get(name) or resource.type == ResourceType.BROKER:
             records.append(
@@ -108,8 +108,8 @@ def alter_resource(
 def _check_elr_rules(
     state: ControllerState, resource: Resource, alterations: Sequence[Alteration]
 ) -> None:
-    """KIP-966: with eligible leaders, all must agree on min.insync.replicas, so it has a value for
-    the cluster and no broker has its own."""
+    """Enforces that with eligible leader replicas (KIP-966) min.insync.replicas has a value for the
+    cluster and none for single brokers."""
     if resource.type != ResourceType.BROKER or not state.elr_enabled:
         return
     for name, operation, _ in alterations:
@@ -118,19 +118,19 @@ def _check_elr_rules(
         if resource != CLUSTER_DEFAULT:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"{MIN_ISR} cannot be set for one broker while eligible leader replicas are on",
+                f"{MIN_ISR} cannot be set for one broker with eligible leader replicas",
             )
         if operation is AlterOperation.DELETE:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"{MIN_ISR} of the cluster cannot be removed while eligible leader replicas are on",
+                f"{MIN_ISR} of the cluster cannot be removed with eligible leader replicas",
             )
 
 
 def _clear_elr_records(
     state: ControllerState, resource: Resource, name: str, *, is_new: bool
 ) -> list[Message]:
-    """Who may lead was found under the old minimum and does not hold under the new one."""
+    """Returns records that clear eligible leaders: they were determined with the old minimum."""
     if name != MIN_ISR or not state.elr_enabled or is_new:
         return []
     if resource == CLUSTER_DEFAULT:
@@ -150,7 +150,7 @@ def _definitions(resource: Resource) -> Mapping[str, ConfigDef]:
             return group_definitions()
         case _:
             # Kafka's controller does not know which settings of a metrics subscription are lists,
-            # so none can be appended to.
+            # so appending is not possible.
             return {}
 
 
@@ -210,7 +210,7 @@ def _validate_topic(
 
 
 def _validate_broker(state: ControllerState, resource: Resource, after: Mapping[str, str]) -> None:
-    """What only the broker itself can judge, its handler has judged before it came here."""
+    """Validates what the controller can. The broker's handler has validated the rest before."""
     from headwater.config.validate_broker import validate_broker_configs
 
     per_broker = bool(resource.name)

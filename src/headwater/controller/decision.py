@@ -1,4 +1,4 @@
-"""What a decision is: the facts to write, and what to answer once they are committed."""
+"""Decisions: the records to write, and the reply once they are committed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol import Message
 
-# One batch has a bound. A request that needs more is refused, at the same count as in Kafka.
+# The maximum of records in a batch, as in Kafka. A request that needs more is refused.
 RECORDS_MAX = 10_000
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 def check_bound(count: int) -> None:
-    """Refuses that many records in one batch: before they are made, if a request asks for many."""
+    """Refuses too many records in one batch, where possible before they are created."""
     if count > RECORDS_MAX:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
@@ -24,8 +24,8 @@ def check_bound(count: int) -> None:
 
 
 class Decision(Generic[R_co]):
-    """All records are one batch, and happen together or not at all. Where that is not needed (a
-    broker with a hundred thousand partitions is fenced), `in_parts` lets it be several."""
+    """Records that are written in one batch, all or nothing. Where that is not needed (fencing a
+    broker with a hundred thousand partitions), `in_parts` allows several batches."""
 
     __slots__ = ("in_parts", "records", "reply")
 
@@ -37,7 +37,7 @@ class Decision(Generic[R_co]):
             check_bound(len(records))
 
     def batches(self) -> list[Sequence[Message]]:
-        """What to append, in order; each part is applied before the next is written."""
+        """Returns the batches to append, in order; each is applied before the next is written."""
         records = self.records
         return [
             records[start : start + RECORDS_MAX] for start in range(0, len(records), RECORDS_MAX)

@@ -1,6 +1,6 @@
-"""Who leads which partition: after brokers come and go, when asked, and as leaders report.
+"""Leaders of partitions: elections after brokers change, on request, and by AlterPartition.
 
-Everything here ends in `partition_change.change`, one record a partition.
+All changes go through `partition_change.change`, one record for each partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headwater.protocol.messages.elect_leaders import (
 )
 from headwater.protocol.records.metadata_topics import PartitionChangeRecord
 
-# Elections in one batch when the controller rebalances by itself; the rest waits for the next.
+# Maximum of elections in one automatic rebalance; the rest follows in the next one.
 ELECTIONS_MAX = 1000
 
 
@@ -46,8 +46,8 @@ def updates_for(
     joins: int | None = None,
     lost: int | None = None,
 ) -> list[Message]:
-    """The records for partitions around which one broker goes, comes, or came back without a clean
-    shutdown."""
+    """Returns the records for partitions affected by a broker that leaves, joins, or was restarted
+    without a clean shutdown."""
     records: list[Message] = []
     gone = {leaves, lost}
     for topic_id, index in partitions:
@@ -83,7 +83,8 @@ def partitions_without_leader(state: ControllerState) -> list[tuple[bytes, int]]
 def elect_leaders(
     state: ControllerState, request: ElectLeadersRequest
 ) -> Decision[list[ReplicaElectionResult]]:
-    """Without partitions named, all are meant, and only those that changed or failed answered."""
+    """Elects leaders on request. Without named partitions all are meant, and only those that
+    changed or failed are in the reply."""
     try:
         kind = ElectionType(request.election_type)
     except ValueError:
@@ -152,7 +153,8 @@ def _elect_leader(
 
 
 def balance_leaders(state: ControllerState) -> Decision[bool]:
-    """Moves leadership back to preferred replicas; whether there may be more to do."""
+    """Moves leadership back to preferred replicas. The reply says whether there may be more to
+    do."""
     records: list[Message] = []
     for topic, index, partition in state.image.partitions():
         if partition.leader == partition.preferred_leader:
@@ -172,7 +174,7 @@ def balance_leaders(state: ControllerState) -> Decision[bool]:
 
 
 def elect_unclean(state: ControllerState) -> Decision[bool]:
-    """Gives partitions without a leader any live one, where their topic allows that."""
+    """Elects any live replica for partitions without a leader, where their topic allows it."""
     records: list[Message] = []
     for topic_id, index in partitions_without_leader(state):
         topic = state.image.topics_by_id[topic_id]
@@ -192,7 +194,8 @@ def elect_unclean(state: ControllerState) -> Decision[bool]:
 def alter_partition(
     state: ControllerState, request: AlterPartitionRequest
 ) -> Decision[list[AlterPartitionResponseTopicData]]:
-    """A leader says who is in sync; it may be out of date, so each claim is checked."""
+    """Handles a leader's change of in-sync replicas. It may be outdated, so everything is
+    checked."""
     state.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[Message] = []
     answers: list[AlterPartitionResponseTopicData] = []
@@ -238,7 +241,7 @@ def _altered(
     after = partition if record is None else partition.changed(record)
     if record is not None and record.leader not in (NO_LEADER_CHANGE, broker_id):
         # The new in-sync set completed a reassignment away from this leader. The change stands,
-        # and the one who asked for it must look who leads now.
+        # and the sender has to find the new leader.
         result.error_code = ErrorCode.NEW_LEADER_ELECTED
         return record
     result.leader_id = after.leader
@@ -260,7 +263,7 @@ def _check_claim(
         claim.leader_epoch > partition.leader_epoch
         or claim.partition_epoch > partition.partition_epoch
     ):
-        # It knows more than we do: then we are the controller no longer.
+        # The sender knows a later state: this node is no longer the controller.
         raise ApiError(ErrorCode.NOT_CONTROLLER)
     if claim.leader_epoch < partition.leader_epoch:
         raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -270,13 +273,17 @@ def _check_claim(
         raise ApiError(ErrorCode.INVALID_UPDATE_VERSION)
     isr = [member.broker_id for member in members]
     if not set(isr) <= set(partition.replicas) or len(set(isr)) != len(isr):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{isr} are not replicas, each once")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"expected replicas of the partition, each once, not {isr}"
+        )
     if broker_id not in isr:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a leader is always in sync with itself")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the leader must be in the in-sync set")
     if claim.leader_recovery_state == RECOVERING and (
         len(isr) > 1 or partition.recovery_state == RECOVERED
     ):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone in its set")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "a recovering leader must be the only in-sync replica"
+        )
     for member in members:
         registration = state.image.brokers.get(member.broker_id)
         if (

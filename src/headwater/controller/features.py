@@ -1,7 +1,7 @@
 """Feature levels: those a cluster begins with, and how they change (UpdateFeatures).
 
-All updates of a request stand or fall together. metadata.version may go down only as far as no
-record in the log would lose a field.
+The updates of a request succeed or fail together. metadata.version can only be lowered as long as
+no record in the log would lose a field.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FeatureUpdate(NamedTuple):
 def update_features(
     state: ControllerState, updates: list[FeatureUpdate], *, validate_only: bool
 ) -> Decision[None]:
-    """Raises the one refusal that speaks for the whole request."""
+    """Updates features; raises one ApiError for the whole request."""
     proposed = dict(state.image.features)
     proposed |= {update.name: update.level for update in updates}
     records: list[Message] = []
@@ -65,8 +65,8 @@ def update_features(
 
 
 def elr_safety_records(state: ControllerState) -> list[Message]:
-    """Before eligible leaders are found, all must agree on min.insync.replicas: it gets a value
-    for the cluster, and brokers lose their own."""
+    """Returns records that set min.insync.replicas for the cluster and remove it from brokers: with
+    eligible leader replicas, all brokers must use the same value."""
     records: list[Message] = []
     if _MIN_ISR not in state.image.config(CLUSTER_DEFAULT):
         records.append(_min_isr("", str(state.node.min_insync_replicas)))
@@ -94,19 +94,19 @@ def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, in
     if update.upgrade_type not in UpgradeType.__members__.values():
         raise refused(f"upgrade type {update.upgrade_type}, expected 1, 2 or 3")
     if update.level < 0:
-        raise refused("a level is at least 0")
+        raise refused("expected a level of at least 0")
     reason = _why_unsupported(state, update)
     if reason:
         raise refused(reason)
     current = state.image.features.get(update.name, 0)
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and is_upgrade:
-        raise refused(f"it is at {current}, and the request does not allow to lower it")
+        raise refused(f"it is at {current}, and the request does not allow a downgrade")
     if update.level > current and not is_upgrade:
-        raise refused(f"it is at {current}, and the request asks to lower it")
+        raise refused(f"it is at {current}, and the request asks for a downgrade")
     if update.name == METADATA_VERSION:
         if downgrade_loses_metadata(current=current, target=update.level):
-            raise refused(f"from {current} that could lose metadata")
+            raise refused(f"a downgrade from {current} could lose metadata")
         return
     need = unmet_need(update.name, update.level, proposed)
     if need:
@@ -114,10 +114,10 @@ def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, in
 
 
 def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | None:
-    """Whether we and every registered node can do this level."""
+    """Returns which node does not support this level, or None."""
     feature = FEATURES.get(update.name)
     if feature is None or update.name == KRAFT_VERSION:
-        return "no such feature"
+        return "unknown feature"
     nobody = LevelRange(0, 0)
     supporters = [("this controller", feature.supported)]
     supporters += [
@@ -134,14 +134,15 @@ def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | Non
     return None
 
 
-# The first records of a controller that takes over, and the first of a cluster at all
+# The first records of a new controller, and of a new cluster
 
 
 def activate(
     state: ControllerState, bootstrap: Sequence[Message], *, log_is_empty: bool
 ) -> Decision[None]:
-    """`bootstrap` is what the directory was formatted with. A transaction that the controller
-    before us left open is aborted; if that was the cluster's first, it is begun again."""
+    """Starts a controller. A transaction that its predecessor left open is aborted; if that was the
+    bootstrap of the cluster, it is written again. `bootstrap` has the records of the formatted
+    directory."""
     records: list[Message] = []
     if state.replay.in_transaction:
         records.append(AbortTransactionRecord(reason="Controller failover"))

@@ -1,7 +1,7 @@
-"""The controller: everything a request may ask of it, by name.
+"""The controller: all commands that requests can give.
 
-`decide_*` looks and answers; `apply` is the only thing that changes what must survive. The areas
-are files of their own; this is their table of contents and what they share.
+`decide_*` reads the state and returns a decision; only `apply` changes the durable state. Each area
+is a module of its own.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ class Controller:
 
     @property
     def image(self) -> Image:
-        """With all that is decided, committed or not: for deciding, not for showing."""
+        """The image with all decisions, committed or not: for deciding, not for responses."""
         return self.state.image
 
-    # What survives
+    # Durable state
 
     def load(self, replay: Replay, registration_offsets: dict[int, int], log_end: int) -> None:
-        """Takes over what the log says; the caller gives the replay away."""
+        """Loads the state of the log; takes ownership of `replay`."""
         self.state.replay = replay
         self.state.registration_offsets = registration_offsets
         self.state.log_end = log_end
         self.state.on_configs_changed((CLUSTER_DEFAULT,))
 
     def on_loaded(self, now: float) -> None:
-        """The soft part afresh: every broker gets a whole session to be heard of."""
+        """Resets the soft state: every broker gets a full session timeout."""
         self.state.sessions = {
             broker.id: Session(now, broker.fenced) for broker in self.image.brokers.values()
         }
 
     def apply(self, records: Sequence[Message], base_offset: int) -> None:
-        """Records of one batch, the first at `base_offset`."""
+        """Applies the records of one batch, the first at `base_offset`."""
         delta = self.state.replay.apply(records)
         self.state.log_end = base_offset + len(records)
         self._follow(records, base_offset, delta)
@@ -94,7 +94,7 @@ class Controller:
                     self.state.registration_offsets.pop(record.broker_id, None)
                     self.state.sessions.pop(record.broker_id, None)
 
-    # Taking over
+    # Activation
 
     def decide_activate(
         self, bootstrap: Sequence[Message], *, log_is_empty: bool

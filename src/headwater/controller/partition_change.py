@@ -1,8 +1,8 @@
-"""What happens to one partition when something around it changes: who leads, who is in sync.
+"""Changes of a partition: its leader, its in-sync replicas, its reassignment.
 
-Every change of a partition goes through `change`: a broker fenced or back, an in-sync set altered
-by its leader, an election asked for, a reassignment done. Given the partition as it is and what is
-wanted, it gives the one record that gets there, or none where nothing changes.
+Every change goes through `change`: a broker is fenced or unfenced, a leader alters the in-sync set,
+an election is requested, a reassignment completes. It takes the current and the wanted state and
+returns one record, or None if nothing changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Election(Enum):
 
 
 class Rules(NamedTuple):
-    """What holds for the partition's topic and cluster."""
+    """The settings of the partition's topic and cluster that matter here."""
 
     is_acceptable_leader: Callable[[int], bool]
     min_isr: int
@@ -53,8 +53,9 @@ def change(
     directories: dict[int, bytes] | None = None,
     lost: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
-    """`isr`, `replicas`... are what is wanted; None leaves them. `lost` are replicas that came back
-    without a clean shutdown, whose last records may be gone."""
+    """Returns the record for a change, or None. `isr`, `replicas` and so on are the wanted state;
+    None keeps the current one. `lost` are replicas that were restarted without a clean shutdown and
+    may lack their last records."""
     builder = _Change(topic_id, index, now, rules, election)
     builder.isr = list(now.isr if isr is None else isr)
     builder.replicas = list(now.replicas if replicas is None else replicas)
@@ -101,7 +102,7 @@ class _Change:
         return None if self.record == self._nothing else self.record
 
     def _complete_reassignment(self) -> None:
-        """A reassignment is done once all replicas that stay are in sync."""
+        """Completes a reassignment once all target replicas are in sync."""
         if not self.removing and not self.adding:
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
@@ -110,8 +111,8 @@ class _Change:
             self.isr, self.replicas, self.removing, self.adding = isr, replicas, [], []
 
     def _find_eligible(self) -> None:
-        """KIP-966: below min.insync.replicas, those that leave the in-sync set have all that was
-        committed and may lead without loss."""
+        """Updates the eligible leaders (KIP-966): below min.insync.replicas, replicas that leave
+        the in-sync set have everything committed and may lead without loss."""
         if not self.rules.elr_enabled:
             return
         if len(self.isr) >= self.rules.min_isr:
@@ -121,7 +122,7 @@ class _Change:
         self.elr = [r for r in candidates if r not in self.isr and r not in self.lost]
 
     def _elect(self) -> bool:
-        """Sets the leader; whether one had to be taken that may lack committed records."""
+        """Sets the leader; returns whether the election was unclean."""
         leader, unclean = self._find_leader()
         if leader == self.now.leader:
             return False
@@ -158,7 +159,8 @@ class _Change:
         return in_sync and self.rules.is_acceptable_leader(replica)
 
     def _may_elect_last_leader(self) -> bool:
-        """Where nobody is known to have everything, the last leader has the most."""
+        """Returns whether the last known leader may lead, because no replica is known to have all
+        committed records."""
         return (
             self.rules.elr_enabled
             and not self.isr
@@ -189,7 +191,7 @@ class _Change:
             self.record.eligible_leader_replicas = self.elr
 
     def _note_last_leader(self) -> None:
-        """The last leader is kept from when a partition loses its leader until it has one again."""
+        """Keeps the last known leader from the loss of the leader until the next election."""
         if not self.rules.elr_enabled:
             return
         known = self.now.last_known_elr

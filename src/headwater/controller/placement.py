@@ -1,8 +1,8 @@
-"""Where the replicas of new partitions go: striped over racks, as Kafka does it.
+"""Placement of the replicas of new partitions: striped over racks, as Kafka does it.
 
-Each partition takes its first replica from the next rack and its others from the racks after it;
-within a rack brokers take turns. Fenced brokers are used last, and never for the first replica,
-which will lead. Where we start is chance, so that small topics do not all begin on one broker.
+The first replica of each partition is in the next rack, its others in the racks after that; within
+a rack brokers take turns. Fenced brokers are used last, and never for the first replica, the
+preferred leader. The start is random, so that small topics do not all begin on one broker.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ class UsableBroker(NamedTuple):
 def place(
     brokers: Iterable[UsableBroker], *, partitions: int, replicas: int, random: Random
 ) -> list[list[int]]:
-    """The replicas of each new partition, the preferred leader first."""
+    """Returns the replicas of each new partition, the preferred leader first."""
     known = list(brokers)
     if replicas <= 0:
         raise _refused(f"replication factor {replicas}, expected at least 1")
     if all(broker.fenced for broker in known):
         raise _refused("all brokers are fenced")
     if replicas > len(known):
-        raise _refused(f"replication factor {replicas}, but only {len(known)} brokers are there")
+        raise _refused(
+            f"replication factor {replicas}, but only {len(known)} brokers are registered"
+        )
     racks = _Racks(known, random)
     return [racks.place(replicas) for _ in range(partitions)]
 
@@ -40,7 +42,7 @@ def _refused(message: str) -> ApiError:
 
 
 class _Turns:
-    """Brokers that take turns: each round starts one further and gives each broker once."""
+    """A rotation over brokers: each round has each broker once and starts one further."""
 
     __slots__ = ("_brokers", "_index", "_offset", "_round")
 
@@ -89,14 +91,14 @@ class _Racks:
 
     def place(self, replicas: int) -> list[int]:
         if self._round == self._active and self._active > 1:
-            # Each broker has led once: deal anew, or every further round would look the same.
+            # Each broker has led once: shuffle, or every further round would be the same.
             self._shuffle()
             self._round = 0
         start = self._offset % len(self._names)
         order = self._names[start:] + self._names[:start]
         leader_rack, leader = self._leader(order)
         chosen = [leader]
-        # The leader's rack has given its share of the first time round.
+        # The leader's rack has already contributed to the first round.
         racks = [rack for rack in order if rack != leader_rack]
         while len(chosen) < replicas:
             for rack in racks:

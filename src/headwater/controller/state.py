@@ -1,7 +1,7 @@
-"""What the controller thinks with: its image of the cluster, its settings, and who is alive.
+"""The controller's state: the image of the cluster, settings, and sessions of brokers.
 
-The image comes from the log alone. Sessions are soft: they are set afresh when a controller takes
-over, and no record ever says when a broker was last heard of.
+The image comes only from the log. Sessions are soft: a new controller starts them again, and no
+record has the time of a heartbeat.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from headwater.metadata.model import (
 
 @dataclass(slots=True)
 class Session:
-    """A broker as its heartbeats show it."""
+    """A broker's session, kept alive by heartbeats."""
 
     last_contact: float
     fenced: bool
     metadata_offset: int = -1
-    # Offset up to which others must have followed before this broker may go; -1 if it stays.
+    # Offset that all others must have applied before this broker may stop; -1 if it does not stop.
     shutdown_offset: int = -1
 
     @property
@@ -53,7 +53,7 @@ class Session:
 @dataclass(slots=True)
 class ControllerState:
     cluster_id: str
-    node: NodeConfig  # as it was started: dynamic settings come from the image
+    node: NodeConfig  # static settings; dynamic ones come from the image
     random: Random
     replay: Replay = field(default_factory=Replay)
     log_end: int = 0  # the next record's offset
@@ -91,7 +91,7 @@ class ControllerState:
                 self._topic_configs.pop(resource.name, None)
 
     def topic_config(self, topic: Topic) -> TopicConfig:
-        """Kept, since an election asks for it once or twice a partition."""
+        """Returns the settings of a topic; cached, since elections need them for each partition."""
         known = self._topic_configs.get(topic.name)
         if known is None:
             overrides: Mapping[str, str] = self.image.config(
@@ -118,7 +118,7 @@ class ControllerState:
         return registration is not None and registration.is_active
 
     def usable_brokers(self) -> Iterable[UsableBroker]:
-        """Brokers that may be given new replicas."""
+        """Returns the brokers that can get new replicas."""
         for registration in self.image.brokers.values():
             session = self.sessions.get(registration.id)
             leaves = session is not None and session.shutting_down
@@ -138,14 +138,14 @@ class ControllerState:
         return registration
 
     def default_directory(self, broker_id: int) -> bytes:
-        """A broker with one directory has no choice to make."""
+        """Returns the directory of a new replica: known at once if the broker has only one."""
         registration = self.image.brokers.get(broker_id)
         if registration is not None and len(registration.log_dirs) == 1:
             return registration.log_dirs[0]
         return DIRECTORY_UNASSIGNED
 
     def may_lead(self, broker_id: int, state: PartitionState) -> bool:
-        """Whether this broker is alive and so is the directory that has the replica."""
+        """Returns whether this broker and the directory of the replica are online."""
         registration = self.image.brokers.get(broker_id)
         return (
             registration is not None
@@ -156,7 +156,7 @@ class ControllerState:
     # Partitions
 
     def min_isr(self, topic: Topic) -> int:
-        """As set, but never more than there are replicas."""
+        """Returns the setting, but at most the number of replicas."""
         replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
         return min(self.topic_config(topic).min_insync_replicas, replicas)
 
@@ -168,8 +168,8 @@ class ControllerState:
         joins: int | None = None,
         leaves: int | None = None,
     ) -> Rules:
-        """What holds for this partition, while `joins` is about to be unfenced or `leaves` to go:
-        the image still shows them as they were."""
+        """Returns the rules for a partition while `joins` is about to be unfenced, or `leaves` to
+        be fenced: the image does not have that yet."""
 
         def is_acceptable(broker_id: int) -> bool:
             if broker_id == leaves:

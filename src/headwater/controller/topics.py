@@ -1,6 +1,6 @@
-"""Topics: created, deleted, given more partitions.
+"""Topics: creation, deletion, additional partitions.
 
-Each topic of a request stands for itself: one that is refused leaves the others alone.
+The topics of a request are independent: a refused one does not affect the others.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headwater.protocol.messages.create_topics import (
 from headwater.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
 from headwater.protocol.records.metadata_topics import RemoveTopicRecord, TopicRecord
 
-# Answers with a topic's name and id: None where the asker may not know them.
+# Whether the client may do something with the topic of that name.
 Allowed = Callable[[str], bool]
 
-# The settings of topics of one request, by what was asked: most are made alike.
+# Settings of the topics of one request, cached: most topics have the same.
 _Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
 
 
@@ -60,7 +60,7 @@ def create_topics(
         try:
             if topic.name == METADATA_TOPIC:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} belongs to the cluster itself"
+                    ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is reserved for the cluster"
                 )
             if not may_create(topic.name):
                 raise ApiError(
@@ -141,7 +141,7 @@ def _check_new_name(state: ControllerState, name: str) -> None:
 
 
 def new_topic_id(state: ControllerState) -> bytes:
-    """A random id, shaped as a version 4 UUID, whose text starts with no dash."""
+    """Returns a random id, a version 4 UUID whose text does not start with a dash."""
     while True:
         raw = bytearray(state.random.randbytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -155,7 +155,7 @@ def _described(state: ControllerState, overrides: dict[str, str]) -> list[Creata
     return [
         CreatableTopicConfigs(
             name=entry.name,
-            # What was asked for is given back as it was written, blanks and all.
+            # Settings are returned exactly as they were given, including blanks.
             value=None if entry.is_sensitive else overrides.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
@@ -185,7 +185,7 @@ def _placed(state: ControllerState, topic: CreatableTopic) -> list[PartitionStat
 
 
 def _place(state: ControllerState, *, partitions: int, replicas: int) -> list[PartitionState]:
-    check_bound(partitions)  # a number on the wire must not cost more than a number
+    check_bound(partitions)  # a large number in a request must not cost memory
     placed = placement.place(
         state.usable_brokers(), partitions=partitions, replicas=replicas, random=state.random
     )
@@ -240,7 +240,8 @@ def _new_partition(
     *,
     otherwise: ErrorCode = ErrorCode.INVALID_REPLICA_ASSIGNMENT,
 ) -> PartitionState:
-    """A fresh partition led by its first live replica; refused with `otherwise` if none lives."""
+    """Returns a new partition led by its first live replica; refuses with `otherwise` if there is
+    none."""
     replicas = tuple(replicas)
     isr = tuple(replica for replica in replicas if state.active(replica))
     if not isr:
@@ -262,7 +263,7 @@ def delete_topics(
     may_delete: Allowed = _all,
     may_describe: Allowed = _all,
 ) -> Decision[list[DeletableTopicResult]]:
-    """Topics are named by name or by id; both at once, or twice, is refused for that one."""
+    """Deletes topics by name or by id; refuses a topic that is given by both, or twice."""
     results: list[DeletableTopicResult] = []
 
     def refuse(name: str | None, topic_id: bytes, code: ErrorCode, message: str) -> None:
@@ -307,7 +308,7 @@ def delete_topics(
             refuse(name, ZERO_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
         elif topic.id in ids:
             doomed.pop(topic.id, None)
-            refuse(name, topic.id, ErrorCode.INVALID_REQUEST, "the topic is named by its id too")
+            refuse(name, topic.id, ErrorCode.INVALID_REQUEST, "the topic is also given by its id")
         else:
             doomed[topic.id] = topic
     results += [
@@ -349,7 +350,7 @@ def create_partitions(
 def _more_partitions(state: ControllerState, asked: CreatePartitionsTopic) -> list[Message]:
     topic = state.image.topics.get(asked.name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no words for it either
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no message either
     have = len(topic.partitions)
     if asked.count <= have:
         raise ApiError(

@@ -1,7 +1,7 @@
 """Batches of the metadata log and its snapshots: records to bytes and back.
 
-Data batches carry framed metadata records. Control batches carry what the quorum says about
-itself; their records are told apart by the type in the key and have no frame.
+Data batches carry framed metadata records. Control batches carry records of the quorum, without a
+frame; the key holds their type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headwater.protocol.records.quorum import (
     VotersRecord,
 )
 
-BATCH_BYTES_MAX = 8 * 1024 * 1024  # Kafka's raft client reads no larger one
+BATCH_BYTES_MAX = 8 * 1024 * 1024  # the maximum of Kafka's raft client
 
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_KEY_VERSION = 0
@@ -83,7 +83,7 @@ def encode_control_batch(
 
 
 def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
-    """Every whole batch in order. DecodeError at the first that is not what it should be."""
+    """Yields all complete batches in order; raises DecodeError at the first malformed one."""
     headers, reached, problem = _core.scan(data)
     if problem not in (None, "truncated"):
         raise DecodeError(f"byte {reached} of a metadata log: {problem}")
@@ -115,6 +115,6 @@ def _decode_control(record: _core.Record) -> Message:
     if number not in _CONTROL_CLASSES:
         raise DecodeError(f"control record of unknown type {number} at offset {record.offset}")
     cls = _CONTROL_CLASSES[number]
-    # The first field of each is its version, so the bytes say themselves how to read them.
+    # The first field of each is its version.
     (version,) = struct.unpack_from(">h", record.value)
     return decode(cls, record.value, version)

@@ -1,7 +1,7 @@
-"""Feature levels: what a cluster has agreed to, and what this version of us can do.
+"""Feature levels: those finalized in a cluster, and those that this release supports.
 
-A finalized level is a fact in the metadata log; the supported ranges are facts of the code. The
-table is Kafka 4.3's.
+Finalized levels are in the metadata log, supported ranges in the code. The table is that of Kafka
+4.3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
-# The levels of metadata.version at which something we write or refuse begins.
+# Levels of metadata.version from which something is written or refused.
 LEVEL_MINIMUM = 7  # 3.3-IV3
 LEVEL_LATEST = 30  # 4.3-IV0
 LEVEL_MIGRATION = 8  # 3.4-IV0: RegisterBrokerRecord 2
@@ -23,7 +23,7 @@ LEVEL_DIRECTORIES = 17  # 3.7-IV2
 LEVEL_ELR = 23  # 4.0-IV1
 LEVEL_CORDONED_DIRECTORIES = 30  # 4.3-IV0
 
-# The levels whose step up brought records or fields that a step down would lose.
+# Levels that added records or fields, which a downgrade would lose.
 _LEVELS_THAT_CHANGED_METADATA = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
 
 
@@ -38,8 +38,10 @@ class LevelRange(NamedTuple):
 class Feature(NamedTuple):
     name: str
     supported: LevelRange
-    default_since: tuple[tuple[int, int], ...]  # (level, metadata.version that makes it default)
-    needs: tuple[tuple[int, str, int], ...] = ()  # (level, other feature, its least level)
+    default_since: tuple[
+        tuple[int, int], ...
+    ]  # (level, metadata.version from which it is the default)
+    needs: tuple[tuple[int, str, int], ...] = ()  # (level, other feature, its minimum level)
 
     def default_level(self, metadata_version: int) -> int:
         return max((lv for lv, since in self.default_since if since <= metadata_version), default=0)
@@ -66,7 +68,8 @@ def supported_features() -> dict[str, LevelRange]:
 
 
 def default_levels(metadata_version: int = LEVEL_LATEST) -> dict[str, int]:
-    """What a new cluster starts with: metadata.version first, then by name; zeros left out."""
+    """Returns the initial levels of a cluster: metadata.version first, then by name, without
+    zeros."""
     levels = {METADATA_VERSION: metadata_version}
     for name in sorted(FEATURES):
         if name not in (METADATA_VERSION, KRAFT_VERSION):
@@ -77,7 +80,7 @@ def default_levels(metadata_version: int = LEVEL_LATEST) -> dict[str, int]:
 
 
 def unmet_need(name: str, level: int, levels: dict[str, int]) -> str | None:
-    """What else this level needs that `levels` does not give; None if all is there."""
+    """Returns which requirement of this level `levels` does not meet, or None."""
     for at, other, least in FEATURES[name].needs:
         if level >= at and levels.get(other, 0) < least:
             return f"{name} {level} needs {other} of at least {least}, not {levels.get(other, 0)}"

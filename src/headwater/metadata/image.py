@@ -1,8 +1,8 @@
-"""The cluster's image: all that the metadata log says, ready to be asked.
+"""The cluster's image: the state that the metadata log describes.
 
-`apply` is the only thing that changes it, and it sees nothing but records. So the image of a
-broker that followed the log, of one that loaded a snapshot, and of the controller that wrote the
-records are the same image. Records that contradict it are a bug of whoever wrote them: asserts.
+Only `apply` changes it, and it sees nothing but records. So a broker that followed the log, one
+that loaded a snapshot, and the controller that wrote the records have the same image. Records that
+contradict it are bugs of their writer: assertions.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True)
 class Delta:
-    """What a batch of records changed, for those who follow the image. It names things: what they
-    are now is in the image, and what is no longer there is kept here."""
+    """The changes of a batch of records. It names what changed: the new state is in the image,
+    and what no longer exists is kept here."""
 
     topics_created: set[bytes] = field(default_factory=set)
     topics_deleted: dict[bytes, Topic] = field(default_factory=dict)  # as they last were
-    # What each changed partition was before this batch; None if it is new.
+    # The previous state of each changed partition; None if it is new.
     partitions: dict[tuple[bytes, int], PartitionState | None] = field(default_factory=dict)
     configs: set[Resource] = field(default_factory=set)
-    brokers: dict[int, BrokerRegistration | None] = field(default_factory=dict)  # what they were
+    brokers: dict[int, BrokerRegistration | None] = field(default_factory=dict)  # previous states
     controllers: set[int] = field(default_factory=set)
     features: set[str] = field(default_factory=set)
     client_quotas: set[tuple[tuple[str, str | None], ...]] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Delta:
         )
 
     def topics_changed(self) -> set[bytes]:
-        """Topics that are there and have a new or changed partition."""
+        """Returns existing topics with a new or changed partition."""
         return {topic_id for topic_id, _ in self.partitions}
 
 
@@ -87,7 +87,7 @@ class Image:
     acls: dict[bytes, security.AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[str, int], security.UserScramCredentialRecord] = field(default_factory=dict)
     tokens: dict[str, security.DelegationTokenRecord] = field(default_factory=dict)
-    # Names by what they would collide on, so that a thousand topics need no search.
+    # Names by collision key, so that a new topic is checked without a search.
     collisions: dict[str, set[str]] = field(default_factory=dict)
 
     @property
@@ -108,7 +108,7 @@ class Image:
         return offline
 
     def config(self, resource: Resource) -> dict[str, str]:
-        """What was set on this resource itself; never what it inherits."""
+        """Returns the settings of this resource itself, without inherited ones."""
         return self.configs.get(resource, {})
 
     def partitions(self) -> Iterator[tuple[Topic, int, PartitionState]]:
@@ -117,7 +117,7 @@ class Image:
                 yield topic, index, state
 
     def frozen(self) -> Image:
-        """This image as it is now, for a snapshot that is written while it moves on."""
+        """Returns a copy, for a snapshot that is written while this image changes."""
         by_id = {
             topic.id: Topic(topic.name, topic.id, dict(topic.partitions))
             for topic in self.topics.values()
@@ -138,7 +138,7 @@ class Image:
         )
 
     def apply(self, record: Message, delta: Delta | None = None) -> None:
-        """Changes the image as the record says, and notes in `delta` what that was."""
+        """Applies a record and notes the change in `delta`."""
         assert record.API is not None
         _APPLY[record.API](self, record, Delta() if delta is None else delta)
 
@@ -193,7 +193,7 @@ class Image:
     # Topics
 
     def _create_topic(self, record: topic_records.TopicRecord, delta: Delta) -> None:
-        assert record.name not in self.topics, f"topic {record.name} is there already"
+        assert record.name not in self.topics, f"topic {record.name} already exists"
         assert record.topic_id not in self.topics_by_id
         topic = Topic(record.name, record.topic_id)
         self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
@@ -215,7 +215,7 @@ class Image:
         for index in topic.partitions:
             delta.partitions.pop((topic.id, index), None)
         if record.topic_id in delta.topics_created:
-            delta.topics_created.remove(record.topic_id)  # came and went unseen
+            delta.topics_created.remove(record.topic_id)  # created and deleted within this delta
         else:
             delta.topics_deleted[record.topic_id] = topic
 
@@ -232,7 +232,7 @@ class Image:
         topic.partitions[record.partition_id] = was.changed(record)
 
     def _clear_elr(self, record: topic_records.ClearElrRecord, delta: Delta) -> None:
-        """Forgets eligible leaders of one topic, or of all where none is named."""
+        """Clears the eligible leaders of one topic, or of all if none is named."""
         found = [self.topics[record.topic_name]] if record.topic_name else self.topics.values()
         for topic in found:
             for index, state in topic.partitions.items():
@@ -244,7 +244,7 @@ class Image:
                         partition_epoch=state.partition_epoch + 1,
                     )
 
-    # The rest
+    # Other records
 
     def _set_config(self, record: topic_records.ConfigRecord, delta: Delta) -> None:
         resource = Resource(record.resource_type, record.resource_name)
@@ -297,7 +297,7 @@ class Image:
         delta.tokens.add(record.token_id)
 
     def _nothing(self, record: Message, delta: Delta) -> None:
-        """Records that keep the log moving, or say that a migration long past is over."""
+        """Ignores no-op records and the state of past ZooKeeper migrations."""
 
 
 _APPLY: dict[int, Callable[[Image, Any, Delta], None]] = {
@@ -332,8 +332,8 @@ _APPLY: dict[int, Callable[[Image, Any, Delta], None]] = {
 class Replay:
     """An image that follows the log, with its transactions.
 
-    What stands between Begin and End becomes visible all at once, at End; what ends in Abort never
-    was. A transaction may span batches, and a controller that died in one leaves it open.
+    Records between Begin and End become visible at End, all at once; an Abort discards them. A
+    transaction may span batches, and a controller that crashed leaves its transaction open.
     """
 
     image: Image = field(default_factory=Image)
@@ -344,7 +344,7 @@ class Replay:
         return self.pending is not None
 
     def apply(self, records: Iterable[Message], delta: Delta | None = None) -> Delta:
-        """Applies records in order; what became visible through them is in the delta."""
+        """Applies records in order; returns the delta of what became visible."""
         delta = Delta() if delta is None else delta
         for record in records:
             match record.API:

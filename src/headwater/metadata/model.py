@@ -1,8 +1,8 @@
-"""What the image is made of: brokers, controllers, topics, partitions, and their records.
+"""The parts of the image: brokers, controllers, topics, partitions, and their records.
 
-Each of these is a value: a change is a new one. Each knows how to become the record that would
-make it again, which is all a snapshot is. They are named tuples because these load ten times as
-fast as frozen dataclasses, and a node is to start in a blink.
+All are immutable values. Each can be turned into the record that creates it again, which is what a
+snapshot consists of. They are named tuples because these load ten times as fast as frozen
+dataclasses, which matters at the start of a node.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ NO_LEADER_CHANGE = -2
 RECOVERED = 0
 RECOVERING = 1  # the leader was elected from outside the in-sync set and may lack records
 
-# A replica's directory, before its broker says which it is.
+# A replica's directory before its broker has assigned one.
 DIRECTORY_UNASSIGNED = bytes(16)
 DIRECTORY_LOST = bytes(15) + b"\x01"
 DIRECTORY_MIGRATING = bytes(15) + b"\x02"
-# Kafka keeps the first hundred ids for meanings such as these.
+# Kafka reserves the first hundred ids for such meanings.
 DIRECTORIES_RESERVED = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 
 
 class ResourceType:
-    """Kinds of things that have configs, by their number on the wire."""
+    """Types of resources that have settings, by their number in the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -52,7 +52,7 @@ class ResourceType:
 
 
 class Resource(NamedTuple):
-    """A thing that has configs. A broker's name is its id; the empty name is all brokers."""
+    """A resource that has settings. A broker's name is its id; an empty name means all brokers."""
 
     type: int
     name: str
@@ -205,7 +205,7 @@ class ControllerRegistration(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What the cluster has agreed on about a partition. `directories` lie beside `replicas`."""
+    """The state of a partition. `directories` has one entry for each of `replicas`."""
 
     replicas: tuple[int, ...]
     directories: tuple[bytes, ...]
@@ -234,7 +234,7 @@ class PartitionState(NamedTuple):
     def from_record(cls, record: PartitionRecord) -> PartitionState:
         return cls(
             replicas=tuple(record.replicas),
-            # Records older than directories have none; all replicas are yet to be assigned then.
+            # Records from before directories have none: all replicas are unassigned then.
             directories=tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(record.replicas),
             isr=tuple(record.isr),
             leader=record.leader,
@@ -248,7 +248,8 @@ class PartitionState(NamedTuple):
         )
 
     def changed(self, record: PartitionChangeRecord) -> PartitionState:
-        """After the change. A leader that is named, even the same one again, is a new epoch."""
+        """Returns the state after a change. A leader in the change, even the same one, starts a new
+        epoch."""
         replicas = self.replicas if record.replicas is None else tuple(record.replicas)
         if record.directories:
             directories = tuple(record.directories)
@@ -293,7 +294,7 @@ class PartitionState(NamedTuple):
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             directories=list(self.directories),
-            # Null and empty mean the same; Kafka writes null, which takes no bytes.
+            # Null and empty mean the same; Kafka writes null, which takes no space.
             eligible_leader_replicas=list(self.elr) or None,
             last_known_elr=list(self.last_known_elr) or None,
         )
@@ -301,7 +302,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. Partitions are numbered from 0 without gaps, whatever order they came in."""
+    """A topic. Partitions are numbered from 0 without gaps, in whatever order they were added."""
 
     name: str
     id: bytes

@@ -1,8 +1,8 @@
-"""Metadata records as bytes: the frame around each, and which version of it to write.
+"""Encoding of metadata records: the frame around each, and the version to write.
 
 A value in `__cluster_metadata` is a frame version (1), the record's number, its version (all three
-unsigned varints) and the record itself. The version depends on the metadata.version the cluster
-has agreed to, so that the oldest node in it can still read.
+unsigned varints) and the record itself. The version depends on the finalized
+metadata.version, so that the oldest node of the cluster can read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLASSES: dict[int, type[Message]] = {}  # filled once, then only read
 
 
 class RecordType(IntEnum):
-    """The number of each record; numbers that are missing were never released."""
+    """The type number of each record; missing numbers were never released."""
 
     REGISTER_BROKER = 0
     UNREGISTER_BROKER = 1
@@ -53,7 +53,7 @@ class RecordType(IntEnum):
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """The version in which this record is written at this metadata.version."""
+    """Returns the version in which to write this record at this metadata.version."""
     match record.API:
         case RecordType.REGISTER_BROKER:
             if metadata_version >= features.LEVEL_CORDONED_DIRECTORIES:
@@ -72,7 +72,7 @@ def record_version(record: Message, metadata_version: int) -> int:
 
 
 def _registration_change_version(record: Message) -> int:
-    """This one is written in the lowest version that can carry what it says."""
+    """Returns the lowest version that can represent this record."""
     if getattr(record, "cordoned_log_dirs") is not None:  # noqa: B009 - a slot of one record only
         return 3
     if getattr(record, "log_dirs"):  # noqa: B009
@@ -90,7 +90,7 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
 
 
 def decode_record(value: bytes | memoryview | None) -> Message:
-    """The record in this value. DecodeError if it is none, or one from a future we do not know."""
+    """Decodes a record; raises DecodeError if it is malformed or of an unknown type or version."""
     if value is None:
         raise DecodeError("a metadata record must have a value")
     frame, position = _read_uvarint(value, 0)
@@ -100,7 +100,7 @@ def decode_record(value: bytes | memoryview | None) -> Message:
     version, position = _read_uvarint(value, position)
     record, end = decoder(record_class(number), version)(value, position)
     if end != len(value):
-        raise DecodeError(f"{len(value) - end} bytes behind a {type(record).__name__}")
+        raise DecodeError(f"{len(value) - end} bytes after a {type(record).__name__}")
     return record
 
 
@@ -109,7 +109,7 @@ def decode_records(values: Iterable[bytes | None]) -> list[Message]:
 
 
 def record_class(number: int) -> type[Message]:
-    """The class for a record's number; its module is loaded when first needed."""
+    """Returns the class of a record type; its module is imported on first use."""
     if not _CLASSES:
         from headwater.protocol.records import metadata_nodes, metadata_security, metadata_topics
 
@@ -134,4 +134,4 @@ def _read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise DecodeError("no unsigned varint where a metadata record's frame should be")
+    raise DecodeError("malformed frame of a metadata record")

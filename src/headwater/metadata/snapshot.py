@@ -1,8 +1,8 @@
-"""Snapshots: an image as records, in Kafka's order, and as the content of a checkpoint file.
+"""Snapshots: an image as records in Kafka's order, and as the content of a checkpoint file.
 
-A checkpoint is a control batch with a header (and, where voters are dynamic, who they are), data
-batches, and a control batch with a footer. Offsets inside it count from 0 and mean nothing. A
-file without its footer was never finished and is no snapshot.
+A checkpoint is a control batch with a header (and the voters, if they are dynamic), data batches,
+and a control batch with a footer. Offsets inside it count from 0 and have no meaning. A file
+without a footer is incomplete.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ BOOTSTRAP_ID = OffsetAndEpoch(0, 0)
 
 _FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 _RECORDS_PER_BATCH = 1000
-# A thousand records of the largest kind, a broker with many listeners, stay far below the bound.
+# A thousand of the largest records, brokers with many listeners, stay far below the maximum.
 assert _RECORDS_PER_BATCH * 8 * 1024 <= BATCH_BYTES_MAX
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint says."""
+    """The content of a checkpoint."""
 
     records: list[Message]
     timestamp: int  # of the last record it contains
@@ -59,7 +59,7 @@ def id_from_file_name(name: str) -> OffsetAndEpoch | None:
 
 
 def image_records(image: Image) -> Iterator[Message]:
-    """The records that make this image again."""
+    """Yields the records that create this image again."""
     yield from feature_records(image.features)
     for broker in image.brokers.values():
         yield broker.to_record()
@@ -84,7 +84,7 @@ def image_records(image: Image) -> Iterator[Message]:
 
 
 def feature_records(levels: dict[str, int]) -> Iterator[FeatureLevelRecord]:
-    """metadata.version comes first: it says how to read what follows."""
+    """Yields metadata.version first: the following records depend on it."""
     for name in sorted(levels, key=lambda name: (name != METADATA_VERSION, name)):
         yield FeatureLevelRecord(name=name, feature_level=levels[name])
 
@@ -112,7 +112,7 @@ def encode_snapshot(
     kraft_version: int = 0,
     voters: VotersRecord | None = None,
 ) -> bytes:
-    """The content of a checkpoint file. `timestamp` is that of the last record it contains."""
+    """Encodes a checkpoint file. `timestamp` is that of the last record it contains."""
     header: list[Message] = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp)
     ]
@@ -144,7 +144,7 @@ def _chunks(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """DecodeError unless header and footer are there and all between is whole."""
+    """Decodes a checkpoint; raises DecodeError if it is malformed or incomplete."""
     records: list[Message] = []
     timestamp = -1
     kraft_version = 0

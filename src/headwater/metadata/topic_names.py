@@ -1,8 +1,8 @@
-"""Which names a topic may have.
+"""Rules for topic names.
 
-A topic's name becomes a directory, so this is also what keeps a client away from the file system.
-Dots and underscores collide in metric names, and Kafka refuses a topic that differs from another
-only in these.
+A topic's name becomes a directory name, so these rules also protect the file system from clients.
+Dots and underscores collide in metric names, so Kafka refuses a topic whose name differs from
+another's only in these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 
 
 def why_invalid(name: str) -> str | None:
-    """What is wrong with this name, for people; None if nothing is."""
+    """Returns why a name is invalid, or None if it is valid."""
     if not name:
         return "a topic name must not be empty"
     if name in (".", ".."):
@@ -38,7 +38,7 @@ def check(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Whether only the cluster itself may write there."""
+    """Returns whether only the cluster itself may write to the topic."""
     return name in _INTERNAL
 
 
@@ -51,5 +51,5 @@ def may_collide(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Two names with the same key cannot both be topics."""
+    """Returns the same key for names that cannot exist at the same time."""
     return name.replace(".", "_")

@@ -1,1 +1,1 @@
-"""Who may do what. Decisions only; no I/O."""
+"""Authorization: operations on resources. No I/O."""
