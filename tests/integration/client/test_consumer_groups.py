@@ -502,3 +502,25 @@ def test_the_base_class_of_listeners_calls_on_revoked_for_lost_partitions() -> N
     assert listener.on_assigned([]) is None
     listener.on_lost([TopicPartition("t", 0)])
     assert seen == [TopicPartition("t", 0)]
+
+
+@story
+async def test_a_second_close_waits_for_the_first(broker: EmbeddedBroker, made_topic: str) -> None:
+    class Listener(RebalanceListener):
+        async def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            await consumer.close()  # of the close that calls it: does not wait for itself
+            leaving.set()
+            await may_leave.wait()
+
+    leaving, may_leave = asyncio.Event(), asyncio.Event()
+    async with member(broker, made_topic, listener=Listener()) as consumer:
+        await taken(consumer, 1)
+        first = asyncio.create_task(consumer.close())
+        await leaving.wait()
+        second = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)  # the second has its turn
+        await consumer.close(timeout_ms=1)  # keeps its own timeout
+        assert not second.done()
+        assert not first.done()
+        may_leave.set()
+        await asyncio.gather(first, second)

@@ -12,6 +12,7 @@ import logging
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from headwater._core import ConsumedRecord
@@ -121,6 +122,8 @@ class Consumer(Generic[K, V]):
         self._runtime: ConsumerRuntime | None = None
         self._is_polling = False
         self._closing = False
+        self._close_task: asyncio.Task[Any] | None = None
+        self._closed = asyncio.Event()
         if topics is not None or pattern is not None:
             self._set_subscription(topics, pattern)
 
@@ -137,7 +140,8 @@ class Consumer(Generic[K, V]):
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Commits what the user has finished with (with auto commit), leaves the group and
-        disconnects, all within the timeout. A loop over the consumer ends."""
+        disconnects, all within the timeout. A loop over the consumer ends. A second call waits for
+        the first to finish."""
         arguments.milliseconds(timeout_ms)
         if self._runtime is not None and not self._closing:
             self._runtime.buffer.mark_consumed()
@@ -145,8 +149,10 @@ class Consumer(Generic[K, V]):
 
     async def _close(self, timeout_ms: int) -> None:
         if self._closing:
+            await self._wait_closed(timeout_ms)
             return
         self._closing = True
+        self._close_task = asyncio.current_task()
         runtime = self._runtime
         try:
             if runtime is not None:
@@ -162,6 +168,14 @@ class Consumer(Generic[K, V]):
             await self._cluster.close()
             if runtime is not None:
                 runtime.wake()
+            self._closed.set()
+
+    async def _wait_closed(self, timeout_ms: int) -> None:
+        if asyncio.current_task() is self._close_task:
+            return  # a listener that is called by the close itself
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._closed.wait()
 
     def __del__(self) -> None:
         if "_closing" in vars(self) and self._cluster.is_open_here:
