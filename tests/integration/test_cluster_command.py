@@ -112,8 +112,8 @@ def test_a_view_is_shown_again_until_ctrl_c(
     ) as watching:
         assert watching.stdout is not None
         first = watching.stdout.readline()
-        while watching.stdout.readline() != first:
-            pass
+        assert first
+        assert any(line == first for line in watching.stdout)
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=60)
     assert watching.returncode == 0

@@ -9,9 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.wire import Wire, until
+from harness.wire import Plain, Wire, batch, until
 from headwater.blocking import Admin
-from headwater.client.admin import CommittedOffset, Group, group_config, or_raise
+from headwater.client.admin import (
+    CommittedOffset,
+    Group,
+    PartitionLag,
+    group_config,
+    or_raise,
+)
 from headwater.client.errors import ClientError, GroupNotEmpty, GroupNotFound, UnsupportedVersion
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
@@ -266,3 +272,22 @@ def test_share_groups_stand_somewhere(admin: Admin, topic: str) -> None:
     assert or_raise(admin.list_share_group_offsets({topic: [where]}))[topic][where].start == 0
     assert admin.describe_group(topic).kind == "share"
     assert admin.delete_share_group_offsets(topic, [topic]) == {topic: None}
+
+
+def test_lag_is_told_in_records_and_in_seconds_of_the_records(
+    admin: Admin, wire: Wire, topic: str
+) -> None:
+    wire.create_topic(topic, 3)
+    read, behind, unread = (TopicPartition(topic, number) for number in range(3))
+    records = batch([Plain(b"v", timestamp=at) for at in (1_000, 2_000, 4_500)])
+    for where in (read, behind):
+        assert wire.produce(topic, records, partition=where.partition).error_code == 0
+    or_raise(admin.alter_group_offsets(topic, {read: 3, behind: 1}))
+    lag = admin.group_lag(topic, partitions=[unread])
+    assert lag == {
+        read: PartitionLag(committed=3, end=3, seconds=0.0),
+        behind: PartitionLag(committed=1, end=3, seconds=2.5),
+        unread: PartitionLag(committed=None, end=0),
+    }
+    assert [each.records for each in lag.values()] == [0, 2, None]
+    assert admin.group_lag(f"{topic}-none") == {}
