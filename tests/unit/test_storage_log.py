@@ -334,10 +334,23 @@ def test_a_flush_moves_the_recovery_point_to_where_it_began() -> None:
     assert job is not None
     append(log, batch(b"meanwhile"))
     job.run()
-    log.flushed(job, NOW + 5)
-    assert (log.recovery_point, log.unflushed_messages, log._flush.last_flush_ms) == (3, 1, NOW + 5)
+    log.flushed(job)
+    assert (log.recovery_point, log.unflushed_messages) == (3, 1)
     flush(log)
     assert log.flush_job() is None
+
+
+def test_flush_ms_counts_from_the_last_flush() -> None:
+    log = open_log(config=settings(flush_ms=10))
+    assert not log.is_flush_due(NOW + 10), "there is nothing to flush"
+    append(log, batch(b"x"))
+    assert not log.is_flush_due(NOW + 9)
+    assert log.is_flush_due(NOW + 10)
+    flush(log)
+    log.flush_checked(NOW + 10)
+    append(log, batch(b"x"))
+    assert not log.is_flush_due(NOW + 19)
+    assert log.is_flush_due(NOW + 20)
 
 
 def test_a_flush_that_a_truncation_overtook_counts_for_nothing() -> None:

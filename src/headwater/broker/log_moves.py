@@ -126,6 +126,7 @@ class LogMoves:
         if found.slice is None:
             return False
         data = await self._workers.run(found.slice.read)
+        found.slice.close()
         future.append_as_follower(data, now_ms=self._clock.wall_ms())
         return True
 
@@ -136,6 +137,7 @@ class LogMoves:
         base = log.end
         if found.slice is not None:
             head = await self._workers.run(found.slice.read)
+            found.slice.close()
             base = int.from_bytes(head[:_BASE_OFFSET_BYTES], "big")
         if future.end != base:
             for segment in future.truncate_and_start_at(base):

@@ -91,12 +91,10 @@ class FlushState:
             indexes=indexes,
         )
 
-    def done(self, job: FlushJob, now_ms: int | None) -> None:
+    def done(self, job: FlushJob) -> None:
         self.dirty.synced(job)
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.upto)
-        if now_ms is not None:
-            self.last_flush_ms = now_ms
 
     def failed(self, job: FlushJob) -> None:
         """Leaves the work of a failed job to the next one."""

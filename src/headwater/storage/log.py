@@ -761,9 +761,9 @@ class Log:
         if job.epochs is not None:
             self.epochs.not_saved()
 
-    def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
+    def flushed(self, job: FlushJob) -> None:
         """Takes note of a job that has run: what it covers need not be checked after a crash."""
-        self._flush.done(job, now_ms)
+        self._flush.done(job)
         self._check()
 
     def _save_epochs(self, upto: int) -> CheckpointWrite | None:
