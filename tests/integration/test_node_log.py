@@ -101,7 +101,7 @@ def test_an_unclean_stop_is_noted_at_the_next_start(tmp_path: Path) -> None:
         node.kill()
         assert "not clean" not in node.errors
         node.start()
-        assert f"the last stop was not clean: recovering 1 logs in {node.data}" in node.errors
+        assert f"the last stop was not clean: checking the logs in {node.data}" in node.errors
 
 
 @pytest.mark.parametrize(

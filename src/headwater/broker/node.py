@@ -170,7 +170,7 @@ class Node:
         else:
             unclean = [each.path for each in self._log_dirs.directories if not each.was_clean]
             self._lines.info(
-                f"the last stop was not clean: recovering {len(jobs)} logs in {', '.join(unclean)}"
+                f"the last stop was not clean: checking the logs in {', '.join(unclean)}"
             )
             width = 2 * self.config.num_recovery_threads_per_data_dir
             for first in range(0, len(jobs), width):
