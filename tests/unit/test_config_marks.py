@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import headwater
+from headwater.config import NodeConfig
 from headwater.config.catalog import TOPIC_SYNONYMS, broker_definitions
 
 # Read while the settings themselves are put together, under another name or as part of another.
@@ -58,3 +59,17 @@ def test_a_setting_is_marked_as_supported_if_and_only_if_a_node_reads_it() -> No
         if name not in _DEFAULTS_OF_TOPICS and definition.supported != _is_read(name)
     ]
     assert wrong == [], ", ".join(wrong)
+
+
+def test_an_attribute_of_the_node_settings_exists_only_if_something_reads_it() -> None:
+    """Any other setting is still validated, and `NodeConfig.value` gives it."""
+    rules = (Path(headwater.__file__).parent / "config" / "node_rules.py").read_text()
+    tests = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_config*.py"))
+    text = _sources() + rules + tests
+    properties = ("layers", "warnings", "topic_defaults", "controller_listener_names")
+    unread = [
+        name
+        for name in NodeConfig._fields
+        if name not in properties and not re.search(rf"\.{name}\b", text)
+    ]
+    assert unread == [], ", ".join(unread)

@@ -58,15 +58,12 @@ class NodeConfig(NamedTuple):
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
-    max_connection_creation_rate: int
     connections_max_idle_ms: int
     connection_failed_authentication_delay_ms: int
-    queued_max_requests: int
     queued_max_request_bytes: int
     request_timeout_ms: int
 
     # Produce, fetch and topics.
-    message_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
@@ -78,11 +75,7 @@ class NodeConfig(NamedTuple):
 
     # The log.
     log_retention_check_interval_ms: int
-    log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_initial_task_delay_ms: int
-    log_dir_failure_timeout_ms: int
     log_cleaner_enable: bool
     log_cleaner_threads: int
     log_cleaner_dedupe_buffer_size: int
@@ -104,32 +97,17 @@ class NodeConfig(NamedTuple):
     metadata_max_idle_interval_ms: int
     controller_quorum_voters: tuple[Voter, ...]
     controller_quorum_bootstrap_servers: tuple[tuple[str, int], ...]
-    controller_quorum_auto_join_enable: bool
     controller_quorum_election_timeout_ms: int
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_fetch_timeout_ms: int
-    controller_quorum_fetch_max_bytes: int
-    controller_quorum_fetch_snapshot_max_bytes: int
-    controller_quorum_request_timeout_ms: int
-    controller_quorum_retry_backoff_ms: int
-    controller_quorum_append_linger_ms: int
 
     # Brokers and replication.
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
-    initial_broker_registration_timeout_ms: int
-    controlled_shutdown_enable: bool
     replica_lag_time_max_ms: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
     replica_fetch_wait_max_ms: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_backoff_ms: int
     replica_socket_timeout_ms: int
-    replica_socket_receive_buffer_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
-    replica_selector_class: str | None
-    num_replica_fetchers: int
     unclean_leader_election_enable: bool
     unclean_leader_election_interval_ms: int
     auto_leader_rebalance_enable: bool
@@ -145,45 +123,22 @@ class NodeConfig(NamedTuple):
     group_consumer_migration_policy: str
     group_consumer_max_size: int
     group_consumer_regex_refresh_interval_ms: int
-    group_streams_max_size: int
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
-    offsets_load_buffer_size: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
-    offsets_topic_compression_codec: int
 
     # Share groups.
-    group_share_assignors: tuple[str, ...]
     group_share_max_size: int
     group_share_max_share_sessions: int
-    share_coordinator_append_linger_ms: int
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_num_partitions: int
     share_coordinator_state_topic_replication_factor: int
     share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_segment_bytes: int
-    share_coordinator_write_timeout_ms: int
 
     # Transactions.
-    transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
-    transaction_state_log_segment_bytes: int
-    transaction_max_timeout_ms: int
-    transactional_id_expiration_ms: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_two_phase_commit_enable: bool
-
-    # Telemetry and unstable features.
-    telemetry_max_bytes: int
-    unstable_api_versions_enable: bool
-    unstable_feature_versions_enable: bool
 
     @property
     def is_broker(self) -> bool:
