@@ -38,7 +38,7 @@ class Admin(BlockingClient):
         self.close()
 
     def __del__(self) -> None:
-        if "_asynchronous" in vars(self):  # else its settings were refused
+        if self._thread is not None:
             self._asynchronous._warn_unclosed("with")
 
     metrics = loop_call(AsyncAdmin.metrics)

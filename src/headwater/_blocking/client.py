@@ -19,10 +19,10 @@ class BlockingClient:
     """A client that runs on an event loop in its own thread."""
 
     _asynchronous: Any
+    _thread: LoopThread | None = None  # from the start on
 
     def __init__(self, thread_name: str) -> None:
         self._thread_name = thread_name
-        self._thread: LoopThread | None = None
         self._starting = Lock()
         self._is_closed = False
 

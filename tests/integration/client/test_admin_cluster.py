@@ -295,6 +295,9 @@ def test_an_admin_client_that_is_closed_or_was_never_started_does_not_warn(
         with Admin(shared_broker.bootstrap):
             pass
         Admin(shared_broker.bootstrap)
-        with pytest.raises(ConfigError):
-            Admin(shared_broker.bootstrap, retries=-1)
+        for make in (headwater.Admin, Admin):
+            with pytest.raises(ConfigError):
+                make(shared_broker.bootstrap, retries=-1)
+            with pytest.raises(TypeError):
+                make(shared_broker.bootstrap, None)  # type: ignore[call-arg]  # too many
         gc.collect()

@@ -155,6 +155,8 @@ class Admin:
     so controllers, leaders and coordinators may move without the caller noticing.
     """
 
+    _is_started = False
+
     def __init__(
         self,
         bootstrap: Bootstrap | None = None,
@@ -177,6 +179,7 @@ class Admin:
         """Connects to the cluster; `async with` calls it. Raises BrokersUnavailable if no broker
         answers within start_timeout_ms."""
         await self._cluster.start()
+        self._is_started = True
         return self
 
     async def close(self) -> None:
@@ -184,7 +187,7 @@ class Admin:
         await self._cluster.close()
 
     def _warn_unclosed(self, block: str) -> None:
-        if "_cluster" in vars(self):  # else its settings were refused
+        if self._is_started:
             self._cluster.warn_unclosed(self, "an admin client", block=block)
 
     def __del__(self) -> None:

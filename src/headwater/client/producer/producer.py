@@ -68,6 +68,8 @@ class Producer:
     Records with the same key go to the same partition, and each partition keeps their order.
     """
 
+    _running: Running | None = None  # while it takes records
+
     def __init__(
         self,
         bootstrap: Bootstrap | None = None,
@@ -83,7 +85,6 @@ class Producer:
             not_there_yet()
         self._cluster = Cluster(self._config, host if host is not None else Host.system())
         self._serialization = Serialization.of(self._config)  # None: records need none
-        self._running: Running | None = None  # while it takes records
         self._closing = False
         self._closed = asyncio.Event()
         self._closing_time: asyncio.Timeout | None = None
@@ -171,8 +172,7 @@ class Producer:
         await self._closed.wait()
 
     def __del__(self) -> None:
-        if "_running" in vars(self):  # else its settings were refused
-            self._warn_unclosed("async with")
+        self._warn_unclosed("async with")
 
     def _warn_unclosed(self, block: str, *, waiting_bytes: int = 0) -> None:
         """Warns, once, that nobody closed the producer; `waiting_bytes` are records that have not
