@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.arguments import read_pairs
 from headwater.cli.connection import add_cluster_options, one_line, open_admin
@@ -16,6 +16,7 @@ from headwater.cli.output import (
     print_json,
     print_outcome,
     print_table,
+    size_text,
 )
 from headwater.cli.parser import add_actions
 from headwater.cli.watch import add_watch_options, watch
@@ -115,7 +116,7 @@ def _nodes(options: Namespace) -> int:
         partitions = [each for topic in all_topics(admin) for each in topic.partitions]
         dirs = admin.describe_log_dirs(each.id for each in cluster.nodes if not each.is_fenced)
     voters = {each.node_id for each in quorum.voters} if quorum is not None else set()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for node in cluster.nodes:
         told = dirs.get(node.id)
         rows.append(
@@ -135,8 +136,10 @@ def _nodes(options: Namespace) -> int:
     if options.output == "json":
         print_json(rows)
         return 0
-    columns = list(rows[0]) if rows else ["node"]
-    print_table(columns, [[_or_dash(cell) for cell in row.values()] for row in rows], output="text")
+    columns = ("node", "address", "rack", "state", "quorum", "leads", "replicas", "size")
+    for row in rows:
+        row["size"] = None if row["bytes"] is None else size_text(row["bytes"])
+    print_table(columns, [[row[name] for name in columns] for row in rows], output="text")
     return 0
 
 
@@ -146,10 +149,6 @@ def _role(node_id: int, quorum: Quorum | None, voters: set[int]) -> str | None:
     if node_id == quorum.leader_id:
         return "leader"
     return "voter" if node_id in voters else "observer"
-
-
-def _or_dash(value: object) -> object:
-    return "-" if value is None else value
 
 
 # quorum
@@ -184,7 +183,7 @@ def _quorum(options: Namespace) -> int:
     print_fields({name.replace("_", " "): value for name, value in fields.items()}, output="text")
     print()
     rows = [
-        (each["node"], each["role"], each["log_end"], each["lag"], _or_dash(each["directory"]))
+        (each["node"], each["role"], each["log_end"], each["lag"], each["directory"])
         for each in replicas
     ]
     print_table(("node", "role", "log end", "lag", "directory"), rows, output="text")
@@ -259,7 +258,7 @@ def _show_features(features: Features, output: str) -> None:
             (
                 name,
                 features.finalized[name].most if name in features.finalized else 0,
-                "-" if supported is None else f"{supported.least} to {supported.most}",
+                None if supported is None else f"{supported.least} to {supported.most}",
             )
         )
     print_table(("feature", "level", "supported"), rows, output="text")

@@ -132,7 +132,7 @@ def _list(options: Namespace) -> int:
         print("no groups")
         return 0
     rows = [
-        (each.id, *(word or "-" for word in (each.type, each.state, each.protocol_type)))
+        (each.id, each.type or None, each.state or None, each.protocol_type or None)
         for each in groups
     ]
     print_table(("group", "type", "state", "protocol"), rows, output=options.output)

@@ -122,11 +122,11 @@ def _print_offsets(group: Group, lags: Lags) -> None:
             (
                 where.topic,
                 where.partition,
-                _or_dash(each.committed),
-                _or_dash(each.end),
-                _or_dash(each.records),
-                "-" if each.seconds is None else seconds_text(each.seconds),
-                owner.name if owner else "-",
+                each.committed,
+                each.end,
+                each.records,
+                None if each.seconds is None else seconds_text(each.seconds),
+                owner.name if owner else None,
             )
         )
     columns = ("topic", "partition", "committed", "end", "lag", "behind", "member")
@@ -144,20 +144,16 @@ def _print_members(group: Group) -> None:
     rows = []
     for each in group.members:
         row: list[object] = [
-            each.client_id or "-",
+            each.client_id or None,
             each.host.lstrip("/"),
-            each.instance_id or "-",
+            each.instance_id or None,
             each.id,
-            partitions_text(each.assigned) or "-",
+            partitions_text(each.assigned) or None,
         ]
         if has_epochs:
-            row.insert(4, _or_dash(each.epoch))
+            row.insert(4, each.epoch)
         rows.append(row)
     print_table(columns, rows, output="text")
-
-
-def _or_dash(value: int | None) -> object:
-    return "-" if value is None else value
 
 
 def seconds_text(seconds: float) -> str:

@@ -333,9 +333,9 @@ def _show(options: Namespace, group: Group | None, moves: list[Move]) -> None:
         (
             move.partition.topic,
             move.partition.partition,
-            "-" if move.current is None else move.current,
+            move.current,
             move.new,
-            "-" if move.difference is None else _signed(move.difference),
+            None if move.difference is None else _signed(move.difference),
         )
         for move in moves
     ]

@@ -86,12 +86,13 @@ def print_fields(fields: Mapping[str, object], *, output: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, output: str) -> None:
-    """Prints rows under their columns; numbers are aligned to the right."""
+    """Prints rows under their columns; numbers are aligned to the right, None is a dash, or null in
+    JSON."""
     kept = [list(row) for row in rows]
     if output == "json":
         print_json([dict(zip(columns, row, strict=True)) for row in kept])
         return
-    texts = [[str(cell) for cell in row] for row in kept]
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in kept]
     widths = [max(map(len, cells)) for cells in zip(columns, *texts, strict=True)]
     print("  ".join(f"{name:<{w}}" for name, w in zip(columns, widths, strict=True)).rstrip())
     for row, text in zip(kept, texts, strict=True):

@@ -271,7 +271,7 @@ def _list(options: Namespace) -> int:
         if options.sizes:
             columns.append("size")
             for row, each in zip(rows, topics, strict=True):
-                row.append(size_text(sizes[each.name]) if each.name in sizes else "-")
+                row.append(size_text(sizes[each.name]) if each.name in sizes else None)
         print_table(columns, rows, output="text")
     if problems:
         from headwater.cli.topic_dirs import print_problems
@@ -378,11 +378,7 @@ def _without_name(error: ClientError, name: str) -> str:
 def _preview_delete(admin: Admin, topics: list[Topic], output: str) -> int:
     from headwater.cli.topic_records import count_records
 
-    rows = [
-        (each.name, len(each.partitions), "-" if count is None else count)
-        for each in topics
-        for count in (count_records(admin, each),)
-    ]
+    rows = [(each.name, len(each.partitions), count_records(admin, each)) for each in topics]
     if output == "json":
         print_json(
             [

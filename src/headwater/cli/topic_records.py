@@ -108,7 +108,12 @@ def extents_of(admin: Admin, topic: Topic) -> list[Extent]:
 
 
 def count_records(admin: Admin, topic: Topic) -> int | None:
-    counts = [each.records for each in extents_of(admin, topic)]
+    return _total(extents_of(admin, topic))
+
+
+def _total(extents: list[Extent]) -> int | None:
+    """The records of all partitions; None if one of them is unknown."""
+    counts = [each.records for each in extents]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
@@ -156,7 +161,7 @@ def _cuts(admin: Admin, options: Namespace, extents: list[Extent]) -> dict[int, 
 
 
 def _show(extents: list[Extent], options: Namespace) -> None:
-    total = sum(each.records or 0 for each in extents)
+    total = _total(extents)
     if options.output == "json":
         print_json(
             {
@@ -174,16 +179,12 @@ def _show(extents: list[Extent], options: Namespace) -> None:
             }
         )
         return
-    rows = [
-        (each.partition, _or_dash(each.start), _or_dash(each.end), _or_dash(each.records))
-        for each in extents
-    ]
+    rows = [(each.partition, each.start, each.end, each.records) for each in extents]
     print_table(("partition", "start", "end", "records"), rows, output="text")
-    print(f"\n{plural(total, 'record')} in {plural(len(extents), 'partition')}")
-
-
-def _or_dash(value: int | None) -> object:
-    return "-" if value is None else value
+    known = [each for each in extents if each.records is not None]
+    count = plural(sum(each.records or 0 for each in known), "record")
+    unknown = "" if total is not None else f"; {len(extents) - len(known)} without a leader"
+    print(f"\n{count} in {plural(len(known), 'partition')}{unknown}")
 
 
 def _rows(extents: list[Extent], cuts: dict[int, int]) -> list[dict[str, Any]]:
