@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.io import Disk
 from headwater.storage import Log
-from headwater.storage.cleaner import CleaningAborted, CleaningJob, CleaningLimits, look_at
+from headwater.storage.cleaner import CleaningAborted, CleaningJob, CleaningLimits, find_dirty
 from headwater.storage.retention import RetiredSegment
 
 LIMITS = CleaningLimits(memory_bytes=1 << 20, load_factor=0.9, chunk_bytes=512)
@@ -30,7 +30,7 @@ def steps(
     stable = log.last_stable_offset(
         log.end if high_watermark is None else min(high_watermark, log.end)
     )
-    if not look_at(log, last_stable_offset=stable, now_ms=now_ms).is_worth_it:
+    if not find_dirty(log, last_stable_offset=stable, now_ms=now_ms).is_worth_it:
         return
     flush = log.flush_job()
     if flush is not None:
@@ -43,7 +43,7 @@ def steps(
         log.mark_cleaned(log.start)
         checkpoint()
     yield "ready"
-    dirty = look_at(log, last_stable_offset=min(stable, log.trusted_end), now_ms=now_ms)
+    dirty = find_dirty(log, last_stable_offset=min(stable, log.trusted_end), now_ms=now_ms)
     if not dirty.is_worth_it:
         return
     job = CleaningJob(disk, dirty, limits=limits, now_ms=now_ms)

@@ -12,7 +12,7 @@ from headwater import _core
 from headwater.errors import ApiError
 from headwater.io.memory import MemoryDisk
 from headwater.storage import Log, Origin
-from headwater.storage.cleaner import CleaningJob, CleaningLimits, Uncleanable, dirtiest, look_at
+from headwater.storage.cleaner import CleaningJob, CleaningLimits, Uncleanable, dirtiest, find_dirty
 from tests.support import logs as make
 from tests.support.cleaners import LIMITS, clean, steps
 from tests.support.logs import NOW, PATH, append, contents, open_log, records, reopen, settings
@@ -175,7 +175,7 @@ def test_an_open_transaction_holds_compaction_back() -> None:
     log.roll(NOW)
     put(log, (b"a", b"3"))
     log.roll(NOW)
-    dirty = look_at(log, last_stable_offset=log.last_stable_offset(log.end), now_ms=NOW)
+    dirty = find_dirty(log, last_stable_offset=log.last_stable_offset(log.end), now_ms=NOW)
     assert dirty.upper_bound == 1
     clean(disk, log, now_ms=NOW)
     assert [offset for offset, _, _ in kept(log)] == [0, 1, 2]
@@ -186,7 +186,7 @@ def test_nothing_above_the_high_watermark_is_touched() -> None:
     for _ in range(3):
         put(log, (b"a", b"1"))
         log.roll(NOW)
-    dirty = look_at(log, last_stable_offset=log.last_stable_offset(2), now_ms=NOW)
+    dirty = find_dirty(log, last_stable_offset=log.last_stable_offset(2), now_ms=NOW)
     assert dirty.upper_bound == 2
 
 
@@ -198,7 +198,7 @@ def test_young_records_wait_and_old_ones_do_not() -> None:
     log.roll(NOW)
 
     def at(now_ms: int) -> tuple[int, bool]:
-        dirty = look_at(log, last_stable_offset=log.end, now_ms=now_ms)
+        dirty = find_dirty(log, last_stable_offset=log.end, now_ms=now_ms)
         return dirty.upper_bound, dirty.is_overdue
 
     assert at(NOW + 499) == (0, False)
@@ -219,7 +219,7 @@ def test_the_dirtiest_log_that_is_worth_it_comes_first() -> None:
             put(log, (b"a", b"1"))
         log.roll(NOW)
         logs.append(log)
-    found = [look_at(log, last_stable_offset=log.end, now_ms=NOW) for log in logs]
+    found = [find_dirty(log, last_stable_offset=log.end, now_ms=NOW) for log in logs]
     assert [dirty.is_worth_it for dirty in found] == [False, True, True]
     chosen = dirtiest(found)
     assert chosen is not None
@@ -235,7 +235,7 @@ def test_segments_are_put_together_up_to_the_size_of_one() -> None:
         log.roll(NOW)
     clean(disk, log, now_ms=NOW)
     assert [segment.base for segment in log.segments] == [0, 3, 6, 9, 12]
-    clean_again = look_at(log, last_stable_offset=log.end, now_ms=NOW)
+    clean_again = find_dirty(log, last_stable_offset=log.end, now_ms=NOW)
     assert clean_again.dirty_bytes == 0
 
 
@@ -260,7 +260,7 @@ def test_a_batch_with_more_keys_than_the_map_holds_is_said_to_be_uncleanable() -
     log = compacted(disk)
     put(log, *((b"%d" % i, b"x") for i in range(20)))
     log.roll(NOW)
-    dirty = look_at(log, last_stable_offset=log.end, now_ms=NOW)
+    dirty = find_dirty(log, last_stable_offset=log.end, now_ms=NOW)
     tiny = CleaningLimits(memory_bytes=24 * 9, load_factor=0.9, chunk_bytes=512)
     with pytest.raises(Uncleanable, match="more keys than the 8"):
         CleaningJob(disk, dirty, limits=tiny, now_ms=NOW).learn()
@@ -273,7 +273,7 @@ def test_a_corrupt_batch_makes_a_log_uncleanable_and_leaves_it_as_it_is() -> Non
     log.roll(NOW)
     log.segments[0].file.pwrite(b"?", 70)
     before = disk.list(PATH)
-    dirty = look_at(log, last_stable_offset=log.end, now_ms=NOW)
+    dirty = find_dirty(log, last_stable_offset=log.end, now_ms=NOW)
     job = CleaningJob(disk, dirty, limits=LIMITS, now_ms=NOW)
     with pytest.raises(Uncleanable, match="crc"):
         job.learn()

@@ -25,7 +25,7 @@ from headwater.storage.checkpoints import (
     write_offsets,
 )
 from headwater.storage.dump import dump, verify
-from headwater.storage.log_dirs import read_meta_properties, take_directories
+from headwater.storage.log_dirs import lock_directories, read_meta_properties
 from headwater.storage.names import marked_dir_name, parse_dir_name
 from headwater.testing.sim.crash import after_power_cut
 from headwater.testing.sim.disk import SimDisk
@@ -330,7 +330,7 @@ def test_a_new_directory_is_there_after_a_power_cut_with_all_above_it() -> None:
     clock: Any = Clock()
     for seed in range(20):
         disk = SimDisk(clock, Random(seed), 1 << 20)
-        (taken,) = take_directories(disk, ["/srv/streams/node-1"], "node 1")
+        (taken,) = lock_directories(disk, ["/srv/streams/node-1"], "node 1")
         taken.identify(1, "cluster", lambda: bytes(16))
         after = after_power_cut(disk, Random(seed))
         found = read_meta_properties(after, "/srv/streams/node-1")

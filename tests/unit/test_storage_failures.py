@@ -15,7 +15,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import SyncFailed
 from headwater.io.disk import SystemDisk
 from headwater.storage import Log, StorageFailed
-from headwater.storage.failures import FullNotes, Health, is_full
+from headwater.storage.failures import FullDiskWarnings, Health, is_full
 from headwater.testing.sim.disk import SimDisk, SimFile
 from tests.support.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
 
@@ -161,7 +161,7 @@ def test_a_log_of_a_failed_directory_can_be_closed() -> None:
 
 def test_a_full_directory_is_said_once_in_a_while_and_not_for_each_write() -> None:
     health, other = Health("/data/a"), Health("/data/b")
-    notes = FullNotes()
+    notes = FullDiskWarnings()
     assert notes.due([health, other], 0.0) == []
     for _ in range(3):
         health.refusal(OSError(errno.ENOSPC, "no space left on device"))

@@ -38,10 +38,10 @@ def test_a_reserve_that_is_given_makes_room_and_stops_clients(disk: SimDisk) -> 
     reserve = Reserve(disk, "/data")
     reserve.watch(health)
     fill(disk)
-    assert reserve.give()
+    assert reserve.release()
     assert health.is_low
     assert disk.space("/data")[1] >= RESERVE_BYTES
-    assert not reserve.give(), "it can be given only once"
+    assert not reserve.release(), "it can be released only once"
 
 
 def test_clients_are_let_in_again_when_there_is_room_for_more_than_the_reserve(
@@ -51,7 +51,7 @@ def test_clients_are_let_in_again_when_there_is_room_for_more_than_the_reserve(
     reserve = Reserve(disk, "/data")
     reserve.watch(health)
     fill(disk)
-    reserve.give()
+    reserve.release()
     assert not reserve.hold(), "what it gave is not enough to take it back"
     assert health.is_low
     disk.capacity_bytes += 4 * RESERVE_BYTES
@@ -63,7 +63,7 @@ def test_a_start_on_a_full_disk_finds_the_reserve(disk: SimDisk) -> None:
     Reserve(disk, "/data").watch(Health("/data"))
     fill(disk)
     reserve = Reserve(disk, "/data")
-    reserve.give_if_tight()
+    reserve.release_if_tight()
     assert disk.space("/data")[1] >= RESERVE_BYTES
     health = Health("/data")
     reserve.watch(health)

@@ -111,7 +111,7 @@ class Cleaning:
                 continue
             if log not in self._uncleanable:
                 with contextlib.suppress(ApiError, OSError):  # logged elsewhere
-                    dirty = self._look_at(partition, partition.last_stable_offset)
+                    dirty = self._find_dirty(partition, partition.last_stable_offset)
                     found[dirty] = partition
         # Another cleaner may have chosen one meanwhile.
         chosen = dirtiest(d for d, partition in found.items() if partition.tp not in self._busy)
@@ -131,12 +131,12 @@ class Cleaning:
         finally:
             self._busy.discard(partition.tp)
 
-    def _look_at(self, partition: Partition, last_stable_offset: int) -> Dirty:
-        from headwater.storage.cleaner import look_at
+    def _find_dirty(self, partition: Partition, last_stable_offset: int) -> Dirty:
+        from headwater.storage.cleaner import find_dirty
 
         log = partition.log
         log.health.check()
-        return look_at(log, last_stable_offset=last_stable_offset, now_ms=self._clock.wall_ms())
+        return find_dirty(log, last_stable_offset=last_stable_offset, now_ms=self._clock.wall_ms())
 
     async def _clean(self, partition: Partition) -> bool:
         from headwater.storage.cleaner import CleaningAborted, Uncleanable
@@ -184,7 +184,7 @@ class Cleaning:
 
         log, config = partition.log, self._config()
         began = self._clock.monotonic()
-        dirty = self._look_at(partition, stable)
+        dirty = self._find_dirty(partition, stable)
         if not dirty.is_worth_it or not self._is_here(partition, log):
             return False
         job = CleaningJob(self._disk, dirty, limits=_limits(config), now_ms=self._clock.wall_ms())

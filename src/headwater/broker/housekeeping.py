@@ -18,7 +18,7 @@ from headwater.io import Clock, Workers
 from headwater.io.workers import run_to_completion
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import FullNotes, LogDirs, Reserve
+from headwater.storage import FullDiskWarnings, LogDirs, Reserve
 
 
 class _Chore(NamedTuple):
@@ -49,7 +49,7 @@ class Housekeeping:
         # By number: a timer that refers to itself would keep what it deletes alive.
         self._deletions: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._full = FullNotes()
+        self._full = FullDiskWarnings()
         self._written_marks: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -165,7 +165,7 @@ class Housekeeping:
     def on_full(self) -> bool:
         """Releases the reserve for a metadata log that found no space; returns whether there was
         one."""
-        if not self._reserve.give():
+        if not self._reserve.release():
             return False
         self._lines.error("the disk is full: clients' records are refused until space is freed")
         return True

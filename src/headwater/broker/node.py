@@ -34,7 +34,7 @@ from headwater.net import NetLimits, Server
 from headwater.net.limits import RECEIVING_BYTES_MAX
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, Reserve
-from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, take_directories
+from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, lock_directories
 
 if TYPE_CHECKING:
     from headwater.storage import LoadJob
@@ -120,7 +120,7 @@ class Node:
         """Locks all directories first: of two nodes that start on the same empty directory, one
         formats it and the other reports that it is in use."""
         config, host = self.config, self._host
-        taken = take_directories(host.disk, directories_of(config), f"node {config.node_id}")
+        taken = lock_directories(host.disk, directories_of(config), f"node {config.node_id}")
         try:
             self._open_taken({directory.path: directory for directory in taken})
         except BaseException:
@@ -136,7 +136,7 @@ class Node:
                 f"the metadata log cannot be in {own.path}: {own.health.failure}; "
                 "fix that, or set metadata.log.dir"
             )
-        self._reserve.give_if_tight()
+        self._reserve.release_if_tight()
         offline = {path for path, directory in taken.items() if not directory.health.is_online}
         formatted = format_directories(host, config, offline=offline)
         if not host.is_volatile:
@@ -356,7 +356,7 @@ class Node:
             partition.close()
         await self._server.stop(_DRAIN_SECONDS)
         await self._dispatcher.stop()
-        await asyncio.gather(*(partition.settled() for partition in self._partitions.all()))
+        await asyncio.gather(*(partition.flush_ended() for partition in self._partitions.all()))
         await self._metadata.close()
         epoch = self._lifecycle.broker_epoch
         if not failed:  # concurrently: a thousand logs share the wait for the device

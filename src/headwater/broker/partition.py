@@ -186,7 +186,7 @@ class Partition:
         finally:
             self._flushing = None
 
-    async def settled(self) -> None:
+    async def flush_ended(self) -> None:
         """Waits for a running flush, successful or not."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing])

@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
     from headwater.config import ConfigError
     from headwater.config.support import check_bootstraps_itself, check_supported
     from headwater.io import Host
-    from headwater.storage.log_dirs import DirectoryRefused, take_directories
+    from headwater.storage.log_dirs import DirectoryRefused, lock_directories
 
     try:
         check_supported(config)
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
             raise CommandError(str(error), code=USAGE) from None
     host = Host.system()
     try:
-        taken = take_directories(host.disk, directories_of(config), "headwater format")
+        taken = lock_directories(host.disk, directories_of(config), "headwater format")
     except DirectoryRefused as error:
         raise CommandError(str(error)) from None
     try:

@@ -6,7 +6,7 @@ what has to wait is returned as a job that a driver runs in a worker.
 
 from __future__ import annotations
 
-from headwater.storage.failures import FullNotes, StorageFailed
+from headwater.storage.failures import FullDiskWarnings, StorageFailed
 from headwater.storage.flush import FlushJob
 from headwater.storage.log import Log
 from headwater.storage.log_dirs import (
@@ -34,7 +34,7 @@ __all__ = [
     "DeleteJob",
     "DirectoryRefused",
     "FlushJob",
-    "FullNotes",
+    "FullDiskWarnings",
     "LoadJob",
     "Log",
     "LogDirectory",

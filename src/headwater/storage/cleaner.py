@@ -51,7 +51,7 @@ class Dirty:
         return self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def look_at(log: Log, *, last_stable_offset: int, now_ms: int) -> Dirty:
+def find_dirty(log: Log, *, last_stable_offset: int, now_ms: int) -> Dirty:
     """Measures the dirty part of a log. Reads no file, unless the log has compaction lags."""
     segments, config = log.segments, log.config
     first_dirty = log.cleaned_to

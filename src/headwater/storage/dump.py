@@ -212,7 +212,7 @@ def _verify_indexes(disk: Disk, segment: Segment) -> Iterator[tuple[str, str]]:
             return
         if disk.size(path) % entry.size:
             yield path, f"has {disk.size(path)} bytes, not a multiple of {entry.size}"
-    places = {place[0]: place for place in segment.places(0)}
+    places = {place[0]: place for place in segment.headers(0)}
     for relative, position in _entries(disk, index, _OFFSET_ENTRY):
         place = places.get(position)
         if place is None or place[3] != segment.base + relative:

@@ -37,12 +37,12 @@ class StorageFailed(ApiError):
 class Health:
     """The state of a log directory: online, full or failed. Shared by all logs in it."""
 
-    __slots__ = ("failure", "is_low", "names", "names_synced", "no_room", "path")
+    __slots__ = ("failure", "is_low", "names", "names_synced", "path", "writes_refused")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failure: str | None = None
-        self.no_room = 0  # writes that were refused for lack of space
+        self.writes_refused = 0  # writes that were refused for lack of space
         self.is_low = False  # so little space is left that clients' records are refused
         self.names = 0  # logs that were created or moved here in this run
         self.names_synced = -1  # how many of them are durable; at first, not even those found
@@ -73,13 +73,13 @@ class Health:
     def refusal(self, error: OSError) -> ApiError:
         """Returns the error to raise; takes the directory offline unless it is only full."""
         if is_full(error):
-            self.no_room += 1
+            self.writes_refused += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is full")
         self.fail(str(error))
         return StorageFailed(self.path, str(error))
 
     def refuse_clients(self) -> ApiError:
-        self.no_room += 1
+        self.writes_refused += 1
         return ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"log directory {self.path} is full; the rest is reserved for administration",
@@ -99,7 +99,7 @@ class Health:
             raise self.refusal(error) from error
 
 
-class FullNotes:
+class FullDiskWarnings:
     """Log lines about full directories: one when writes are refused, and then none for a while."""
 
     def __init__(self) -> None:
@@ -109,10 +109,10 @@ class FullNotes:
         lines = []
         for health in healths:
             count, at = self._said.get(health.path, (0, -inf))
-            if health.no_room > count and now - at >= _SAY_FULL_SECONDS:
-                self._said[health.path] = (health.no_room, now)
+            if health.writes_refused > count and now - at >= _SAY_FULL_SECONDS:
+                self._said[health.path] = (health.writes_refused, now)
                 lines.append(
-                    f"log directory {health.path} is full: {health.no_room - count} writes were "
-                    "refused; delete topics or records, or free space"
+                    f"log directory {health.path} is full: {health.writes_refused - count} writes "
+                    "were refused; delete topics or records, or free space"
                 )
         return lines

@@ -613,7 +613,7 @@ class Log:
         loss."""
         active = self.segments.active
         reached = active.base
-        for _, _, _, last, _ in active.places(active.index.lookup(self.end)):
+        for _, _, _, last, _ in active.headers(active.index.lookup(self.end)):
             reached = last + 1
         if active.size and reached < self.end:
             self._begin_segment(reached, self._flush.last_flush_ms)

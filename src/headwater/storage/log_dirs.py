@@ -110,7 +110,7 @@ class LogDirectory:
         self.cleaned_to: dict[TopicPartition, int] = {}
         self.notes: list[str] = []  # for the operator, from opening it
 
-    def take(self, owner: str) -> None:
+    def lock(self, owner: str) -> None:
         """Creates the directory if necessary and locks it. Raises DirectoryRefused if another
         process has it."""
         _make_durably(self._disk, self.path)
@@ -201,7 +201,7 @@ class LogDirectory:
             self._disk.write_atomically(path, content.encode())
 
 
-def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDirectory]:
+def lock_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDirectory]:
     """Locks all directories or none. Raises DirectoryRefused if another process has one. One that
     fails is offline from the start."""
     directories: list[LogDirectory] = []
@@ -210,7 +210,7 @@ def take_directories(disk: Disk, paths: Iterable[str], owner: str) -> list[LogDi
             directory = LogDirectory(disk, path)
             directories.append(directory)
             try:
-                directory.take(owner)
+                directory.lock(owner)
             except OSError as error:
                 directory.health.fail(str(error))
     except DirectoryRefused:
@@ -336,7 +336,7 @@ class LogDirs:
         offline."""
         return cls.of(
             disk,
-            take_directories(disk, dirs, owner or f"node {node_id}"),
+            lock_directories(disk, dirs, owner or f"node {node_id}"),
             node_id=node_id,
             clock=clock,
             new_id=new_id,

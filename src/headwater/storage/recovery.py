@@ -294,7 +294,7 @@ def _range_of(disk: Disk, swaps: list[tuple[int, str]]) -> tuple[int, int]:
         if file.endswith(names.LOG + names.SWAP):
             segment = Segment.find(disk, file.rpartition("/")[0], offset, suffix=names.SWAP)
             first, end = min(first, offset), max(end, offset)
-            for _, _, _, last, _ in segment.places(0):
+            for _, _, _, last, _ in segment.headers(0):
                 end = max(end, last + 1)
             segment.close()
     return first, end

@@ -24,7 +24,7 @@ class Reserve:
         self._health: Health | None = None
         self.is_held = False
 
-    def give_if_tight(self) -> None:
+    def release_if_tight(self) -> None:
         """Releases the reserve before a start writes anything, if space is short."""
         if not self._disk.exists(self._path):
             return
@@ -64,7 +64,7 @@ class Reserve:
             file.close()
         return True
 
-    def give(self) -> bool:
+    def release(self) -> bool:
         """Releases the reserve to a write that found no space; returns whether there was one."""
         if self._health is not None:
             self._health.set_low(True)

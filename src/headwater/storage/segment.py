@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headwater.storage.validation import AppendRules
 
 # Base offset, length, last offset delta, max timestamp: the fields that a search needs.
-_PLACE = Struct(">qi11xi8xq")
+_HEADER_FIELDS = Struct(">qi11xi8xq")
 _LENGTH = Struct(">8xi")
 _LENGTH_OVERHEAD = 12  # base offset and the length itself are not in the length
 HEADER_BYTES = 61
@@ -151,7 +151,7 @@ class Segment:
     def first_timestamp(self) -> int | None:
         """The timestamp of the first batch, from which `segment.ms` counts."""
         if self._first_timestamp is None and self.size:
-            for _, _, _, _, timestamp in self.places(0):
+            for _, _, _, _, timestamp in self.headers(0):
                 self._first_timestamp = timestamp
                 break
         return self._first_timestamp
@@ -266,7 +266,7 @@ class Segment:
             self.cut_at(found[0])
         self.bytes_since_index = 0
         timestamp, last_offset = self.time_index.last()
-        for _, _, _, last, batch_timestamp in self.places(self.index.lookup(last_offset)):
+        for _, _, _, last, batch_timestamp in self.headers(self.index.lookup(last_offset)):
             if batch_timestamp > timestamp:
                 timestamp, last_offset = batch_timestamp, last
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, last_offset
@@ -350,7 +350,7 @@ class Segment:
 
     # Searching.
 
-    def places(self, position: int) -> Iterator[tuple[int, int, int, int, int]]:
+    def headers(self, position: int) -> Iterator[tuple[int, int, int, int, int]]:
         """Yields (position, size, base offset, last offset, max timestamp) of every batch from here
         on. Reads headers only."""
         file, end = self.file, self.size
@@ -362,7 +362,7 @@ class Segment:
                 chunk_start, at = position, 0
                 if len(chunk) < HEADER_BYTES:
                     return
-            base, length, delta, timestamp = _PLACE.unpack_from(chunk, at)
+            base, length, delta, timestamp = _HEADER_FIELDS.unpack_from(chunk, at)
             size = length + _LENGTH_OVERHEAD
             if size < HEADER_BYTES or position + size > end:
                 return
@@ -372,7 +372,7 @@ class Segment:
     def locate(self, offset: int) -> tuple[int, int, int] | None:
         """Returns (position, size, base offset) of the first batch that ends at or after
         `offset`."""
-        for position, size, base, last, _ in self.places(self.index.lookup(offset)):
+        for position, size, base, last, _ in self.headers(self.index.lookup(offset)):
             if last >= offset:
                 return position, size, base
         return None
@@ -383,7 +383,7 @@ class Segment:
     def next_offset(self) -> int:
         """Returns the offset after the last batch, which must be known to be good."""
         end = self.base
-        for _, _, _, last, _ in self.places(self.index.last_position()):
+        for _, _, _, last, _ in self.headers(self.index.last_position()):
             end = last + 1
         self.close()  # an idle log has no open file
         return end

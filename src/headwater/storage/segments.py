@@ -211,7 +211,7 @@ class Segments:
             if segment.retention_timestamp < timestamp:
                 continue
             from_offset = max(segment.time_index.lookup(timestamp), log_start)
-            for position, size, _, _, newest in segment.places(segment.index.lookup(from_offset)):
+            for position, size, _, _, newest in segment.headers(segment.index.lookup(from_offset)):
                 if newest < timestamp:
                     continue
                 data = segment.file.pread(size, position)
@@ -227,7 +227,7 @@ class Segments:
         if largest < 0:
             return None
         begin = segment.index.lookup(segment.offset_of_max_timestamp)
-        for position, size, _, _, newest in segment.places(begin):
+        for position, size, _, _, newest in segment.headers(begin):
             if newest == largest:
                 data = segment.file.pread(size, position)
                 for record in _core.decode(data, check_crc=False):
