@@ -430,3 +430,16 @@ async def test_what_an_older_broker_cannot_be_asked_is_named() -> None:
                 await admin.describe_quorum()
             with pytest.raises(UnsupportedVersion, match="DeleteGroups"):
                 await admin.delete_groups(["billing"])
+
+
+@story
+async def test_in_a_cluster_of_two_versions_only_partitions_of_the_old_broker_fail() -> None:
+    async with two_brokers() as (first, second, admin):
+        first.answers[ApiKey.LIST_OFFSETS] = offsets(11)
+        old(second, list_offsets=6)
+        wanted = dict.fromkeys((ORDERS, CLICKS), OffsetSpec.MAX_TIMESTAMP)
+        found = await admin.list_offsets(wanted)
+        assert found[ORDERS] == OffsetFound(11)
+        assert isinstance(found[CLICKS], UnsupportedVersion)
+        with pytest.raises(UnsupportedVersion, match="up to version 6; this needs version 7"):
+            await admin.list_offsets({CLICKS: OffsetSpec.MAX_TIMESTAMP})
