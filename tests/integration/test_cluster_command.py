@@ -214,7 +214,5 @@ def test_moves_are_started_where_the_cluster_can(command: Command, wire: Wire, t
         ("reassign", "--file", "no/such/file"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
-    command: Command, arguments: tuple[str, ...]
-) -> None:
+def test_invalid_arguments_are_a_usage_error(command: Command, arguments: tuple[str, ...]) -> None:
     command(*arguments, code=2)

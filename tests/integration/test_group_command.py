@@ -304,7 +304,7 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(
     assert "there is no group" in group("describe", topic, code=1)
 
 
-def test_what_does_not_exist_is_named(group: Group, wire: Wire, topic: str) -> None:
+def test_missing_topics_and_partitions_are_named(group: Group, wire: Wire, topic: str) -> None:
     wire.create_topic(topic)
     name = f"{topic}-none"
     assert f"there is no topic {name}" in group(

@@ -76,7 +76,7 @@ def test_a_format_takes_lines_apart(shell: Shell, topic: str) -> None:
     assert shell.out("consume", topic, *ALL, "--format", "%k=%v") == "a=1\nb=2\t3\n"
 
 
-def test_keys_are_set_off_and_a_word_may_stand_for_none(shell: Shell, topic: str) -> None:
+def test_a_separator_sets_keys_apart_and_a_word_stands_for_null(shell: Shell, topic: str) -> None:
     stdin = "a:1\nb:NULL\nNULL:c:3\n:\n"
     shell.out("produce", topic, "--key-separator", ":", "--null", "NULL", stdin=stdin)
     shown = shell.out("consume", topic, *ALL, "--format", "%k=%v", "--null", "(none)")
@@ -121,7 +121,7 @@ def test_a_tombstone_has_a_key_and_no_value(shell: Shell, topic: str) -> None:
     assert "--key" in shell.refusal("produce", topic, "--tombstone", code=2)
 
 
-def test_a_line_that_is_no_record_is_named(shell: Shell, topic: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(shell: Shell, topic: str) -> None:
     stdin = '{"value": "good"}\nnonsense\n{"value": "later"}\n'
     said = shell.refusal("produce", topic, "--format", "json", stdin=stdin, code=1)
     assert "standard input, line 2: not JSON" in said
@@ -157,7 +157,7 @@ def test_reading_begins_and_ends_where_it_is_told(shell: Shell, topic: str) -> N
     assert shell.out("consume", f"{topic}:0", *ALL, "--max", "1") == "0\n"
 
 
-def test_a_group_goes_on_where_it_stopped(shell: Shell, topic: str) -> None:
+def test_a_group_continues_from_its_committed_offsets(shell: Shell, topic: str) -> None:
     shell.out("produce", topic, stdin="1\n2\n3\n")
     group = ("--group", topic, "--from", "beginning")
     assert shell.out("consume", topic, *group, "--max", "2") == "1\n2\n"
@@ -237,7 +237,7 @@ def test_a_group_reads_until_the_end_and_commits_nothing_beyond_it(
     assert shell.out("consume", topic, *group, "--until-end") == ""
 
 
-def test_records_are_set_apart_by_any_delimiter(shell: Shell, topic: str, tmp_path: Path) -> None:
+def test_any_text_can_delimit_records(shell: Shell, topic: str, tmp_path: Path) -> None:
     shell.out("produce", topic, "--delimiter", r"\0", stdin="one\nline\0two\0")
     assert shell.out("consume", topic, *ALL, "--delimiter", r"\0") == "one\nline\0two\0"
     assert shell.out("consume", topic, *ALL, "--format", "%V;", "--delimiter", "") == "8;3;"
@@ -263,15 +263,13 @@ def test_bytes_go_through_hex_and_base64(shell: Shell, topic: str) -> None:
     assert "{hex} and {base64}" in shell.refusal("consume", topic, "--format", "%v{b64}", code=2)
 
 
-def test_a_member_waits_for_its_partitions_before_it_counts_the_silence(
-    shell: Shell, topic: str
-) -> None:
+def test_the_timeout_of_a_member_begins_with_its_assignment(shell: Shell, topic: str) -> None:
     shell.out("produce", topic, stdin="1\n2\n")
     words = ("--group", f"{topic}-late", "--from", "beginning", "--timeout", "1")
     assert shell.out("consume", topic, *words) == "1\n2\n"
 
 
-def test_a_mistyped_topic_is_said_and_not_made(shell: Shell, topic: str) -> None:
+def test_a_mistyped_topic_is_reported_and_not_created(shell: Shell, topic: str) -> None:
     missing = f"{topic}-mistyped"
     for words in ((), ("--group", "g")):
         said = shell.refusal("consume", missing, *words, "--timeout", "5", code=1)
@@ -280,7 +278,7 @@ def test_a_mistyped_topic_is_said_and_not_made(shell: Shell, topic: str) -> None
     assert missing not in shell.out("topic", "list")
 
 
-def test_a_partition_that_is_not_there_is_said(shell: Shell, topic: str) -> None:
+def test_a_missing_partition_is_reported(shell: Shell, topic: str) -> None:
     shell.out("topic", "create", topic, "--partitions", "2")
     for numbers in ("7", "0,7"):
         said = shell.refusal("consume", f"{topic}:{numbers}", *ALL, code=1)
@@ -296,9 +294,7 @@ def test_standard_input_may_be_closed(shell: Shell, topic: str) -> None:
     assert done.stderr.startswith("headwater produce: standard input is closed\n")
 
 
-def test_what_was_not_done_of_many_things_is_said_beside_the_result(
-    shell: Shell, topic: str
-) -> None:
+def test_failures_among_many_results_go_to_standard_error(shell: Shell, topic: str) -> None:
     done = shell.run("topic", "create", topic, "no:name")
     assert done.returncode == 1
     assert done.stdout.startswith(f"{topic}: created")
@@ -333,7 +329,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(shell: Shell, to
     assert sh(shell, f"topic describe {topic}-nowhere 2>&-") == (1, "", "")
 
 
-def test_output_that_cannot_be_written_is_said(shell: Shell, topic: str) -> None:
+def test_an_output_error_is_reported(shell: Shell, topic: str) -> None:
     shell.out("produce", topic, stdin="1\n2\n")
     consume = f"consume {topic} --from beginning --until-end"
     for command in (consume, "topic list", "version"):
@@ -404,11 +400,11 @@ def test_records_that_the_pipe_did_not_take_are_not_committed(
     assert committed(shell, topic) <= 100  # a pipe holds 64 KB, and `head` has read some
 
 
-def test_pipelines_of_a_cluster_that_has_none_are_none_at_once(shell: Shell) -> None:
+def test_a_cluster_without_pipelines_lists_none_at_once(shell: Shell) -> None:
     assert shell.out("pipeline", "list") == "no pipelines\n"
 
 
-def test_what_cannot_be_is_said_in_one_line(shell: Shell, topic: str) -> None:
+def test_invalid_usage_is_reported_in_one_line(shell: Shell, topic: str) -> None:
     assert "no-such-topic" in shell.refusal("consume", "no-such-topic", *ALL, code=1)
     assert "%x is not known" in shell.refusal("consume", topic, "--format", "%x", code=2)
     assert "need a separator" in shell.refusal("produce", topic, "--format", "%k%v", code=2)
@@ -489,7 +485,7 @@ RETENTION = ["retention.bytes", "retention.ms"]
         ("produce t --file ", ["(files)"]),
     ],
 )
-def test_bash_completes_though_it_takes_words_apart(
+def test_bash_completes_although_it_splits_words(
     shell: Shell, topic: str, shared_broker: EmbeddedBroker, typed: str, expected: list[str]
 ) -> None:
     shell.out("topic", "create", topic)
@@ -580,7 +576,7 @@ def test_a_producer_that_is_told_to_end_sends_the_rest_and_says_how_much(
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--max", "3"), -signal.SIGINT)])
-def test_reading_that_is_broken_off_is_no_success_if_it_had_an_end(
+def test_an_interrupted_read_fails_only_if_it_had_an_end(
     shell: Shell, topic: str, words: tuple[str, ...], code: int
 ) -> None:
     shell.out("produce", topic, stdin="1\n2\n")

@@ -245,9 +245,7 @@ def test_brokers_and_groups_have_settings(config: Command, topic: str) -> None:
         ("records", "t", "--partition", "a"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
-    command: Command, arguments: tuple[str, ...]
-) -> None:
+def test_invalid_arguments_are_a_usage_error(command: Command, arguments: tuple[str, ...]) -> None:
     command(*arguments, code=2)
 
 

@@ -31,7 +31,7 @@ def test_a_duration_is_iso_8601_or_shorter(text: str, expected: timedelta) -> No
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "1D", "P-1D", "PT1X", "1 day", "30m1h", "h", "-1h"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="expected a duration such as"):
         read_duration(text)
 
@@ -59,7 +59,7 @@ def test_days_begin_at_midnight_here() -> None:
     assert read_time_ms(midnight.date().isoformat()) == read_time_ms("today")
 
 
-def test_a_duration_is_so_long_ago() -> None:
+def test_a_duration_means_that_long_ago() -> None:
     before = time.time()
     found = [read_time_ms(text) for text in ("now", "0s", "1h", "PT1H")]
     after = time.time()
@@ -68,6 +68,6 @@ def test_a_duration_is_so_long_ago() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "someday", "2026-13-01", "@", "@-5", "25:00", "99999999999d"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="expected a time such as"):
         read_time_ms(text)

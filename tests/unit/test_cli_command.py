@@ -51,7 +51,7 @@ def test_without_a_command_help_is_shown_and_the_exit_code_is_two(
 
 
 @pytest.mark.parametrize("arguments", [("no-such",), ("start", "--no-such"), ("start", "extra")])
-def test_what_nobody_knows_is_refused_with_exit_code_two(
+def test_unknown_arguments_are_refused_with_exit_code_two(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -98,7 +98,7 @@ def test_version_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None
         (("--config", "no/such/file"), ("--config no/such/file", "no such file")),
     ],
 )
-def test_a_setting_that_cannot_be_is_one_line_and_exit_code_two(
+def test_an_invalid_setting_is_one_line_and_exit_code_two(
     arguments: tuple[str, ...], names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("start", *arguments) == 2
@@ -109,7 +109,7 @@ def test_a_setting_that_cannot_be_is_one_line_and_exit_code_two(
     assert all(name in shown.err for name in names), shown.err
 
 
-def test_a_file_that_is_no_properties_file_is_named(
+def test_an_invalid_properties_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "server.properties"
@@ -129,7 +129,7 @@ def leaves(parser: ArgumentParser) -> Iterator[ArgumentParser]:
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in NO_RESULT])
-def test_every_result_is_there_for_programs_too(command: str) -> None:
+def test_every_action_has_json_output(command: str) -> None:
     parsers = [each for each in leaves(parser_for([command])) if command in each.prog.split()]
     assert parsers
     for parser in parsers:
@@ -138,7 +138,7 @@ def test_every_result_is_there_for_programs_too(command: str) -> None:
         assert "json" in outputs[0].choices, parser.prog  # type: ignore[operator]
 
 
-def test_an_unknown_option_is_answered_by_the_action_that_was_asked(
+def test_an_unknown_option_is_reported_by_the_action(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("topic", "list", "--no-such") == 2
@@ -171,7 +171,7 @@ def test_an_unknown_option_is_answered_by_the_action_that_was_asked(
         ("topic list --bootstrap=", "headwater topic: --bootstrap is empty: expected HOST:PORT"),
     ],
 )
-def test_what_was_mistyped_is_named_with_what_was_meant(
+def test_a_mistyped_word_is_reported_with_a_suggestion(
     arguments: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments.split()) == 2
@@ -192,7 +192,7 @@ def test_the_help_of_an_action_shows_the_examples_of_that_action(command: str) -
         assert all(parser.prog in each for each in examples), parser.epilog
 
 
-def test_which_cluster_may_be_said_before_the_command(
+def test_the_cluster_may_be_given_before_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for before in (["--bootstrap", "127.0.0.1:1"], ["--output=json", "--bootstrap=127.0.0.1:1"]):
@@ -234,7 +234,7 @@ def test_profiles_speak_json(
         (("here", "http://h:1"), "does not speak HTTP"),
     ],
 )
-def test_a_profile_that_could_never_be_used_is_not_added(
+def test_an_invalid_profile_is_not_added(
     arguments: tuple[str, str],
     said: str,
     tmp_path: Path,

@@ -68,35 +68,35 @@ def test_a_dead_address_says_how_to_run_a_node() -> None:
         (struct.pack(">ii", 7, 0) + b"\x00\x00\x7f", "not Kafka's protocol"),
     ],
 )
-def test_who_speaks_something_else_is_told_from_a_node(answer: bytes, what: str) -> None:
+def test_a_peer_with_another_protocol_is_recognized(answer: bytes, what: str) -> None:
     with peer(answer) as address:
         error = refusal(address)
     assert what in error.what
     assert address in error.what
 
 
-def test_a_peer_that_hangs_up_is_said_to() -> None:
+def test_a_peer_that_hangs_up_is_reported() -> None:
     with peer() as address:
         error = refusal(address)
     assert address in error.what
     assert "closed the connection" in error.what
 
 
-def test_a_peer_that_says_nothing_is_not_waited_for_forever() -> None:
+def test_a_silent_peer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert address in refusal(address).what
 
 
 @pytest.mark.parametrize("address", ["host:", ":9092", "host:none", "host:70000", "host:0"])
-def test_what_is_no_address_is_a_usage_error(
+def test_an_invalid_address_is_a_usage_error(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(("group", "list", "--bootstrap", address)) == USAGE
     assert address in capsys.readouterr().err
 
 
-def test_what_is_typed_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
     assert cluster_of(Namespace(bootstrap=None)).bootstrap == BOOTSTRAP_DEFAULT
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, "one:1")
@@ -150,7 +150,7 @@ def test_where_the_settings_of_clients_come_from(
         (b"secruity.protocol=SSL", "unknown setting secruity.protocol"),
     ],
 )
-def test_a_file_of_settings_that_is_none_is_a_usage_error(
+def test_an_invalid_file_of_client_settings_is_a_usage_error(
     content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "client.properties"

@@ -41,15 +41,15 @@ def why(group: Group) -> str:
     return sentence
 
 
-def test_nothing_is_said_of_a_stable_group() -> None:
+def test_a_stable_group_needs_no_explanation() -> None:
     assert why_not_stable(classic("Stable", member("a"))) is None
 
 
-def test_an_empty_group_has_nobody_in_it() -> None:
+def test_an_empty_group_has_no_members() -> None:
     assert why(classic("Empty")).startswith("it has no members")
 
 
-def test_whoever_has_not_joined_and_is_silent_is_named() -> None:
+def test_a_silent_member_that_has_not_rejoined_is_named() -> None:
     group = classic(
         "PreparingRebalance",
         member("quick", liveness=MemberLiveness(False, 100, 45_000)),
@@ -71,13 +71,13 @@ def test_a_member_whose_heartbeats_come_but_does_not_join_polls_too_slowly() -> 
     assert "polls too slowly" in why(group)
 
 
-def test_where_all_have_joined_the_delay_is_what_is_waited_for() -> None:
+def test_a_group_whose_members_have_all_joined_waits_for_the_delay() -> None:
     group = classic("PreparingRebalance", member("a", liveness=MemberLiveness(False, None, 45_000)))
     assert "its one member has joined" in why(group)
     assert "group.initial.rebalance.delay.ms" in why(group)
 
 
-def test_of_a_classic_group_of_apache_kafka_only_the_candidates_are_known() -> None:
+def test_a_classic_group_of_kafka_names_only_candidates() -> None:
     sentence = why(classic("PreparingRebalance", *(member(name) for name in "abcde")))
     assert "does not report which" in sentence
     assert "a (10.0.0.7), b (10.0.0.7), c (10.0.0.7) and 2 more" in sentence
@@ -92,7 +92,7 @@ def test_a_leader_that_does_not_assign_is_named() -> None:
     assert why(group).startswith("its leader leader (10.0.0.7) has not assigned")
 
 
-def test_a_consumer_that_must_let_go_of_a_partition_is_named_with_it() -> None:
+def test_a_consumer_that_must_give_up_a_partition_is_named_with_it() -> None:
     group = consumer(
         "Reconciling",
         member("holder", epoch=5, assigned=partitions(0, 1), target=partitions(0)),
@@ -103,7 +103,7 @@ def test_a_consumer_that_must_let_go_of_a_partition_is_named_with_it() -> None:
     assert "waiter" not in sentence
 
 
-def test_a_partition_that_is_being_revoked_is_one_that_nobody_is_seen_to_have() -> None:
+def test_a_partition_without_an_owner_is_being_revoked() -> None:
     group = consumer(
         "Reconciling",
         member("holder", epoch=5, assigned=partitions(0), target=partitions(0)),
@@ -112,7 +112,7 @@ def test_a_partition_that_is_being_revoked_is_one_that_nobody_is_seen_to_have() 
     assert "holder (10.0.0.7) is at epoch 5 of 6 and must give up orders:1" in why(group)
 
 
-def test_a_consumer_that_only_has_to_hear_of_the_new_epoch_says_so() -> None:
+def test_a_consumer_that_has_yet_to_see_the_new_epoch_is_named() -> None:
     group = consumer(
         "Reconciling",
         member(
@@ -127,13 +127,13 @@ def test_a_consumer_that_only_has_to_hear_of_the_new_epoch_says_so() -> None:
     assert "must acknowledge the new assignment: its heartbeat is late" in why(group)
 
 
-def test_what_is_free_is_given_with_the_next_heartbeat() -> None:
+def test_a_free_partition_is_assigned_with_the_next_heartbeat() -> None:
     group = consumer(
         "Reconciling", member("waiter", epoch=6, assigned=partitions(), target=partitions(1))
     )
     assert why(group).startswith("waiter (10.0.0.7) will get orders:1 with the next")
 
 
-def test_an_assignment_that_lags_behind_the_group_is_the_coordinators_work() -> None:
+def test_an_assignment_behind_the_group_epoch_is_up_to_the_coordinator() -> None:
     group = consumer("Assigning", member("a", epoch=5), epoch=6, assignment_epoch=5)
     assert "has yet to assign partitions for epoch 6" in why(group)

@@ -42,7 +42,7 @@ def run(*arguments: str) -> int:
         ("describe",),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
+def test_invalid_arguments_are_a_usage_error(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -70,14 +70,14 @@ def test_a_file_may_speak_of_many_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "orders,0\n", "orders,zero,1\n", "orders,0,1,2,3\n"])
-def test_a_file_that_says_nothing_or_nonsense_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_empty_or_invalid_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text(text)
     with pytest.raises(CommandError, match=r"offsets\.csv"):
         _from_file(str(path), "billing")
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_bytes(b"orders,0,\xff\n")
     with pytest.raises(CommandError, match="not a text file"):
@@ -94,6 +94,6 @@ def test_partitions_are_written_by_topic_and_in_order() -> None:
     assert partitions_text(mixed) == "a:9,10 b:2"
 
 
-def test_seconds_are_said_as_a_person_says_them() -> None:
+def test_seconds_are_written_for_people() -> None:
     said = [seconds_text(each) for each in (0, 0.25, 9.94, 61, 300, 10_000, 500_000)]
     assert said == ["0 s", "0.2 s", "9.9 s", "61 s", "5 min", "2.8 h", "5.8 d"]

@@ -66,7 +66,7 @@ def test_text_names_each_file_once(partition: Path, capsys: pytest.CaptureFixtur
     assert any("key='k' value='one'" in line for line in lines)
 
 
-def test_a_log_in_order_verifies(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_undamaged_log_verifies(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "verify", str(partition)]) == 0
     assert capsys.readouterr().out == "no damage found\n"
 
@@ -86,7 +86,7 @@ def test_damage_is_found_and_the_exit_code_is_one(
 
 
 @pytest.mark.parametrize("action", ["dump", "verify"])
-def test_a_path_that_is_not_there_is_named(
+def test_a_missing_path_is_named(
     action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "missing")
@@ -94,7 +94,7 @@ def test_a_path_that_is_not_there_is_named(
     assert missing in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_ends_it_without_a_word(partition: Path) -> None:
+def test_a_closed_pipe_ends_the_dump_quietly(partition: Path) -> None:
     command = f"{HEADWATER} log dump --records {' '.join([str(partition)] * 500)} | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -102,7 +102,7 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(partition: Path) -
 
 
 @pytest.mark.parametrize("action", ["dump", "verify"])
-def test_a_path_without_a_log_does_not_pass_for_one_in_order(
+def test_a_path_without_a_log_is_not_reported_as_undamaged(
     action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.txt").write_text("nothing of a log")

@@ -35,7 +35,7 @@ def test_the_bar_fits_into_the_terminal(width: int, monkeypatch: pytest.MonkeyPa
     assert ("s left" in line) == (width > 100)
 
 
-def test_nobody_looks_at_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bar_is_drawn_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(10, "records") as bar:
         bar.add(10)
     assert bar.done == 10

@@ -65,7 +65,7 @@ def test_a_name_that_comes_once_is_a_field_of_an_object() -> None:
         ('{"headers": {"\\ud800": null}}', "half of a surrogate pair"),
     ],
 )
-def test_a_line_that_is_no_record_says_why(line: str, said: str) -> None:
+def test_an_invalid_line_says_why(line: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         reader(JSON)(line.encode())
 
