@@ -40,7 +40,8 @@ examples:
   headwater start --config server.properties --set log.retention.hours=24
   headwater start --memory --listen 127.0.0.1:0   for tests: no files, any free port
 
-A directory is formatted on the first start. One line on stdout says when the node can serve:
+A new directory is formatted on the first start, unless the settings name a quorum (see headwater
+format). One line on stdout says when the node can serve:
   ready: 127.0.0.1:9092 node=1 cluster=3Db5QLSqSZieL3rJBUUegA data=/srv/headwater
 SIGTERM, SIGHUP or Ctrl-C stops it cleanly; a second Ctrl-C ends it at once. Under systemd it
 supports Type=notify.
