@@ -32,10 +32,10 @@ def check_start(host: Host, config: NodeConfig) -> None:
     """Raises ConfigError, FormatRefused or DirectoryRefused if this node must not start."""
     check_supported(config)
     path = config.metadata_log_dir
-    if not host.disk.exists(path) or read_meta_properties(host.disk, path) is None:
-        _check_unformatted(config, is_volatile=host.is_volatile)
-        return
     with contextlib.suppress(OSError, DecodeError):  # the start itself reports what it cannot read
+        if not host.disk.exists(path) or read_meta_properties(host.disk, path) is None:
+            _check_unformatted(config, is_volatile=host.is_volatile)
+            return
         found = _Files.of(host.disk, f"{path}/{METADATA_LOG}")
         _check_voters(config, found)
         _check_tiered(path, found)
