@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import finalize
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _SLICE_RECORDS = 512
 
+_this_thread = threading.local()
+
 
 class _Listener(RebalanceListener):
     """Calls a user's listener in a thread where it may call the consumer."""
@@ -54,20 +57,29 @@ class _Listener(RebalanceListener):
         await self._tell("on_lost", partitions)
 
     async def _tell(self, event: Event, partitions: list[TopicPartition]) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(
-            None, lambda: asyncio.run(tell(self._listener, event, partitions))
-        )
+        await _run_in_thread(lambda: tell(self._listener, event, partitions))
 
 
 def _in_thread(callback: BadRecordCallback) -> BadRecordCallback:
     """Calls a user's function in a thread where it may call the consumer and wait."""
 
     async def run(error: DeserializationFailed) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, lambda: asyncio.run(run_callback(callback, error)))
+        await _run_in_thread(lambda: run_callback(callback, error))
 
     return run
+
+
+async def _run_in_thread(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a user's callback in another thread; the consumer's loop waits for it."""
+
+    def run() -> None:
+        _this_thread.is_in_callback = True
+        try:
+            asyncio.run(call())
+        finally:
+            _this_thread.is_in_callback = False
+
+    await asyncio.get_running_loop().run_in_executor(None, run)
 
 
 def _warn_unclosed(consumer: AsyncConsumer[Any, Any], thread: LoopThread) -> None:
@@ -124,6 +136,12 @@ class Consumer(BlockingClient, Generic[K, V]):
         self._unclosed = finalize(self, _warn_unclosed, self._asynchronous, thread)
 
     def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if getattr(_this_thread, "is_in_callback", False) and self._thread is not None:
+            # The loop waits for this callback, so its thread must not be waited for here; the end
+            # of the `with` block ends it. A close that is in progress is not waited for, either.
+            if not self._is_closed:
+                self._thread.call(last)
+            return
         if self._unclosed is not None:
             self._unclosed.detach()
         super()._end(last)

@@ -295,6 +295,8 @@ def test_what_cannot_take_bad_records_is_refused() -> None:
             Consumer(address, on_bad_record=wrong)
     with pytest.raises(ConfigError, match="value_serializer"):
         DeadLetter("dead", Producer(address, value_serializer=str.encode))
+    with pytest.raises(ConfigError, match="key_serializer"):
+        DeadLetter("dead", blocking.Producer(address, key_serializer=str.encode))
     with pytest.raises(ConfigError, match="acks=0"):
         DeadLetter("dead", Producer(address, acks=0))
     with pytest.raises(ConfigError, match=r"need a headwater\.Producer"):

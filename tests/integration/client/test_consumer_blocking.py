@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from harness.wire import Wire, batch
-from headwater import ClientClosed, RebalanceListener, TopicPartition
+from headwater import ClientClosed, DeserializationFailed, RebalanceListener, TopicPartition
 from headwater.blocking import Consumer
 from headwater.client.consumer import Consumer as AsyncConsumer
 from headwater.testing import EmbeddedBroker
@@ -133,3 +133,50 @@ def test_a_consumer_that_was_closed_is_dropped_in_silence(shared_broker: Embedde
         del consumer
         gc.collect()
     assert not [each for each in said if "consumer" in str(each.message)]
+
+
+def test_a_loop_ends_when_a_callback_closes_the_consumer(
+    shared_broker: EmbeddedBroker, wire: Wire, topic: str
+) -> None:
+    wire.create_topic(topic)
+    wire.produce(topic, batch([b"1", b"bad", b"3"]))
+    ended = threading.Event()
+
+    def on_bad_record(error: DeserializationFailed) -> None:
+        consumer.close()
+        ended.set()
+
+    consumer = Consumer(
+        shared_broker.bootstrap,
+        topics=[topic],
+        auto_offset_reset="earliest",
+        value_deserializer=int,
+        on_bad_record=on_bad_record,
+    )
+    with consumer:
+        assert [record.value for record in consumer] == [1]
+        assert ended.is_set()
+        with pytest.raises(ClientClosed):
+            consumer.poll()
+
+
+def test_a_listener_may_close_the_consumer_that_is_being_closed(
+    shared_broker: EmbeddedBroker, made_topic: str
+) -> None:
+    revoked = threading.Event()
+
+    class Listener(RebalanceListener):
+        def on_revoked(self, partitions: list[TopicPartition]) -> None:
+            consumer.close()
+            revoked.set()
+
+    with Consumer(
+        shared_broker.bootstrap,
+        group=made_topic,
+        topics=[made_topic],
+        auto_offset_reset="earliest",
+        listener=Listener(),
+    ) as consumer:
+        next(iter(consumer))
+        consumer.close(timeout_ms=60_000)
+        assert revoked.is_set()
