@@ -55,6 +55,7 @@ def test_a_start_says_who_the_node_is_and_hides_secrets(make_broker: MakeBroker)
     assert " directories=/memory " in line
     assert " log.retention.hours=24 " in line
     assert "num.partitions" not in line
+    assert "offsets.topic.replication.factor" not in line  # the default of a node by itself
     assert "ssl.key.password=[hidden]" in line
     assert not [line for line in broker.log_lines if "hunter2" in line]
 

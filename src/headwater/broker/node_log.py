@@ -15,6 +15,7 @@ from headwater.config import NodeConfig
 from headwater.config.alter import Alteration, AlterOperation
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
+from headwater.config.implied import implied_properties
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import process_id
 from headwater.metadata import Image, ResourceType
@@ -64,8 +65,11 @@ def start_line(config: NodeConfig) -> str:
         f"listeners={','.join(map(str, config.broker_listeners))}",
         f"directories={','.join(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))}",
     ]
+    implied = implied_properties({})
     for key, text in sorted(config.properties.items()):
-        if key not in _IN_START_LINE and not _is_default(key, text):
+        if key in _IN_START_LINE or implied.get(key) == text:
+            continue
+        if not _is_default(key, text):
             parts.append(f"{key}={_shown(key, text)}")
     return " ".join(parts)
 
