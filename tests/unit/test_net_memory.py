@@ -17,6 +17,10 @@ from types import TracebackType
 
 import pytest
 
+from headwater.client.config import ClientConfig
+from headwater.client.connection_pool import ConnectionPool
+from headwater.client.errors import ClientError
+from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
 from headwater.io.buffers import RECEIVE_BUFFERS
 from headwater.io.sockets import SocketStream
@@ -251,6 +255,25 @@ def test_a_connection_that_fails_is_gone_without_the_collector(
         assert not [each for each in gc.get_objects() if isinstance(each, TracebackType)]
         await asyncio.sleep(0)
         assert peers_alive() == before
+
+    asyncio.run(story())
+
+
+def test_a_pool_that_cannot_connect_keeps_no_traceback() -> None:
+    async def fail(pool: ConnectionPool) -> None:
+        with pytest.raises(ClientError):
+            await pool.connection(-1)
+
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            address = str(broker.address)
+        config = ClientConfig.build(address, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1)
+        pool = ConnectionPool(config, Host.system(), ClusterMetadata())
+        for _ in range(3):
+            await fail(pool)
+        assert pool.reason(-1) is not None
+        assert not [each for each in gc.get_objects() if isinstance(each, TracebackType)]
+        await pool.close()
 
     asyncio.run(story())
 

@@ -173,7 +173,8 @@ class ConnectionPool:
         except ClientError as error:
             self.traffic.failed += 1
             failures.count += 1
-            failures.last = error
+            # A copy: what is raised refers to this frame, and the frame to `failures`.
+            failures.last = type(error)(str(error), code=error.code)
             failures.until = self._host.clock.monotonic() + self._backoff.seconds(
                 failures.count, self._host.random
             )
