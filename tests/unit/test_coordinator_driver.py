@@ -14,7 +14,7 @@ from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.records import GroupCodec
 from headwater.broker.partition import ALL_IN_SYNC, Partition
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.decision import Decision, Record
+from headwater.groups.decision import Decision, Record, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.io.clock import SystemClock
@@ -326,6 +326,27 @@ def test_a_machine_that_breaks_outside_of_a_request_is_logged_and_loaded_again()
         assert any("an invariant does not hold" in line for line in desk.lines)
         await all_tasks_done()
         assert fetched(desk.driver.machine, 0) == {0: 5}
+
+    run(test)
+
+
+def test_a_machine_that_breaks_in_a_request_fails_that_request_and_is_loaded_again() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.commit(5)
+
+        def breaks(machine: GroupShard, token: Token) -> Decision:
+            raise AssertionError("an invariant does not hold")
+
+        with pytest.raises(AssertionError):
+            desk.driver.ask(breaks)
+        with pytest.raises(ApiError) as refusal:
+            desk.commit(6)
+        assert refusal.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await all_tasks_done()
+        assert isinstance(desk.commit(7), OffsetCommitResponse)
+        assert fetched(desk.driver.machine, 0) == {0: 7}
 
     run(test)
 
