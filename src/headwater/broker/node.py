@@ -27,6 +27,7 @@ from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
 from headwater.broker.start_check import check_start
 from headwater.config import ConfigError, NodeConfig, node_config
+from headwater.config.support import check_security
 from headwater.errors import ApiError
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
@@ -304,6 +305,11 @@ class Node:
             # The controller has validated it; a node of another version may still disagree.
             self._lines.error(f"a dynamic setting was ignored: {error}")
             return
+        try:
+            check_security(config)
+        except ConfigError as error:
+            # From a directory of Kafka: the controller here refuses such a change.
+            self._lines.error(f"a dynamic setting has no effect: {error}")
         self.config = self._broker.config = config
         self._server.limits = _limits(config)
         self._partitions.reconfigure(config)

@@ -38,8 +38,7 @@ GUARDS = {
 def check_supported(config: NodeConfig) -> None:
     """Raises ConfigError for the first setting that a node of this release must refuse."""
     _check_quorum(config)
-    _check_protocols(config)
-    _check_guards(config)
+    check_security(config)
     if config.value("remote.log.storage.system.enable"):
         raise ConfigError(
             "remote.log.storage.system.enable",
@@ -94,6 +93,12 @@ def _refuse_servers(config: NodeConfig) -> None:
 
 
 # Security
+
+
+def check_security(config: NodeConfig) -> None:
+    """Raises ConfigError for a setting, static or dynamic, that asks for protection."""
+    _check_protocols(config)
+    _check_guards(config)
 
 
 def _check_protocols(config: NodeConfig) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from headwater.config.catalog import LISTENER_OVERRIDE, broker_definitions
 from headwater.config.definition import ConfigDef, UpdateMode, parse
 from headwater.config.node import NodeConfig, node_config
+from headwater.config.support import check_security
 from headwater.config.validate import check_local_retention, refusal
 from headwater.config.values import ConfigError, ConfigType
 from headwater.errors import ApiError, ErrorCode
@@ -92,6 +93,7 @@ def validate_broker_configs(
         changed = node_config(
             layers.static, dynamic_broker=dynamic_broker, dynamic_default=dynamic_default
         )
+        check_security(changed)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     _check_changes(current, changed)
