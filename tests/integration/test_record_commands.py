@@ -575,6 +575,18 @@ def test_a_producer_that_is_told_to_end_sends_the_rest_and_says_how_much(
     assert (producing.returncode, said) == (-number, f"2 records sent to {topic}\n")
 
 
+def test_an_interrupted_benchmark_reports_what_it_has_measured(shell: Shell, topic: str) -> None:
+    shell.out("topic", "create", topic)
+    command = ("bench", "produce", topic, "--rate", "10", "--size", "5")
+    with run_until(shell, command, lines=0) as sending:
+        shell.out("consume", topic, "--from", "beginning", "--max", "1")
+        sending.send_signal(signal.SIGINT)
+        shown, said = sending.communicate(timeout=60)
+    assert (sending.returncode, said) == (-signal.SIGINT, "")
+    assert f"sent to {topic}" in shown
+    assert "latency" in shown
+
+
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--max", "3"), -signal.SIGINT)])
 def test_an_interrupted_read_fails_only_if_it_had_an_end(
     shell: Shell, topic: str, words: tuple[str, ...], code: int

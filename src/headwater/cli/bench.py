@@ -7,6 +7,7 @@ kafka-consumer-perf-test do. The Python clients are part of what is measured.
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -259,7 +260,7 @@ def _consume(options: Namespace) -> int:
         said = f"no record came for {options.timeout:g} s; {options.records:,} were asked for"
         print(f"headwater bench: {said}", file=sys.stderr)
         return FAILED
-    return _end(stop)
+    return _end(stop, has_end=options.start != "end" or options.records is not None)
 
 
 class _Until:
@@ -337,7 +338,8 @@ def _report(options: Namespace, measured: Measured, verb: str) -> None:
     sys.stdout.flush()
 
 
-def _end(stop: StopSignals) -> int:
-    if stop.number is not None:
+def _end(stop: StopSignals, *, has_end: bool = True) -> int:
+    # Ctrl-C is the usual way to end reading new records.
+    if stop.number is not None and (has_end or stop.number != signal.SIGINT):
         raise Stopped(stop.number)
     return 0
