@@ -28,7 +28,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
-    """What a topic of that name holds, over four partitions."""
+    """Returns the values of a topic, over four partitions."""
     with Wire(broker.bootstrap) as wire:
         wire.create_topic(topic, PARTITIONS)
         for partition in range(PARTITIONS):

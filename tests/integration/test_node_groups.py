@@ -1,5 +1,4 @@
-"""What a node does for groups beyond what their machines decide: it says why they move, it can
-refuse the newer protocol, and it writes no more at a time than a batch may hold."""
+"""Groups on a node: log lines, FindCoordinator, switching the newer protocol off, large batches."""
 
 from __future__ import annotations
 
@@ -153,7 +152,7 @@ def commit(wire: Wire, group: str, topic: str) -> None:
 
 
 def committed(wire: Wire, groups: list[str]) -> dict[str, int]:
-    """How many groups have offsets of each topic."""
+    """Returns, by topic, how many groups have offsets of it."""
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
     )
@@ -162,8 +161,8 @@ def committed(wire: Wire, groups: list[str]) -> dict[str, int]:
     return dict(Counter(topic.name for group in answers for topic in group.topics))
 
 
-def test_before_anybody_looked_for_a_coordinator_nobody_is_one(make_broker: MakeBroker) -> None:
-    """As Kafka has it: the topic of the offsets is made when a coordinator is looked for."""
+def test_there_is_no_coordinator_before_a_client_looks_for_one(make_broker: MakeBroker) -> None:
+    """As in Kafka, the topic is created when a client first looks for a coordinator."""
     with Wire(make_broker().bootstrap) as wire:
         join = JoinGroupRequest(
             group_id="g",

@@ -47,7 +47,7 @@ class CheckedDesk(ShardDesk):
 
 @dataclass(slots=True)
 class Client:
-    """What a member believes. It may be wrong: others may have taken its place meanwhile."""
+    """A member's view of the group, which may be out of date."""
 
     group: str
     instance: str | None
@@ -63,7 +63,7 @@ class Client:
 
     @property
     def name(self) -> str:
-        """Who owns what it is given: a static member is the same under any id."""
+        """The identity that partitions belong to: a static member is the same under any id."""
         return self.instance or self.member_id
 
 
@@ -111,7 +111,7 @@ class History:
         return self.random.choice(self.clients) if self.clients else None
 
     def behave(self) -> None:
-        """Everybody does the next thing that a good client would do."""
+        """Lets every client do what a well-behaved one would do next."""
         for client in self.random.sample(self.clients, len(self.clients)):
             if client.joining is not None or client.syncing is not None:
                 continue
@@ -205,7 +205,7 @@ class History:
         self.desk.leave(("", instance), ("nobody", None), group=self.random.choice(GROUPS))
 
     def die(self) -> None:
-        """Nobody reads the answers any more; what is parked stays parked."""
+        """Drops a client: its responses are not read, and its parked requests stay parked."""
         client = self.pick()
         if client is not None:
             self.clients.remove(client)
@@ -221,7 +221,7 @@ class History:
             self.offsets[group].clear()
 
     def restart(self) -> None:
-        """The generation that nobody has synced is forgotten, and its number will come again."""
+        """A generation without a SyncGroup is not in the log, so that its number is used again."""
         assert self.desk.replayed().durable_state() == self.desk.shard.durable_state()
         self.desk.restart()
         for client in self.clients:
@@ -305,7 +305,7 @@ def test_classic_groups_keep_their_promises(seed: int) -> None:
 
 
 def test_histories_go_everywhere() -> None:
-    """They would prove little if they never met what they are about."""
+    """The histories must reach the interesting cases."""
     codes: set[int] = set()
     states: set[str] = set()
     for seed in SEEDS[:10]:

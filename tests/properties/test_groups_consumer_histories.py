@@ -1,4 +1,4 @@
-"""Random histories of a consumer group: what holds after every step, and what must come true."""
+"""Random histories of a consumer group: invariants after every step, and progress in the end."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class History:
         assert held == {(t, n) for t, numbers in state.holders.items() for n in numbers}
 
     def come_to_rest(self) -> None:
-        """Everybody follows now, and whoever crashed runs out of time."""
+        """Lets all members follow until those that crashed have timed out."""
         for consumer in self.consumers:
             consumer.slow = False
         for _ in range(20):

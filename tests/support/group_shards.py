@@ -1,4 +1,4 @@
-"""A shard of the group coordinator with its log and its clock, for tests that ask it things."""
+"""A shard of the group coordinator with its log and its clock, for tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ GROUP = "billing"
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:
-    """What a consumer tells the leader of its group."""
+    """Returns the metadata that a consumer sends to the leader of its group."""
     return write_subscription(topics=topics, version=version)
 
 
@@ -89,7 +89,7 @@ class FakeTopics:
 
 
 class ShardDesk:
-    """Does what the driver does: appends, applies, answers."""
+    """A shard and the part of its driver: appends, applies, answers."""
 
     def __init__(self, settings: GroupSettings = SETTINGS, *, seed: int = 0) -> None:
         self.settings = settings
@@ -130,7 +130,7 @@ class ShardDesk:
         self.shard.apply_marker(producer_id, commits=commits)
 
     def replayed(self) -> GroupShard:
-        """A shard that has read the log and nothing else."""
+        """Returns a shard that has read the log and nothing else."""
         shard = GroupShard(self.settings, self.random)
         for offset, entry in enumerate(self.log):
             if isinstance(entry, Record):
@@ -140,13 +140,13 @@ class ShardDesk:
         return shard
 
     def restart(self) -> None:
-        """The broker dies, and another one loads the shard."""
+        """Loads the shard again, as another broker does after a crash."""
         self.asked.difference_update(self.asked - self.answers.keys())
         self.shard = self.replayed()
         self.carry_out(self.shard.on_loaded(self.now))
 
     def advance(self, seconds: float) -> None:
-        """Lets time go by, with everything that comes due on the way."""
+        """Moves the clock, and fires the timers that come due."""
         end = self.now + seconds
         while (due := self.shard.next_deadline()) <= end:
             self.move_to(max(due, self.now))
@@ -158,7 +158,7 @@ class ShardDesk:
         self.now = now
 
     def settle(self) -> None:
-        """What is due at once happens."""
+        """Fires the timers that are due now."""
         self.advance(0.0)
 
     def answer(self, token: Token, kind: type[M]) -> M:
@@ -215,7 +215,7 @@ class ShardDesk:
         return ErrorCode(self.joined(token).error_code)
 
     def new_id(self, **options: Any) -> str:
-        """The id that a dynamic member is told to come back with."""
+        """Returns the id that a dynamic member is told to join with."""
         answer = self.joined(self.join(**options))
         assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id
@@ -329,7 +329,7 @@ class ShardDesk:
         stable: bool = False,
         ids: Mapping[str, bytes] | None = None,
     ) -> OffsetFetchResponseGroup:
-        """The offsets of these partitions, or with none named of all."""
+        """Fetches the offsets of these partitions; of all if none are given."""
         topics = [
             OffsetFetchRequestTopics(
                 name=name, topic_id=(ids or {}).get(name, bytes(16)), partition_indexes=[index]
@@ -347,7 +347,7 @@ class ShardDesk:
         }
 
     def delete_offsets(self, topic: str, *partitions: int, group: str = GROUP) -> list[ErrorCode]:
-        """The codes of the partitions, or the one code of the whole."""
+        """Returns the codes of the partitions, or the one code of the response."""
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
@@ -379,7 +379,7 @@ class ShardDesk:
     # Whole stories
 
     def member(self, *, group: str = GROUP, **options: Any) -> str:
-        """Somebody who comes alone into a stable group of their own."""
+        """Returns the id of a member that is alone in a stable group."""
         member_id = "" if options.get("instance") else self.new_id(group=group, **options)
         token = self.join(member_id, group=group, **options)
         self.settle()
@@ -398,7 +398,7 @@ class ShardDesk:
         return answer.member_id
 
     def members(self, count: int, *, group: str = GROUP, **options: Any) -> list[str]:
-        """A stable group of several dynamic members; the first of them leads."""
+        """Returns the ids of the dynamic members of a stable group; the first is the leader."""
         ids = [self.new_id(group=group, **options) for _ in range(count)]
         tokens = [self.join(member_id, group=group, **options) for member_id in ids]
         self.settle()
@@ -411,7 +411,7 @@ class ShardDesk:
 
 
 def _copy(record: Record) -> Record:
-    """The record as the log gives it back."""
+    """Returns the record as it comes back from the log."""
     key = decode(type(record.key), encode(record.key, 0), 0)
     if record.value is None:
         return Record(key, None)

@@ -1,4 +1,4 @@
-"""A classic group forms generations, and lets nobody in who does not belong."""
+"""A classic group: joins, generations, assignments, sessions and leaving."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_group_without_a_name_is_refused(desk: ShardDesk) -> None:
     assert desk.join_code(desk.join(group="")) == ErrorCode.INVALID_GROUP_ID
 
 
-def test_an_id_that_nobody_gave_out_is_unknown(desk: ShardDesk) -> None:
+def test_an_id_that_was_never_given_out_is_unknown(desk: ShardDesk) -> None:
     assert desk.join_code(desk.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
     desk.new_id()
     assert desk.join_code(desk.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -106,7 +106,7 @@ def test_the_protocol_most_members_like_best_is_chosen_among_those_all_know(
     assert {desk.joined(token).protocol_name for token in tokens} == {"c"}
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_more_members() -> None:
     desk = ShardDesk(GroupSettings(initial_rebalance_delay_ms=0, group_size_max=2))
     first, _ = desk.members(2)
     assert desk.join_code(desk.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -171,7 +171,7 @@ def test_a_pending_member_that_does_not_come_back_is_forgotten(desk: ShardDesk) 
     assert desk.join_code(desk.join(pending)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_do_not_rejoin_in_time_are_out(desk: ShardDesk) -> None:
+def test_members_that_do_not_rejoin_in_time_are_removed(desk: ShardDesk) -> None:
     slow = desk.member(rebalance_ms=400, session_ms=10_000)
     quick = desk.new_id(rebalance_ms=400)
     token = desk.join(quick, rebalance_ms=400)
@@ -265,7 +265,7 @@ def test_a_generation_is_written_when_its_leader_assigns(desk: ShardDesk) -> Non
     )
 
 
-def test_who_the_leader_forgot_gets_nothing(desk: ShardDesk) -> None:
+def test_a_member_that_the_leader_left_out_gets_nothing(desk: ShardDesk) -> None:
     first, second = desk.new_id(), desk.new_id()
     desk.join(first)
     desk.join(second)
@@ -315,7 +315,9 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout(desk: Shard
     assert desk.joined(token).leader == second
 
 
-def test_who_falls_silent_before_it_syncs_is_out_after_its_session(desk: ShardDesk) -> None:
+def test_a_member_that_falls_silent_before_it_syncs_is_removed_after_its_session(
+    desk: ShardDesk,
+) -> None:
     silent, second = desk.new_id(), desk.new_id()
     desk.join(silent, session_ms=6000)
     desk.join(second, session_ms=30_000)
@@ -367,7 +369,7 @@ def test_a_refused_heartbeat_keeps_no_session(desk: ShardDesk) -> None:
     assert desk.heartbeat(member, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_waits_for_us_does_not_time_out(desk: ShardDesk) -> None:
+def test_a_member_with_a_parked_request_does_not_time_out(desk: ShardDesk) -> None:
     first, second = desk.members(2, session_ms=10_000)
     waiting = desk.join(first)
     for _ in range(4):
@@ -397,7 +399,7 @@ def test_the_last_one_to_leave_empties_the_group(desk: ShardDesk) -> None:
     assert desk.leave_codes((member, None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_who_leaves_makes_the_others_rebalance(desk: ShardDesk) -> None:
+def test_a_member_that_leaves_makes_the_others_rebalance(desk: ShardDesk) -> None:
     first, second = desk.members(2)
     desk.leave((second, None))
     assert desk.heartbeat(first, 1) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -405,7 +407,7 @@ def test_who_leaves_makes_the_others_rebalance(desk: ShardDesk) -> None:
     assert desk.joined(desk.join(first)).generation_id == 2
 
 
-def test_leaving_ends_what_the_member_waits_for(desk: ShardDesk) -> None:
+def test_leaving_refuses_the_parked_requests_of_the_member(desk: ShardDesk) -> None:
     first, second = desk.members(2)
     waiting = desk.join(first)
     desk.leave((first, None))
@@ -465,7 +467,7 @@ def test_members_live_on_under_a_new_coordinator(desk: ShardDesk) -> None:
     assert desk.heartbeat(first, 1) == ErrorCode.REBALANCE_IN_PROGRESS, "the second fell silent"
 
 
-def test_who_waits_is_sent_elsewhere_when_the_shard_goes(desk: ShardDesk) -> None:
+def test_parked_requests_are_sent_elsewhere_when_the_shard_is_unloaded(desk: ShardDesk) -> None:
     first, second = desk.members(2)
     desk.members(2, group="other")
     joining = desk.join(first)
@@ -532,9 +534,7 @@ def test_a_refused_join_names_no_protocol_from_version_7_on(
 # Lines in the node's log
 
 
-def test_the_log_says_that_a_silent_member_was_removed_and_nothing_of_those_who_come_and_go() -> (
-    None
-):
+def test_the_log_names_a_silent_member_that_was_removed_and_none_that_join_and_leave() -> None:
     desk = ShardDesk()
     first, second = desk.members(2)
     desk.leave((second, None))

@@ -1,4 +1,4 @@
-"""Static members of a classic group: a restart disturbs nobody, and two of one name cannot be."""
+"""Static members of a classic group: restarts without a rebalance, and fencing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_replaced_one_is_fenced_in_everything(desk: ShardDesk) -> None:
     assert desk.committed() == {}
 
 
-def test_what_the_replaced_one_waits_for_is_fenced(desk: ShardDesk) -> None:
+def test_parked_requests_of_a_replaced_member_are_fenced(desk: ShardDesk) -> None:
     first, old = static_pair(desk)
     desk.join(first, instance="one")  # the leader rebalances
     waiting = desk.join(old, instance="two", version=9)
@@ -124,7 +124,7 @@ def _member(desk: ShardDesk, instance: str) -> tuple[str, int]:
     return next(m.member_id for m in members if m.group_instance_id == instance), 1
 
 
-def test_an_id_with_an_instance_that_nobody_has_is_unknown(desk: ShardDesk) -> None:
+def test_an_unknown_instance_id_is_refused(desk: ShardDesk) -> None:
     static_pair(desk)
     token = desk.join("nobody", instance="nine")
     assert desk.join_code(token) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -141,7 +141,7 @@ def test_a_static_member_is_kept_through_a_rebalance_it_sleeps_through(desk: Sha
     assert [one.member_id for one in desk.joined(token).members] == [first, second]
 
 
-def test_a_rebalance_that_nobody_rejoins_waits_for_the_sessions_to_end(desk: ShardDesk) -> None:
+def test_a_rebalance_without_rejoins_waits_for_the_sessions_to_expire(desk: ShardDesk) -> None:
     first, second = static_pair(desk)
     desk.leave((second, "two"))
     desk.advance(9.9)

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: joining, staying and leaving, and what is refused."""
+"""ConsumerGroupHeartbeat: joining, staying, leaving, and refusals."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_epoch_from_the_future_or_long_ago_is_fenced() -> None:
         )
 
 
-def test_the_epoch_before_is_good_if_the_answer_that_raised_it_may_be_lost() -> None:
+def test_the_epoch_before_is_accepted_if_the_response_that_raised_it_may_be_lost() -> None:
     harness = Harness(t=2)
     first, second = joined(harness, "a", "b")
     second.leave()
@@ -193,7 +193,7 @@ def test_an_unknown_member_is_told_so() -> None:
         assert answer.error_message == "Member x is not a member of group g."
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_more_members() -> None:
     harness = Harness(settings=GroupSettings(consumer_group_size_max=1), t=1)
     joined(harness, "m")
     answer = Consumer(harness, "n", ["t"]).beat()
@@ -233,7 +233,7 @@ def test_a_heartbeat_puts_the_end_of_the_session_off() -> None:
         assert harness.ask("m", 2).error_code == 0
 
 
-def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     harness = Harness(t=2)
     slow = Consumer(harness, "a", ["t"])
     slow.slow, slow.rebalance_timeout_ms = True, 10_000
@@ -345,7 +345,7 @@ def test_settings_of_the_group_are_bounded_by_those_of_the_node() -> None:
     assert harness.group.is_empty
 
 
-def test_commits_of_an_older_epoch_are_good_for_what_was_held_since() -> None:
+def test_commits_of_an_older_epoch_are_accepted_for_partitions_held_since_then() -> None:
     harness = Harness(t=4)
     first, second = joined(harness, "a", "b")
     group, epoch = harness.group, first.epoch

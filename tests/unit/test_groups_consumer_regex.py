@@ -1,4 +1,4 @@
-"""Subscriptions by pattern: RE2's syntax, and when the coordinator looks topics up."""
+"""Subscriptions by pattern: RE2's syntax, and the lookups of the coordinator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("pattern", "message"), REFUSED.items())
-def test_what_re2_refuses_is_refused(pattern: str, message: str) -> None:
+def test_patterns_that_re2_refuses_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(PatternError, match="^" + re.escape(message) + "$"):
         Pattern(pattern)
 

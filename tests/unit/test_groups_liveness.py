@@ -1,4 +1,4 @@
-"""Who a group waits for, and how long each member has been silent."""
+"""Liveness: the members that a group waits for, and how long each has been silent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_node_without_liveness_gives_none() -> None:
     assert read_liveness({3: b"other"}) is None
 
 
-def test_a_classic_group_waits_for_whoever_has_not_joined_and_then_for_its_leader() -> None:
+def test_a_classic_group_waits_for_members_to_join_and_then_for_its_leader() -> None:
     desk = ShardDesk()
     first = desk.new_id()
     token = desk.join(first)

@@ -1,4 +1,4 @@
-"""Groups that go from the classic protocol to the consumer protocol and back, at work."""
+"""Groups that migrate from the classic protocol to the consumer protocol and back."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Classic:
         self.at.ask(self.at.shard.leave, request, version=4, now_ms=self.at.now_ms)
 
     def follow(self) -> None:
-        """Beat, and rejoin and sync as long as the coordinator asks for it."""
+        """Sends a heartbeat, and joins and syncs again as long as the coordinator asks for it."""
         for _ in range(3):
             if self.heartbeat() != ErrorCode.REBALANCE_IN_PROGRESS:
                 return
@@ -270,7 +270,7 @@ def test_a_classic_group_is_upgraded_by_a_member_that_speaks_the_consumer_protoc
     assert at.state_of() == ("consumer", "Stable")
 
 
-def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
+def test_members_that_wait_in_the_classic_group_are_told_to_join_again() -> None:
     at = Coordinator()
     first = classic_group(at)
     second = Classic(at)
@@ -416,7 +416,7 @@ def test_a_classic_member_is_refused_by_kafkas_codes() -> None:
     assert stranger.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_classic_member_that_does_not_rejoin_in_time_is_out() -> None:
+def test_a_classic_member_that_does_not_rejoin_in_time_is_removed() -> None:
     at = Coordinator(GroupSettings(initial_rebalance_delay_ms=0))
     classic, modern = classic_group(at), Modern(at, "new")
     modern.beat()
@@ -430,7 +430,7 @@ def test_a_classic_member_that_does_not_rejoin_in_time_is_out() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"\1\0\1\0", b"\1\0\7\1\0\0\0\5\1\0"])
-def test_what_kafka_wrote_of_a_member_is_read_and_written_alike(rest: bytes) -> None:
+def test_a_member_record_of_kafka_is_read_and_written_alike(rest: bytes) -> None:
     """With and without a classic part, which is a tagged struct that may be null."""
     written = b"\0\0\4cmp\13/127.0.0.1\2\3ta\1\0\0'\20\0" + rest
     value = decode(ConsumerGroupMemberMetadataValue, written, 0)

@@ -1,4 +1,4 @@
-"""Offsets are committed by those who may, kept while they are of use, and forgotten after."""
+"""Offsets: which commits are accepted, what is read, and when offsets expire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def desk() -> ShardDesk:
 # Who may commit
 
 
-def test_somebody_without_a_group_commits_to_a_group_of_offsets_only(desk: ShardDesk) -> None:
+def test_a_commit_without_membership_creates_a_group_that_has_only_offsets(desk: ShardDesk) -> None:
     assert desk.commit({ORDERS: 5, ("orders", 1): 7}) == [ErrorCode.NONE] * 2
     assert desk.committed() == {ORDERS: 5, ("orders", 1): 7}
     described = desk.describe()
@@ -64,7 +64,7 @@ def test_a_member_commits_with_its_generation(desk: ShardDesk) -> None:
     assert desk.committed() == {ORDERS: 5}
 
 
-def test_nobody_commits_past_the_members_of_a_living_group(desk: ShardDesk) -> None:
+def test_only_members_commit_to_a_group_that_has_members(desk: ShardDesk) -> None:
     desk.member()
     assert desk.commit({ORDERS: 6}) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert desk.committed() == {}
@@ -143,7 +143,7 @@ def test_a_commit_is_written_with_its_time_and_topic(desk: ShardDesk) -> None:
 # Fetching
 
 
-def test_what_was_not_committed_is_minus_one(desk: ShardDesk) -> None:
+def test_an_offset_that_was_not_committed_is_minus_one(desk: ShardDesk) -> None:
     desk.commit({ORDERS: 5}, metadata="m")
     found = [topic.partitions[0] for topic in desk.fetch(ORDERS, ("orders", 9), ("x", 0)).topics]
     assert [(p.committed_offset, p.metadata, p.error_code) for p in found] == [
@@ -219,7 +219,7 @@ def test_offsets_of_deleted_topics_are_forgotten(desk: ShardDesk) -> None:
 # Expiring
 
 
-def test_offsets_of_nobody_expire_a_week_after_their_commit(desk: ShardDesk) -> None:
+def test_offsets_without_members_expire_a_week_after_their_commit(desk: ShardDesk) -> None:
     desk.commit({ORDERS: 1})
     desk.advance(6 * DAY)
     desk.commit({("orders", 1): 2})

@@ -1,4 +1,4 @@
-"""A shard shows its groups, deletes those that are empty, and comes back from its log."""
+"""A shard: describing and deleting groups, and loading from the log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_groups_are_listed_by_state_and_type(desk: ShardDesk) -> None:
     assert names(desk.shard.list_groups([], ["nonsense"])) == []
 
 
-def test_a_stable_group_is_described_with_what_its_members_said(desk: ShardDesk) -> None:
+def test_a_stable_group_is_described_with_the_metadata_of_its_members(desk: ShardDesk) -> None:
     member = desk.member(client="the-client")
     described = desk.describe()
     assert (described.group_state, described.protocol_type) == ("Stable", "consumer")
@@ -93,7 +93,7 @@ def test_only_empty_groups_are_deleted(desk: ShardDesk) -> None:
     assert desk.records[-1] == Record(GroupMetadataKey(group=GROUP), None)
 
 
-def test_a_deleted_group_forgets_who_was_about_to_join(desk: ShardDesk) -> None:
+def test_a_deleted_group_forgets_its_pending_members(desk: ShardDesk) -> None:
     pending = desk.new_id()
     assert desk.delete_groups(GROUP) == {GROUP: ErrorCode.NONE}
     assert desk.join_code(desk.join(pending)) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -163,7 +163,7 @@ def test_a_timer_fires_once_at_its_latest_deadline() -> None:
     assert timers.next_deadline() == float("inf")
 
 
-def test_nobody_is_woken_for_a_group_at_rest() -> None:
+def test_an_idle_group_sets_no_timer() -> None:
     desk = ShardDesk(SETTINGS)
     member = desk.member(session_ms=30_000)
     wake = desk.shard.next_deadline()

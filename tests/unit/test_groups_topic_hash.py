@@ -1,4 +1,4 @@
-"""The hash of a group's topics, by numbers that Kafka's own library (hash4j) has given."""
+"""The hash of a group's topics, compared with values of Kafka's library (hash4j)."""
 
 from __future__ import annotations
 

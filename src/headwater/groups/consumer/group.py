@@ -569,7 +569,7 @@ class ConsumerGroup:
             member = self.state.members.get(member_id)
             if member is None:
                 self.deadlines.forget(member_id)
-            elif epoch in (None, member.epoch):
+            elif epoch in (None, member.epoch) and member not in overdue:
                 overdue.append(member)
                 reasons.setdefault(_why_removed(member, epoch), []).append(member_id)
         if overdue:
