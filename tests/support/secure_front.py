@@ -142,6 +142,7 @@ class SecureFront:
     is_liar: bool = False
     target: str = ""
     logins: int = 0
+    expired: int = 0  # connections closed since their session had ended
     extensions: set[str] = field(default_factory=set)  # of the last login with a token
     port: int = 0
     _socket: socket.socket | None = None
@@ -188,7 +189,8 @@ class SecureFront:
             try:
                 while frame := await _frame(reader):
                     if time.monotonic() > until:
-                        break  # as Kafka does with who did not log in again in time
+                        self.expired += 1
+                        break  # as Kafka does when a session has expired
                     to_writer.write(frame)
                     await to_writer.drain()
             finally:

@@ -1,7 +1,7 @@
-"""Memory of connections: an idle one holds no buffer, a closed one gives everything back at once.
+"""Memory of connections: idle ones hold no buffer, closed ones are freed immediately.
 
-The collector is off in these tests, as good as it is in a node: whatever only it could free would
-stay for hours.
+The garbage collector is off in these tests, and nearly so in a node: what only the collector can
+free would stay for hours.
 """
 
 from __future__ import annotations

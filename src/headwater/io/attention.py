@@ -134,7 +134,7 @@ class WatchfulSelector(EpollSelector):
 
     def unregister(self, fileobj: FileDescriptorLike) -> SelectorKey:
         key = super().unregister(fileobj)
-        if key.fd == self._peer:  # the next one with this number is somebody else
+        if key.fd == self._peer:  # the next peer with this number is another one
             self._peer, self._rest = _NOBODY, 0
         return key
 

@@ -1,4 +1,4 @@
-"""Background tasks of objects that live on somebody else's event loop."""
+"""Background tasks of objects on an event loop that belongs to the user."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ class Workers(Protocol):
 
 
 def write_lock() -> AbstractContextManager[bool]:
-    """A lock for a file that both the loop and workers replace, held for one write. Whoever finds
-    it taken would have waited for the device anyway."""
+    """Returns a lock for a file that both the loop and workers replace, held for one write. A
+    thread that has to wait for it would have waited for the device anyway."""
     return threading.Lock()
 
 

