@@ -198,7 +198,7 @@ class ShardDesk:
             protocols=protocols("range", "roundrobin") if speaks is None else speaks,
         )
         return self.ask(
-            lambda token: self.shard.join(
+            lambda token: self.shard.decide_join(
                 token,
                 request,
                 client=ClientInfo(client, "/127.0.0.1"),
@@ -245,7 +245,7 @@ class ShardDesk:
             ],
         )
         return self.ask(
-            lambda token: self.shard.sync(
+            lambda token: self.shard.decide_sync(
                 token, request, version=version, now=self.now, now_ms=self.now_ms
             )
         )
@@ -262,7 +262,7 @@ class ShardDesk:
             member_id=member_id,
             group_instance_id=instance,
         )
-        token = self.ask(lambda token: self.shard.heartbeat(token, request, now=self.now))
+        token = self.ask(lambda token: self.shard.decide_heartbeat(token, request, now=self.now))
         return ErrorCode(self.answer(token, HeartbeatResponse).error_code)
 
     def leave(
@@ -274,7 +274,7 @@ class ShardDesk:
             members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in members],
         )
         token = self.ask(
-            lambda token: self.shard.leave(
+            lambda token: self.shard.decide_leave(
                 token, request, version=version, now=self.now, now_ms=self.now_ms
             )
         )
@@ -315,7 +315,7 @@ class ShardDesk:
             topics=list(topics.values()),
         )
         token = self.ask(
-            lambda token: self.shard.commit(
+            lambda token: self.shard.decide_commit(
                 token, request, version=version, now=self.now, now_ms=self.now_ms
             )
         )
@@ -359,14 +359,16 @@ class ShardDesk:
                 )
             ],
         )
-        token = self.ask(lambda token: self.shard.delete_offsets(token, request, now=self.now))
+        token = self.ask(
+            lambda token: self.shard.decide_delete_offsets(token, request, now=self.now)
+        )
         answer = self.answer(token, OffsetDeleteResponse)
         if answer.error_code:
             return [ErrorCode(answer.error_code)]
         return [ErrorCode(p.error_code) for one in answer.topics for p in one.partitions]
 
     def delete_groups(self, *groups: str) -> dict[str, ErrorCode]:
-        token = self.ask(lambda token: self.shard.delete_groups(token, groups, now=self.now))
+        token = self.ask(lambda token: self.shard.decide_delete_groups(token, groups, now=self.now))
         answer = self.answer(token, DeleteGroupsResponse)
         return {one.group_id: ErrorCode(one.error_code) for one in answer.results}
 

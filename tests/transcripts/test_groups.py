@@ -279,7 +279,7 @@ class GroupStory:
         version = int(options.get("version", 9))
         self.ask(
             member.name,
-            lambda token: self.shard.join(
+            lambda token: self.shard.decide_join(
                 token,
                 request,
                 client=_CLIENT,
@@ -315,7 +315,7 @@ class GroupStory:
 
         self.ask(
             member.name,
-            lambda token: self.shard.sync(
+            lambda token: self.shard.decide_sync(
                 token, request, version=5, now=self.now, now_ms=self.now_ms
             ),
             show,
@@ -336,7 +336,7 @@ class GroupStory:
 
         self.ask(
             member.name,
-            lambda token: self.shard.heartbeat(token, request, now=self.now),
+            lambda token: self.shard.decide_heartbeat(token, request, now=self.now),
             show,
         )
 
@@ -351,7 +351,7 @@ class GroupStory:
 
         self.ask(
             member.name,
-            lambda token: self.shard.leave(
+            lambda token: self.shard.decide_leave(
                 token, request, version=5, now=self.now, now_ms=self.now_ms
             ),
             show,
@@ -395,7 +395,7 @@ class GroupStory:
 
         self.ask(
             member.name,
-            lambda token: self.shard.consumer_heartbeat(
+            lambda token: self.shard.decide_consumer_heartbeat(
                 token,
                 request,
                 client=_CLIENT,
@@ -446,7 +446,7 @@ class GroupStory:
 
         self.ask(
             member.name,
-            lambda token: self.shard.commit(
+            lambda token: self.shard.decide_commit(
                 token, request, version=9, now=self.now, now_ms=self.now_ms
             ),
             show,
@@ -477,7 +477,7 @@ class GroupStory:
 
         self.ask(
             f"producer {command.words[0]}",
-            lambda token: self.shard.commit_in_transaction(
+            lambda token: self.shard.decide_commit_in_transaction(
                 token, request, version=5, now=self.now, now_ms=self.now_ms
             ),
             show,

@@ -121,7 +121,7 @@ class Desk:
             ],
         )
         return self.driver.ask(
-            lambda shard, token: shard.commit(token, request, version=9, now=0.0, now_ms=NOW)
+            lambda shard, token: shard.decide_commit(token, request, version=9, now=0.0, now_ms=NOW)
         )
 
 
@@ -237,7 +237,7 @@ def test_a_transactional_commit_is_written_as_part_of_its_transaction() -> None:
             ],
         )
         desk.driver.ask(
-            lambda shard, token: shard.commit_in_transaction(
+            lambda shard, token: shard.decide_commit_in_transaction(
                 token, request, version=5, now=0.0, now_ms=NOW
             )
         )

@@ -129,7 +129,9 @@ class Classic:
             ],
         )
         shard = self.at.shard
-        return self.at.ask(shard.join, request, client=CLIENT, version=9, now_ms=self.at.now_ms)
+        return self.at.ask(
+            shard.decide_join, request, client=CLIENT, version=9, now_ms=self.at.now_ms
+        )
 
     def join(self) -> JoinGroupResponse:
         answer = self.at.answers[self.ask_join()]
@@ -155,7 +157,7 @@ class Classic:
                 for member, data in assignments.items()
             ],
         )
-        token = self.at.ask(self.at.shard.sync, request, version=5, now_ms=self.at.now_ms)
+        token = self.at.ask(self.at.shard.decide_sync, request, version=5, now_ms=self.at.now_ms)
         answer = self.at.answers[token]
         assert isinstance(answer, SyncGroupResponse)
         if answer.error_code == 0:
@@ -172,7 +174,7 @@ class Classic:
             member_id=self.id,
             group_instance_id=self.instance_id,
         )
-        answer = self.at.answers[self.at.ask(self.at.shard.heartbeat, request)]
+        answer = self.at.answers[self.at.ask(self.at.shard.decide_heartbeat, request)]
         assert isinstance(answer, HeartbeatResponse)
         return answer.error_code
 
@@ -180,7 +182,7 @@ class Classic:
         request = LeaveGroupRequest(
             group_id="g", member_id="", members=[MemberIdentity(member_id=self.id)]
         )
-        self.at.ask(self.at.shard.leave, request, version=4, now_ms=self.at.now_ms)
+        self.at.ask(self.at.shard.decide_leave, request, version=4, now_ms=self.at.now_ms)
 
     def follow(self) -> None:
         """Sends a heartbeat, and joins and syncs again as long as the coordinator asks for it."""
@@ -208,7 +210,7 @@ class Modern:
             topic_partitions=self.owned,
         )
         token = self.at.ask(
-            self.at.shard.consumer_heartbeat,
+            self.at.shard.decide_consumer_heartbeat,
             request,
             client=CLIENT,
             version=1,

@@ -308,7 +308,7 @@ def commit_in_transaction(
         topics=[TxnOffsetCommitRequestTopic(name="orders", partitions=[partition])],
     )
     token = desk.ask(
-        lambda token: desk.shard.commit_in_transaction(
+        lambda token: desk.shard.decide_commit_in_transaction(
             token, request, version=5, now=desk.now, now_ms=desk.now_ms
         ),
         producer_id=PRODUCER,

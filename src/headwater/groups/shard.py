@@ -101,7 +101,7 @@ class GroupShard:
 
     # Classic groups
 
-    def join(
+    def decide_join(
         self,
         token: Token,
         request: JoinGroupRequest,
@@ -140,7 +140,7 @@ class GroupShard:
         requests.join(group, join, builder, self._random)
         return builder.decision()
 
-    def sync(
+    def decide_sync(
         self, token: Token, request: SyncGroupRequest, *, version: int, now: float, now_ms: int
     ) -> Decision:
         if version >= _SYNC_NAMES_PROTOCOL_SINCE and (
@@ -158,7 +158,7 @@ class GroupShard:
         requests.sync(group, token, request, builder)
         return builder.decision()
 
-    def heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
+    def decide_heartbeat(self, token: Token, request: HeartbeatRequest, *, now: float) -> Decision:
         group = self._groups.get(request.group_id)
         if group is None:
             code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -170,7 +170,7 @@ class GroupShard:
             )
         return Decision((), ((token, HeartbeatResponse(error_code=code)),))
 
-    def leave(
+    def decide_leave(
         self, token: Token, request: LeaveGroupRequest, *, version: int, now: float, now_ms: int
     ) -> Decision:
         if not request.group_id:
@@ -194,7 +194,7 @@ class GroupShard:
 
     # Consumer groups
 
-    def consumer_heartbeat(
+    def decide_consumer_heartbeat(
         self,
         token: Token,
         request: ConsumerGroupHeartbeatRequest,
@@ -280,7 +280,7 @@ class GroupShard:
 
     # Offsets
 
-    def commit(
+    def decide_commit(
         self, token: Token, request: OffsetCommitRequest, *, version: int, now: float, now_ms: int
     ) -> Decision:
         """The caller has put names to topic ids, and answers for topics that do not exist."""
@@ -316,7 +316,7 @@ class GroupShard:
             group.on_commit(member_id, now)
         return code
 
-    def commit_in_transaction(
+    def decide_commit_in_transaction(
         self,
         token: Token,
         request: TxnOffsetCommitRequest,
@@ -373,7 +373,9 @@ class GroupShard:
                 return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
         return self._offsets.fetch(request, require_stable=require_stable)
 
-    def delete_offsets(self, token: Token, request: OffsetDeleteRequest, *, now: float) -> Decision:
+    def decide_delete_offsets(
+        self, token: Token, request: OffsetDeleteRequest, *, now: float
+    ) -> Decision:
         group = self._groups.get(request.group_id)
         code = ErrorCode.NONE
         if not request.group_id:
@@ -443,7 +445,9 @@ class GroupShard:
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         return describe.list_groups(self._groups, states, types)
 
-    def delete_groups(self, token: Token, group_ids: Iterable[str], *, now: float) -> Decision:
+    def decide_delete_groups(
+        self, token: Token, group_ids: Iterable[str], *, now: float
+    ) -> Decision:
         builder = DecisionBuilder(now, 0)
         builder.is_atomic = False
         results = []

@@ -25,7 +25,7 @@ def handle(
         return broker.groups.ask(
             request.group_id,
             ConsumerGroupHeartbeatResponse,
-            lambda shard, token: shard.consumer_heartbeat(
+            lambda shard, token: shard.decide_consumer_heartbeat(
                 token,
                 request,
                 client=client_of(context),

@@ -31,7 +31,7 @@ async def _delete(broker: Broker, group_id: str) -> list[DeletableGroupResult]:
         answer = broker.groups.ask(
             group_id,
             DeleteGroupsResponse,
-            lambda shard, token: shard.delete_groups(
+            lambda shard, token: shard.decide_delete_groups(
                 token, [group_id], now=broker.clock.monotonic()
             ),
         )

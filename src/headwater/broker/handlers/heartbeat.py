@@ -20,7 +20,9 @@ def handle(
         return broker.groups.ask(
             request.group_id,
             HeartbeatResponse,
-            lambda shard, token: shard.heartbeat(token, request, now=broker.clock.monotonic()),
+            lambda shard, token: shard.decide_heartbeat(
+                token, request, now=broker.clock.monotonic()
+            ),
         )
     except ApiError as refusal:
         return HeartbeatResponse(error_code=refusal.code)

@@ -22,7 +22,7 @@ def handle(
         return broker.groups.ask(
             request.group_id,
             JoinGroupResponse,
-            lambda shard, token: shard.join(
+            lambda shard, token: shard.decide_join(
                 token,
                 request,
                 client=client_of(context),

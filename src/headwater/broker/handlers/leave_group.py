@@ -20,7 +20,7 @@ def handle(
         return broker.groups.ask(
             request.group_id,
             LeaveGroupResponse,
-            lambda shard, token: shard.leave(
+            lambda shard, token: shard.decide_leave(
                 token,
                 request,
                 version=context.version,

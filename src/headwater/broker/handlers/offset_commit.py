@@ -31,7 +31,7 @@ def handle(
         answer = broker.groups.ask(
             request.group_id,
             OffsetCommitResponse,
-            lambda shard, token: shard.commit(
+            lambda shard, token: shard.decide_commit(
                 token,
                 request,
                 version=context.version,

@@ -26,7 +26,9 @@ def handle(
         answer = broker.groups.ask(
             request.group_id,
             OffsetDeleteResponse,
-            lambda shard, token: shard.delete_offsets(token, request, now=broker.clock.monotonic()),
+            lambda shard, token: shard.decide_delete_offsets(
+                token, request, now=broker.clock.monotonic()
+            ),
         )
     except ApiError as refusal:
         return OffsetDeleteResponse(error_code=refusal.code)

@@ -21,7 +21,7 @@ def handle(
         return broker.groups.ask(
             request.group_id,
             SyncGroupResponse,
-            lambda shard, token: shard.sync(
+            lambda shard, token: shard.decide_sync(
                 token,
                 request,
                 version=context.version,
