@@ -10,8 +10,9 @@ from unittest.mock import patch
 from headwater import _core
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.partition import Partition
-from headwater.storage import Appended, recovery
+from headwater.storage import Appended, Log, recovery
 from headwater.storage.cleaner import CleaningJob
+from headwater.storage.epochs import EpochCache
 from headwater.storage.flush import FlushJob
 from headwater.storage.offset_index import OffsetIndex
 from headwater.storage.producer_state import ProducerStates
@@ -168,6 +169,36 @@ def compaction_before_the_flush() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def truncated_epochs_come_back() -> Iterator[None]:
+    """Truncation leaves the epoch file alone, and recovery looks for larger epochs only."""
+
+    def make_durable(self: Log) -> None:
+        self.segments.active.file.sync()
+        self._flush.dirty.add_folder(self.path)
+        self._flush.dirty.sync_folders()
+        if self._on_truncated is not None:
+            self._on_truncated()
+
+    def correct(self: EpochCache, epoch: int, *, base_offset: int, last_offset: int) -> int:
+        if epoch > self.latest:
+            self.assign(epoch, base_offset)
+        return 0
+
+    with (
+        patch.object(Log, "_make_truncation_durable", make_durable),
+        patch.object(EpochCache, "correct", correct),
+    ):
+        yield
+
+
+@contextmanager
+def truncation_is_not_durable() -> Iterator[None]:
+    """What was cut may come back behind what was appended after it."""
+    with patch.object(Log, "_make_truncation_durable", lambda self: None):
+        yield
+
+
 # Seeds one of which catches it; where many would be needed, from not far before that one on. The
 # first three bugs are the ones that every change must face.
 MUTANTS: dict[str, tuple[Mutant, range]] = {
@@ -181,4 +212,10 @@ MUTANTS: dict[str, tuple[Mutant, range]] = {
     "compaction drops the newest": (compaction_drops_the_newest, range(10)),
     "compacted segments are not synced": (compacted_segments_are_not_synced, range(20)),
     "compaction before the flush": (compaction_before_the_flush, range(180, 240)),
+}
+
+# Bugs that a log alone shows, quicker.
+LOG_MUTANTS: dict[str, tuple[Mutant, range]] = {
+    "truncated epochs come back": (truncated_epochs_come_back, range(300)),
+    "truncation is not durable": (truncation_is_not_durable, range(300)),
 }

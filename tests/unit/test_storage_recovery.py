@@ -230,6 +230,22 @@ def test_a_damaged_producer_snapshot_is_replaced_by_an_older_one_and_batches() -
     assert log.append_as_leader(sent(7, 2), epoch=0, now_ms=NOW).duplicate
 
 
+def test_a_snapshot_from_before_a_gap_is_not_believed() -> None:
+    """On a full disk retention goes on although no snapshot can be written. What an older one says
+    would be out of date, and its producer would be refused; it may go on if it is not known."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for data in (sent(7, 0), sent(7, 1), sent(7, 2), sent(8, 0)):
+        append(log, data)
+        log.roll(NOW)
+    flush(log)
+    for gone in (name(0), name(1), name(2), name(3, ".snapshot"), name(4, ".snapshot")):
+        disk.remove(gone)
+    log = reopen(disk, log, clean=False, recovery_point=4)
+    assert (log.start, log.end) == (3, 4)
+    append(log, sent(7, 3))
+
+
 def test_snapshots_that_belong_to_nothing_go() -> None:
     disk = MemoryDisk()
     log = filled(disk, 4, segment_bytes=SIZE * 2)

@@ -628,7 +628,13 @@ class Log:
         self._flush.dirty.sync_folders()
         epochs = self._save_epochs(self.end)
         if epochs is not None:
-            epochs.run()
+            try:
+                epochs.run()
+            except OSError as error:
+                self.epochs.not_saved()
+                if not is_full(error):
+                    raise
+                # The next flush writes them, and until then recovery believes the batches.
         if self._on_truncated is not None:
             self._on_truncated()
 
@@ -753,7 +759,8 @@ class Log:
             return None
         unsynced = self.segments.since(self.recovery_point)
         files = [segment.file for segment in unsynced if segment.base < upto and segment.size]
-        return self._flush.job(upto, files, self._save_epochs(upto))
+        epochs = self._save_epochs(max(upto, self.recovery_point))
+        return self._flush.job(upto, files, epochs)
 
     def not_flushed(self, job: FlushJob) -> None:
         """Takes back a job that failed, as on a full disk: the next one does its work too."""

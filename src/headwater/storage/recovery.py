@@ -141,10 +141,13 @@ def _save_producers(log: Loaded, end: int) -> None:
 
 
 def _restore_producers(log: Loaded, producers: ProducerStates, end: int) -> None:
+    # A snapshot below the first segment is out of date: the batches between them are gone. Its
+    # producers would be refused; producers that are not known may go on.
+    first = log.segments[0].base if log.segments else end
     log.snapshots.restore(
         producers,
         log.segments,
-        start=min(log.start, end),
+        start=min(max(log.start, first), end),
         end=end,
         now_ms=log.now_ms,
         expiration_ms=log.producer_expiration_ms,

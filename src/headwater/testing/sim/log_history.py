@@ -2,7 +2,8 @@
 
 The model is a list of batches. After every crash the log must be a prefix of it that reaches at
 least as far as the last flush, and at least as far as whole batches reach on the disk that the
-crash left: recovery neither invents nor throws away.
+crash left: recovery neither invents nor throws away. The log is truncated now and then, as that of
+a follower is, and its leader epochs must be those of its batches.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Written:
     values: tuple[bytes, ...]
     producer: int
     sequence: int
+    epoch: int
 
     @property
     def end(self) -> int:
@@ -53,7 +55,10 @@ class LogHistory:
         self._start = 0  # the highest start the log has had
         self._start_durable = 0
         self._sequences: dict[int, int] = {}
+        self._first_producer = 0
         self._value = 0
+        self._epoch = 0
+        self._deleted_to = 0  # starts that a crash took back may have taken epochs along
         self._log: Log
         self._host.disk.make_dirs("/data")
         self._host.disk.sync_dir("/")
@@ -87,8 +92,10 @@ class LogHistory:
             self._flush()
         elif draw < 0.78:
             self._checkpoint()
-        elif draw < 0.80:
+        elif draw < 0.79:
             self._roll()
+        elif draw < 0.80:
+            self._epoch += 1
         elif draw < 0.83:
             self._delete_records()
         elif draw < 0.87:
@@ -97,8 +104,10 @@ class LogHistory:
             self._send_again()
         elif draw < 0.94:
             self._check_all("read")
-        elif draw < 0.96:
+        elif draw < 0.95:
             self._fill_disk()
+        elif draw < 0.96:
+            self._truncate()
         elif draw < 0.97:
             self._stop_cleanly()
         else:
@@ -122,17 +131,17 @@ class LogHistory:
 
     def _append(self) -> None:
         work = self._work
-        producer = work.randrange(3)
+        producer = self._first_producer + work.randrange(3)
         values = []
         for _ in range(work.choice((1, 1, 2, 10))):
             self._value += 1
             values.append(b"%d:" % self._value + work.randbytes(work.choice((5, 100, 900))))
         log = self._log
         sequence = self._sequences.get(producer, 0)
-        written = Written(log.end, tuple(values), producer, sequence)
+        written = Written(log.end, tuple(values), producer, sequence, self._epoch)
         try:
             result = log.append_as_leader(
-                self._batch(written), epoch=0, now_ms=self._host.clock.wall_ms()
+                self._batch(written), epoch=self._epoch, now_ms=self._host.clock.wall_ms()
             )
         except ApiError as refusal:
             self._refused(refusal)
@@ -214,6 +223,7 @@ class LogHistory:
     def _delete_records(self) -> None:
         self._log.delete_records_before(self._work.randint(self._log.start, self._log.end))
         self._start = max(self._start, self._log.start)
+        self._deleted_to = max(self._deleted_to, self._log.start)
         self.world.note(f"log starts at {self._log.start}")
 
     def _retire(self) -> None:
@@ -223,6 +233,7 @@ class LogHistory:
             self._refused(refusal)
             return
         self._start = max(self._start, self._log.start)
+        self._deleted_to = max(self._deleted_to, self._log.start)
         # As the broker does: the start is durable before a file goes.
         if retired:
             self.world.happened("segment retired")
@@ -235,6 +246,32 @@ class LogHistory:
                 if self._work.random() < 0.8:
                     segment.delete()
         self.world.note(f"retired {len(retired)} segments")
+
+    def _truncate(self) -> None:
+        """Cuts the log between two batches. What follows may be of an older epoch than the cut."""
+        self._machine.disk.capacity_bytes = self._disk_bytes
+        ends = [written.base for written in self._written if written.base >= self._log.start]
+        if not ends:
+            return
+        end = self._work.choice(ends)
+        for segment in self._log.truncate_to(end):
+            segment.delete()
+        self._written = [written for written in self._written if written.end <= end]
+        self._durable_end = min(self._durable_end, end)
+        oldest = self._written[-1].epoch if self._written else 0
+        self._epoch = self._work.randint(oldest, self._epoch + 1)
+        self.world.note(f"truncated to {end}, goes on in epoch {self._epoch}")
+        self.world.happened("log truncated")
+        self._check_all("truncation")
+        self._check_epochs("truncation")
+        self._check_producers()
+        # A producer that was forgotten would have to begin a new epoch.
+        self._first_producer += 3
+
+    def _write_ends(self) -> None:
+        write_offsets(self._host.disk, _POINTS, {_TP: self._log.trusted_end})
+        write_offsets(self._host.disk, _STARTS, {_TP: self._log.start})
+        self._start_durable = self._log.start
 
     # Faults
 
@@ -269,6 +306,7 @@ class LogHistory:
         self.world.happened("clean stop")
         self._open()
         self._check_all("start after a clean stop")
+        self._check_epochs("start after a clean stop")
 
     def _crash(self, *, power_cut: bool) -> None:
         self._machine.disk.capacity_bytes = self._disk_bytes
@@ -298,6 +336,7 @@ class LogHistory:
             start=start,
             recovery_point=point,
             clean=clean,
+            on_truncated=self._write_ends,
         )
         for report in self._log.reports:
             self.world.note(f"cut {report}")
@@ -321,6 +360,7 @@ class LogHistory:
             f"log starts at {log.start}, {self._start_durable} was durable",
         )
         self._check_all("recovery")
+        self._check_epochs("recovery")
         self._check_producers()
 
     def _check_all(self, when: str) -> None:
@@ -351,6 +391,23 @@ class LogHistory:
                 )
                 offset += 1
         self.world.note(f"{when}: {log.start}..{log.end} as written")
+
+    def _check_epochs(self, when: str) -> None:
+        """The epoch of every batch is known, and none that has no batch."""
+        log, epochs = self._log, self._log.epochs
+        for written in self._written:
+            first, last = max(written.base, log.start, self._deleted_to), written.end - 1
+            if first <= last:
+                known = epochs.epoch_at(first), epochs.epoch_at(last)
+                self._expect(
+                    known == (written.epoch, written.epoch),
+                    f"{when}: {first}..{last} have epoch {written.epoch}, not {known}",
+                )
+        if self._written and self._written[-1].end > max(log.start, self._deleted_to):
+            latest = self._written[-1].epoch
+            self._expect(
+                log.latest_epoch == latest, f"{when}: {log.latest_epoch} follows epoch {latest}"
+            )
 
     def _check_producers(self) -> None:
         """Every producer goes on where the log ends."""
