@@ -107,11 +107,6 @@ class OffsetTable:
                 for partition, committed in partitions.items():
                     yield group, topic, partition, committed
 
-    def __len__(self) -> int:
-        return sum(
-            len(partitions) for topics in self._groups.values() for partitions in topics.values()
-        )
-
 
 class Offsets:
     """The offsets of a shard."""
@@ -164,7 +159,7 @@ class Offsets:
         if pending is None:
             return
         for group, topic, partition, offset in pending:
-            self._settle(group, topic, partition)
+            self._release(group, topic, partition)
             if not commits:
                 continue
             before = self.committed.get(group, topic, partition)
@@ -179,9 +174,9 @@ class Offsets:
         for pending in self._pending.values():
             if pending.get(group, topic, partition) is not None:
                 pending.remove(group, topic, partition)
-                self._settle(group, topic, partition)
+                self._release(group, topic, partition)
 
-    def _settle(self, group: str, topic: str, partition: int) -> None:
+    def _release(self, group: str, topic: str, partition: int) -> None:
         unstable = self._unstable[group]
         unstable[topic, partition] -= 1
         if not unstable[topic, partition]:
