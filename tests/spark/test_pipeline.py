@@ -212,6 +212,13 @@ def test_what_cannot_be_run_is_said_in_words_of_the_pipeline(place: Place) -> No
         place.run(declared(lambda orders: orders, schema="customer strong"))
     with pytest.raises(PipelineError, match=r"sums: .*UNRESOLVED_COLUMN"):
         place.run(declared(lambda orders: orders.select("colour")))
+    script = f"""
+    CREATE STREAM orders ({SCHEMA}) FROM TOPIC `{place.topic}`;
+    INSERT INTO TOPIC out SELECT customer, count(*) AS n FROM orders GROUP BY customer;
+    """
+    [counts] = sql_pipelines(parse(script))
+    with pytest.raises(PipelineError, match=r"line 3, column 27: out: .*use mode = 'update'"):
+        place.run(counts)
 
 
 def headwater(*arguments: str, place: Place) -> subprocess.CompletedProcess[str]:

@@ -113,6 +113,16 @@ def test_a_checkpoint_of_another_query_is_known_by_spark_s_words() -> None:
     assert failure_of(Exception(ours)).cause is Cause.CHECKPOINT
 
 
+def test_an_error_of_an_expression_has_its_place_in_the_sql() -> None:
+    text = """[STREAM_FAILED] Query [id = a] terminated with exception: [CAST_INVALID] The value
+== SQL (line 2, position 8) ==
+       cast(product AS INT) AS n
+       ^^^^^^^^^^^^^^^^^^^^
+"""
+    failure = failure_of(Exception(text))
+    assert failure == Failure("[CAST_INVALID] The value", Cause.USER_CODE, (2, 7))
+
+
 def test_spark_s_message_is_told_apart_from_the_place_it_is_about() -> None:
     analysis = "[UNRESOLVED_COLUMN] no `prize`. SQLSTATE: 42703; line 2 pos 11;\n'Aggregate [a]"
     assert spark_message(Exception(analysis)) == ("[UNRESOLVED_COLUMN] no `prize`.", (2, 11))

@@ -211,6 +211,9 @@ class _Run:
 
         self._failures += 1
         text = self._file.shown(failure.text)
+        if failure.place is not None and self._pipeline.sql is not None:
+            line, column = self._pipeline.sql.place_of(*failure.place)
+            text = f"{self._file.path}, line {line}, column {column}: {text}"
         if failure.cause is Cause.TRANSIENT and self._failures <= _RESTARTS_MAX:
             wait = float(2**self._failures)
             self._start_at = time.monotonic() + wait

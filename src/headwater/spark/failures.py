@@ -22,6 +22,10 @@ _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.+))?$")
 _STREAM_FAILED = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[.*?\] terminated with exception: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
+# The part of the SQL text that an error at run time is about; Spark counts both from 1.
+_FRAGMENT = re.compile(
+    r"^== SQL \(line (?P<line>\d+), position (?P<position>\d+)\) ==", re.MULTILINE
+)
 _POSITION = re.compile(r"[;\s]*\(?line (?P<line>\d+),? pos (?P<position>\d+)\)?;?\s*$")
 # The checkpoint was written by another version of the query, or by another one.
 _OTHER_CHECKPOINT = re.compile(
@@ -43,6 +47,7 @@ class Cause(Enum):
 class Failure:
     text: str
     cause: Cause = Cause.OTHER
+    place: tuple[int, int] | None = None  # in the SQL text: a line from 1, a position from 0
 
     def __str__(self) -> str:
         return self.text
@@ -59,6 +64,9 @@ def failure_of(error: BaseException, *, folder: str | None = None) -> Failure:
     message, _ = spark_message(error)
     if _OTHER_CHECKPOINT.search(text):
         return Failure(message, Cause.CHECKPOINT)
+    if fragment := _FRAGMENT.search(text):
+        place = int(fragment["line"]), int(fragment["position"]) - 1
+        return Failure(message, Cause.USER_CODE, place)
     return Failure(message)
 
 

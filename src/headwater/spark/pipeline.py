@@ -27,6 +27,8 @@ from headwater.spark.fields import FieldsError, field_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from headwater.spark.pipeline_sql import SparkText
+
 FORMATS = ("json", "text", "bytes")
 MODES = ("append", "update")
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -156,6 +158,7 @@ class Pipeline:
     each: str | None = None
     every: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)  # of the sink, by its names
+    sql: SparkText | None = None  # its SELECT, if it comes from a SQL script
 
     def __post_init__(self) -> None:
         if not TOPIC_NAME.fullmatch(self.to):

@@ -139,6 +139,7 @@ def sql_pipelines(statements: Sequence[Statement]) -> list[Pipeline]:
             mode=insert.mode,
             every=insert.every,
             options=insert.options,
+            sql=insert.select,
         )
 
     return [pipeline_of(each) for each in statements if isinstance(each, InsertInto)]
@@ -325,13 +326,17 @@ def _sink_options(pipeline: Pipeline, setting: Setting) -> dict[str, str]:
 def _refusal(pipeline: Pipeline, error: Exception) -> PipelineError:
     """Makes an error that names the line of the user's code, if the error was raised there."""
     text, _ = spark_message(error)
+    update = 'mode="update"' if pipeline.sql is None else "mode = 'update'"
     if not isinstance(error, AnalysisException):
         text = f"{type(error).__name__}: {error}"
     elif "OUTPUT_MODE" in text.upper() or "output mode not supported" in text.lower():
         text = (
-            'rows that may still change cannot be appended: use mode="update", or give the input a '
+            f"rows that may still change cannot be appended: use {update}, or give the input a "
             f"watermark and group by a window of it ({text})"
         )
+    if pipeline.sql is not None:
+        line, column = pipeline.sql.line, pipeline.sql.column
+        return PipelineError(f"{pipeline.name}: {text}", line=line, column=column)
     code: Any = getattr(pipeline.function, "__code__", None)
     own = getattr(code, "co_filename", "")
     place = place_in(os.path.dirname(own), frames_of(error))
