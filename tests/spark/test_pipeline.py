@@ -48,6 +48,7 @@ class Place:
     def __init__(self, spark: SparkSession, topics: Topics, read: Read, topic: str, path: Path):
         self.spark, self.topics, self._read, self.topic = spark, topics, read, topic
         self.dead = f"{topic}-dead"
+        self.path = path
         self.setting = Setting(
             bootstrap=topics.bootstrap, checkpoints=str(path), dead_letters=self.dead, once=True
         )
@@ -223,7 +224,8 @@ def test_what_cannot_be_run_is_said_in_words_of_the_pipeline(place: Place) -> No
 
 def headwater(*arguments: str, place: Place) -> subprocess.CompletedProcess[str]:
     command = [HEADWATER, *arguments, "--bootstrap", place.topics.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    # Checkpoints go to the working directory unless a test says otherwise.
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=place.path)
 
 
 def test_a_pipeline_runs_until_it_is_told_to_stop_and_everybody_can_see_it(
