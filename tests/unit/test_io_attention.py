@@ -270,6 +270,16 @@ def test_a_client_whose_loop_has_other_work_sleeps(client: Client) -> None:
     assert not client.lookout.is_awake
 
 
+def test_a_client_that_loses_its_core_again_and_again_sleeps(client: Client) -> None:
+    awake_client(client)
+    for _ in range(2 * STREAK):
+        client.ask()
+    for _ in range(2):
+        assert client.lookout.is_awake
+        client.ask(120 * MICROSECOND, turn=60 * MICROSECOND)
+    assert not client.lookout.is_awake
+
+
 def test_a_client_that_asks_again_before_the_loop_went_round_looks_once_a_turn(
     client: Client,
 ) -> None:

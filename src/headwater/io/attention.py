@@ -230,7 +230,8 @@ class Lookout:
                 self._before = now
                 self._call_soon(self._look)
                 return
-            self._credit = max(0, self._credit - _MISS)
+            is_preempted = now - self._before > _PREEMPTED_SECONDS
+            self._credit = max(0, self._credit - (_PREEMPTED_MISS if is_preempted else _MISS))
         self._is_looking = False
 
     def came(self) -> None:
