@@ -1,1 +1,1 @@
-"""Who has what of a partition: high watermark, in-sync set, truncation. Machines only."""
+"""The replication of a partition: high watermark and in-sync set. Machines only."""

@@ -60,7 +60,7 @@ class FlushJob:
 
 
 class FlushState:
-    """How far a log is durable. `dirty` has what a flush must sync besides the segments."""
+    """The durable part of a log. `dirty` has what a flush must sync besides the segments."""
 
     __slots__ = ("_disk", "_health", "dirty", "last_flush_ms", "recovery_point", "truncations")
 

@@ -723,7 +723,7 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the log was truncated in this run."""
+        """The number of truncations in this run."""
         return self._flush.truncations
 
     @property

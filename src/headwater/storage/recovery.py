@@ -22,7 +22,7 @@ _RELATIVE_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What an unclean stop cost one partition."""
+    """A part of a log that was cut after an unclean stop."""
 
     tp: TopicPartition
     truncated_bytes: int
