@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,23 @@ NOW = 1_750_000_000_000
 TP = TopicPartition("orders", 3)
 TOPIC_ID = bytes(range(16))
 PATH = "/data/orders-3"
+
+
+class TightDisk(MemoryDisk):
+    """Has no room for the n-th new name, and then has again."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if self.refused:
+            self.refused -= 1
+            if not self.refused:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+        super().rename(source, target)
 
 
 def batch(

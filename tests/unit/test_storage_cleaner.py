@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 
 import pytest
 
@@ -15,7 +13,17 @@ from headwater.storage import Log, Origin
 from headwater.storage.cleaner import CleaningJob, CleaningLimits, Uncleanable, dirtiest, find_dirty
 from tests.support import logs as make
 from tests.support.cleaners import LIMITS, clean, steps
-from tests.support.logs import NOW, PATH, append, contents, open_log, records, reopen, settings
+from tests.support.logs import (
+    NOW,
+    PATH,
+    TightDisk,
+    append,
+    contents,
+    open_log,
+    records,
+    reopen,
+    settings,
+)
 
 RETENTION = 1000
 
@@ -329,29 +337,12 @@ def test_a_log_compacted_once_keeps_its_gaps_whatever_its_policy_says_now() -> N
     assert kept(plain) == left
 
 
-class Tight(MemoryDisk):
-    """Has no room for the n-th new name, and then has again."""
-
-    __slots__ = ("refused",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused = 0
-
-    def rename(self, source: str, target: str) -> None:
-        if self.refused:
-            self.refused -= 1
-            if not self.refused:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
-        super().rename(source, target)
-
-
 @pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "starts again"])
 @pytest.mark.parametrize("refused", range(1, 16))
 def test_a_disk_without_room_for_a_name_leaves_the_old_or_the_new(
     refused: int, goes_on: bool
 ) -> None:
-    disk = Tight()
+    disk = TightDisk()
     log = compacted(disk)
     for value in (b"1", b"2", b"3"):
         put(log, (b"a", value), (b"b%c" % value[0], value))

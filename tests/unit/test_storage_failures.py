@@ -17,7 +17,18 @@ from headwater.io.disk import SystemDisk
 from headwater.storage import Log, StorageFailed
 from headwater.storage.failures import FullDiskWarnings, Health, is_full
 from headwater.testing.sim.disk import SimDisk, SimFile
-from tests.support.logs import NOW, append, batch, contents, flush, open_log, reopen, sent, settings
+from tests.support.logs import (
+    NOW,
+    TightDisk,
+    append,
+    batch,
+    contents,
+    flush,
+    open_log,
+    reopen,
+    sent,
+    settings,
+)
 
 
 class Clock:
@@ -172,3 +183,28 @@ def test_a_full_directory_is_said_once_in_a_while_and_not_for_each_write() -> No
     assert notes.due([health, other], 2.0) == []
     assert len(notes.due([health, other], 61.0)) == 1
     assert notes.due([health, other], 999.0) == []  # nothing was refused since
+
+
+@pytest.mark.parametrize("refused", range(1, 13))
+@pytest.mark.parametrize("how", ["retention", "truncation"])
+def test_segments_leave_a_disk_without_room_for_their_new_names(how: str, refused: int) -> None:
+    disk = TightDisk()
+    size = len(batch(b"x"))
+    log = open_log(disk, settings(segment_bytes=2 * size, retention_bytes=3 * size))
+    for sequence in range(8):
+        append(log, sent(7, sequence))
+    flush(log)
+    disk.refused = refused
+    if how == "retention":
+        retired = log.delete_old_segments(NOW, log.end)
+        assert log.start > 0
+    else:
+        retired = log.truncate_to(1)
+        assert log.end == 1
+    assert len(contents(log)) == log.end - log.start
+    assert log.health.is_online
+    for segment in retired:
+        segment.delete()
+    log = reopen(disk, log, clean=False, recovery_point=log.trusted_end)
+    assert not log.reports
+    assert len(contents(log)) == log.end - log.start

@@ -537,10 +537,20 @@ class Log:
     ) -> RetiredSegment:
         """Renames the files of a segment, and the snapshot at its base, to `.deleted`. They are
         closed with their last reader."""
-        paths = segment.rename(names.DELETED)
-        segment.close()
-        if with_snapshot:
-            paths += self._snapshots.rename(segment.base, names.DELETED)
+        try:
+            paths = segment.rename(names.DELETED)
+            segment.close()
+            if with_snapshot:
+                paths += self._snapshots.rename(segment.base, names.DELETED)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A new name may need space. The segment must not be half there, nor, after compaction,
+            # beside the one that replaces it: its files are removed without delay.
+            paths = []
+            segment.remove()
+            if with_snapshot:
+                self._snapshots.drop(lambda offset: offset == segment.base)
         return RetiredSegment(
             self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
         )
@@ -677,22 +687,9 @@ class Log:
         self._check()
         with self.health.errors():
             return [
-                retired
+                self._retire(source, Reason.COMPACTION, with_snapshot=source.base != cleaned.base)
                 for source in sources
-                if (retired := self._retire_replaced(source, source.base != cleaned.base))
             ]
-
-    def _retire_replaced(self, source: Segment, with_snapshot: bool) -> RetiredSegment | None:
-        try:
-            return self._retire(source, Reason.COMPACTION, with_snapshot=with_snapshot)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            # A new name may need room, and an old segment must not be there beside the new one.
-            source.remove()
-            if with_snapshot:
-                self._snapshots.drop(lambda offset: offset == source.base)
-            return None
 
     def end_swap(self) -> None:
         """Gives the new segment its final name, once the old ones are durably gone."""
