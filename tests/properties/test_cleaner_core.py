@@ -132,7 +132,7 @@ def shown(data: bytes) -> list[tuple[object, ...]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(1, 25), st.floats(0, 1))
 def test_the_core_keeps_what_the_twin_keeps(seed: int, count: int, clean_share: float) -> None:
     random = Random(seed)

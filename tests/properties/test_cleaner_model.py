@@ -466,6 +466,5 @@ TestCompactionModel = CompactionModel.TestCase
 TestCompactionModel.settings = settings(
     max_examples=60,
     stateful_step_count=60,
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )

@@ -88,7 +88,7 @@ class Calls:
         raise Refused(what) from cause
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS)
 def test_the_intake_does_what_its_twin_does(steps: list[tuple[Any, ...]]) -> None:
     calls = Calls()

@@ -109,7 +109,7 @@ def table(rows: list[dict[str, Any]], blob: pa.DataType, text: pa.DataType) -> p
     text=st.sampled_from(sorted(TEXTS)),
     cut=st.integers(0, 10),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rows_become_what_the_same_records_become(
     rows: list[dict[str, Any]], blob: str, text: str, cut: int
 ) -> None:

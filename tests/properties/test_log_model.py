@@ -312,6 +312,5 @@ TestLogModel = LogModel.TestCase
 TestLogModel.settings = settings(
     max_examples=200,
     stateful_step_count=60,
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )

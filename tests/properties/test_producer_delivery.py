@@ -214,7 +214,7 @@ class World:
         raise AssertionError(f"{len(self.outcomes.reports)} batches are never settled")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.booleans())
 def test_records_are_written_once_and_in_order_whatever_is_lost(seed: int, strict: bool) -> None:
     world = World(seed, strict=strict)

@@ -23,7 +23,7 @@ EVERY = pytest.mark.parametrize(("cls", "version"), every_class_and_version(), i
 
 @EVERY
 def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> None:
-    @settings(max_examples=6, database=None, deadline=None)
+    @settings(max_examples=6, database=None)
     @given(messages(cls, version))
     def check(message: Message) -> None:
         data = encode(message, version)
@@ -38,7 +38,7 @@ def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> Non
 
 @EVERY
 def test_a_message_cut_short_is_refused(cls: type[Message], version: int) -> None:
-    @settings(max_examples=3, database=None, deadline=None)
+    @settings(max_examples=3, database=None)
     @given(messages(cls, version), st.integers(0, 10**6))
     def check(message: Message, choice: int) -> None:
         data = encode(message, version)
