@@ -179,12 +179,12 @@ class GroupCoordinator:
         from headwater.groups.settings import GroupSettings
         from headwater.groups.shard import GroupShard
 
-        machine = GroupShard(GroupSettings.of(self._config), self._host.random)
-        machine.on_metadata(ImageTopics(self._image), set(), self._host.clock.monotonic())
-        return machine
+        return GroupShard(GroupSettings.of(self._config), self._host.random)
 
     def _on_loaded(self, machine: GroupShard) -> None:
-        """Gives groups their settings, which are in the metadata and not in their log."""
+        """Gives groups what is in the metadata and not in their log: the topics, which may have
+        changed during the load, and the groups' settings."""
+        machine.on_metadata(ImageTopics(self._image), set(), self._host.clock.monotonic())
         for resource, overrides in self._image.configs.items():
             if resource.type == ResourceType.GROUP:
                 machine.on_group_config(resource.name, overrides)
