@@ -295,6 +295,24 @@ def test_a_checkpoint_job_that_a_truncation_overtook_writes_nothing() -> None:
     assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {TP: 1}
 
 
+def test_a_compacted_log_that_could_not_be_loaded_keeps_its_gaps_when_it_is_opened_later() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings(cleanup_policy="compact"))
+    for value in (b"a", b"b", b"c"):
+        log.roll(NOW)
+        append(log, batch(value))
+    flush(log)
+    log.mark_cleaned(2)
+    logs.cleaned_job(log).run()
+    logs.close(clean=False)
+    disk.remove("/a/orders-0/00000000000000000001.log")  # compaction has left nothing of it
+    logs = LogDirs.open(disk, ["/a"], node_id=1, clock=Clock(), new_id=new_id, cluster_id="cluster")
+    log = logs.create(TP, TOPIC_ID, settings(cleanup_policy="compact"))
+    assert contents(log) == [(0, b"a"), (2, b"c")]
+    assert log.cleaned_to == 2
+
+
 def test_the_loop_and_a_worker_never_write_a_checkpoint_at_once(tmp_path: Path) -> None:
     """They would share a temporary file, and whoever is first to rename it takes the other's."""
 

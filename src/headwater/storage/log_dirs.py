@@ -544,6 +544,7 @@ class LogDirs:
                 recovery_point=directory.recovery_points.get(tp) if is_there else None,
                 producer_expiration_ms=self._producer_expiration_ms,
                 on_truncated=lambda: self._write_ends(directory),
+                cleaned_to=directory.cleaned_to.get(tp) if is_there else None,
             )
             log.write_topic_id(topic_id)
         return log
