@@ -6,8 +6,12 @@ import subprocess
 from pathlib import Path
 
 from harness.wire import Wire, batch
+from headwater.errors import ErrorCode
+from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS
+
+BY_NAME = 12  # the last version of Produce and Fetch that has the names of topics
 
 
 def start(data: Path) -> subprocess.Popen[str]:
@@ -77,3 +81,31 @@ def test_the_metadata_log_may_be_outside_of_the_log_directories(
     with Wire(broker.bootstrap) as wire:
         assert wire.values(topic) == [b"1"]
     assert not [line for line in broker.log_lines if " ERROR " in line]
+
+
+def test_partitions_of_a_directory_that_is_offline_are_offline_and_not_empty(
+    tmp_path: Path, topic: str
+) -> None:
+    """An empty log in another directory would hide the records, and the node would not start again
+    with both."""
+    good, broken, away = tmp_path / "good", tmp_path / "broken", tmp_path / "away"
+    data = f"{good},{broken}"
+    with EmbeddedBroker(data=data, topics={topic: 2}) as broker, Wire(broker.bootstrap) as wire:
+        for partition in range(2):
+            assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
+    (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
+    broken.rename(away)
+    broken.write_text("not a directory")
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        for partition, code in ((lost, ErrorCode.KAFKA_STORAGE_ERROR), (1 - lost, ErrorCode.NONE)):
+            told = wire.fetch(topic, partition=partition, version=BY_NAME)
+            assert told.error_code == code
+            result = wire.produce(topic, batch([b"2"]), partition=partition, version=BY_NAME)
+            assert result.error_code == code
+        wire.create_topic(f"{topic}-new", 2)  # nothing of it can be in the other directory
+        assert wire.produce(f"{topic}-new", batch([b"1"]), partition=1).error_code == 0
+    broken.unlink()
+    away.rename(broken)
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        assert wire.values(topic, partition=lost) == [b"1"]
+        assert wire.values(topic, partition=1 - lost) == [b"1", b"2"]

@@ -40,6 +40,10 @@ class Partitions:
         self._lines = lines
         self._image = Image()
         self._here: dict[str, dict[int, Partition]] = {}
+        # By topic id and index, the partitions of the first image; only while a directory is
+        # offline, where their logs may be.
+        self._older: set[tuple[bytes, int]] | None = None
+        self._offline: set[TopicPartition] = set()  # those that were logged
         # The disk was full when their logs were to be created: tried again when they are used.
         self._without_room: set[TopicPartition] = set()
         # Created a few at a time, or when they are used.
@@ -83,11 +87,14 @@ class Partitions:
 
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
+        if self._older is None:
+            self._older = set(delta.partitions) if self._log_dirs.offline() else set()
         for topic in delta.topics_deleted.values():
             for partition in self._here.pop(topic.name, {}).values():
                 self._remove(partition)
             for index in topic.partitions:
                 self._without_room.discard(TopicPartition(topic.name, index))
+                self._offline.discard(TopicPartition(topic.name, index))
                 self._to_make.pop(TopicPartition(topic.name, index), None)
         # Sorted: the order of a set of ids would not be the same in a replayed run.
         made = 0
@@ -146,12 +153,13 @@ class Partitions:
             try:
                 partition = self._open(tp, topic_id)
             except (ApiError, OSError) as failure:
-                if tp not in self._without_room:
+                if tp not in self._without_room and tp not in self._offline:
                     self._lines.error(f"{tp} cannot be opened: {failure}")
-                    if not isinstance(failure, StorageFailed):
-                        self._without_room.add(tp)
+                is_offline = isinstance(failure, StorageFailed)
+                (self._offline if is_offline else self._without_room).add(tp)
                 return
             self._without_room.discard(tp)
+            self._offline.discard(tp)
             self._here.setdefault(name, {})[index] = partition
         if state.leader == node_id:
             partition.become_leader(
@@ -175,10 +183,18 @@ class Partitions:
             self._log_dirs.delete(tp)
             log = None
         if log is None:
+            self._check_is_not_offline(tp, topic_id)
             log = self._log_dirs.create(tp, topic_id, config)
         log.configure(config)
         high_watermark = self._log_dirs.high_watermarks.get(tp, log.start)
         return Partition(tp, topic_id, log, self._workers, high_watermark)
+
+    def _check_is_not_offline(self, tp: TopicPartition, topic_id: bytes) -> None:
+        """Refuses an empty log for a partition that may have one in a directory that is offline:
+        its records would seem to be gone, and with both logs the node would not start again."""
+        offline = self._log_dirs.offline()
+        if offline and self._older and (topic_id, tp.partition) in self._older:
+            raise StorageFailed(offline[0].path, f"it may have the log of {tp}")
 
     def _remove(self, partition: Partition) -> None:
         partition.close()
