@@ -313,6 +313,19 @@ def test_a_compacted_log_that_could_not_be_loaded_keeps_its_gaps_when_it_is_open
     assert log.cleaned_to == 2
 
 
+def test_a_log_that_could_not_be_loaded_is_opened_where_it_is() -> None:
+    disk = MemoryDisk()
+    logs = open_dirs(disk)
+    append(logs.create(TP, TOPIC_ID, settings(), "/b"), batch(b"a"))
+    logs.close(clean=False)
+    logs = LogDirs.open(
+        disk, ["/a", "/b"], node_id=1, clock=Clock(), new_id=new_id, cluster_id="cluster"
+    )
+    log = logs.create(TP, TOPIC_ID, settings())
+    assert log.path == "/b/orders-0"
+    assert contents(log) == [(0, b"a")]
+
+
 def test_the_loop_and_a_worker_never_write_a_checkpoint_at_once(tmp_path: Path) -> None:
     """They would share a temporary file, and whoever is first to rename it takes the other's."""
 

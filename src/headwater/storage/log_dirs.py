@@ -506,9 +506,10 @@ class LogDirs:
         config: TopicConfig,
         directory: str | None = None,
     ) -> Log:
-        """Creates an empty log, by default in the directory with the fewest logs."""
+        """Creates an empty log, by default in the directory with the fewest logs. One that could
+        not be loaded at the start, as on a full disk, is opened where it is."""
         assert tp not in self._logs, f"{tp} exists in {self._logs[tp].path}"
-        target = self._emptiest() if directory is None else self.find(directory)
+        target = self._place_for(tp) if directory is None else self.find(directory)
         log = self._create(target, tp, topic_id, config, names.dir_name(tp))
         self._logs[tp] = log
         return log
@@ -523,8 +524,7 @@ class LogDirs:
     ) -> Log:
         path = f"{directory.path}/{name}"
         with directory.health.errors():
-            # An existing directory could not be loaded at the start, as on a full disk: the
-            # checkpoints are valid for it, if it belongs to this topic.
+            # The checkpoints are valid for an existing directory, if it belongs to this topic.
             is_there = self._disk.exists(path)
             if is_there and (read_topic_id(self._disk, path) or topic_id) != topic_id:
                 away = names.marked_dir_name(tp, self._new_id(), names.DELETE_DIR)
@@ -705,12 +705,16 @@ class LogDirs:
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.health.is_online]
 
-    def _emptiest(self) -> LogDirectory:
+    def _place_for(self, tp: TopicPartition) -> LogDirectory:
         online = self._online()
         if not online:
             raise StorageFailed(self.directories[0].path, "no log directory is online")
         if len(online) == 1:
             return online[0]
+        name = names.dir_name(tp)
+        for directory in online:
+            if self._disk.exists(f"{directory.path}/{name}"):
+                return directory
         return min(online, key=lambda directory: len(self.logs_in(directory)))
 
     def space(self, directory: LogDirectory) -> tuple[int, int]:
