@@ -78,7 +78,7 @@ class Cluster:
         response = self.coordinator.ask(
             "g",
             ConsumerGroupHeartbeatResponse,
-            lambda shard, token: shard.consumer_heartbeat(
+            lambda shard, token: shard.decide_consumer_heartbeat(
                 token,
                 request,
                 client=ClientInfo("client", "/127.0.0.1"),
