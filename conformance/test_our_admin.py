@@ -29,7 +29,7 @@ CLAIMS = (
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Iterator[str]:
-    """With an authorizer, so that there are ACLs; whoever asks may do all."""
+    """With an authorizer, so that there are ACLs; everyone may do everything."""
     settings = {
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",

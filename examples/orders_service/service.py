@@ -27,7 +27,7 @@ log = logging.getLogger("orders")
 
 
 class Order(BaseModel):
-    """Whoever gets no answer may send it again under the same id: it counts once."""
+    """A client that gets no response may send the order again under the same id: it counts once."""
 
     id: UUID = Field(default_factory=uuid4)
     customer: str
@@ -48,7 +48,7 @@ class Totals:
         try:
             order = Order.model_validate_json(record.value or b"")
         except ValidationError:  # one bad record must not end the reading of all others
-            log.warning("%s-%s @%s is no order", record.topic, record.partition, record.offset)
+            log.warning("%s-%s @%s is not an order", record.topic, record.partition, record.offset)
             return
         if order.id not in self._seen:
             self._seen.add(order.id)
@@ -107,7 +107,7 @@ def make_app(bootstrap: str, *, patience_ms: int = 5000) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """A broker that is away for a while is no reason to restart; a reader that ended is."""
+        """Fails when the reader has ended, not while the broker is unreachable."""
         if app.state.reading.done():
             raise HTTPException(503, "the orders are not read any more")
         return {"status": "reading"}

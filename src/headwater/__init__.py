@@ -6,10 +6,9 @@ and threads. They, what they take and give, and the errors are loaded when they 
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 TYPE_CHECKING = False  # what typing calls so, without loading typing for every command
 if TYPE_CHECKING:
+    from headwater._core import VERSION as __version__
     from headwater.client.admin import (
         HIGH_WATERMARK,
         QUOTA_ANY,
@@ -247,6 +246,10 @@ _WHERE: dict[str, str] = (
 if not TYPE_CHECKING:  # a checker knows the names, and that there are no others
 
     def __getattr__(name: str) -> object:
+        if name == "__version__":  # rust/Cargo.toml has it, and nothing else does
+            from headwater import _core
+
+            return _core.VERSION
         module = _WHERE.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

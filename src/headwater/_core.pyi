@@ -15,8 +15,10 @@ _V = TypeVar("_V", default=Any)
 
 # Codec numbers are those of a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
+VERSION: str  # of the package, from rust/Cargo.toml
+
 class CorruptBatch(ValueError):
-    """Bytes that are no record batch. `args` is (reason, position).
+    """Bytes that are not a record batch. `args` is (reason, position).
 
     The reason is one of a fixed set: "truncated", "length", "magic N", "crc", "codec N",
     "record count", "offset deltas", "record length", "record cut short", "varint too long",
@@ -326,7 +328,7 @@ class Retainer:
         of them, and the index entries that are due: (position in the segment, last offset of the
         batch there, largest timestamp so far, its offset). Raises CorruptBatch."""
 
-# The producer. A waiter is whoever wants to know what became of one record; the core only keeps it.
+# The producer. A waiter is told the outcome of one record; the core only keeps it.
 _Waiter = Any
 
 @final

@@ -52,6 +52,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         module.add("HELD", super::intake::HELD)?;
         module.add("NO_ROOM", super::intake::NO_ROOM)?;
         super::fault::register(module)

@@ -49,7 +49,7 @@ class BlockingClient:
             return thread  # which raises if it is closed
         with self._starting:
             if self._is_closed:
-                raise ClientClosed("the client was closed; make a new one")
+                raise ClientClosed("the client is closed; create a new one")
             if self._thread is None:
                 thread = LoopThread(self._thread_name)
                 try:

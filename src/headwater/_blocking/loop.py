@@ -68,7 +68,7 @@ class LoopThread:
                 f"{os.getpid()}; make a client in each process, after the fork"
             )
         if self._closed:
-            raise ClientClosed("the client was closed; make a new one")
+            raise ClientClosed("the client is closed; create a new one")
         if threading.current_thread() is self._thread:
             raise WrongLoop(
                 "a callback of a blocking client may not call it: it would wait for itself"

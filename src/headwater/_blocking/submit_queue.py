@@ -159,7 +159,7 @@ class SubmitQueue:
     def refused(self) -> None:
         """Raises why this thread may not submit."""
         self._thread.check()
-        raise ClientClosed("the producer was closed; make a new one")
+        raise ClientClosed("the producer is closed; create a new one")
 
     # At the end
 

@@ -101,7 +101,7 @@ class Cluster:
     async def start(self) -> None:
         """Finds a first broker and learns of the others, within start_timeout_ms."""
         if self._closed:
-            raise ClientClosed("the client was closed; make a new one")
+            raise ClientClosed("the client is closed; create a new one")
         if self._loop is not None:
             raise ClientError("the client was already started")
         self._loop = asyncio.get_running_loop()
@@ -160,7 +160,7 @@ class Cluster:
     def check(self) -> None:
         """Raises unless the client may be used here and now; first in every public call."""
         if self._closed:
-            raise ClientClosed("the client was closed; make a new one")
+            raise ClientClosed("the client is closed; create a new one")
         if process_id() != self._process:  # checked here first, since each record comes this way
             self.check_process()
         try:

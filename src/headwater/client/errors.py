@@ -424,7 +424,7 @@ _ADVICE: dict[ErrorCode, str] = {
 _ADVICE_BY_CLASS: tuple[tuple[type[ClientError], str], ...] = (
     (RetriableError, "it may be transient; try again later"),
     (AuthorizationError, "the principal may not do this"),
-    (FatalError, "this client cannot go on; make a new one"),
+    (FatalError, "this client cannot continue; create a new one"),
     (ClientError, "the broker refused this; its log may say why"),
 )
 

@@ -175,7 +175,7 @@ class MetadataUpdater:
 
     def _failed(self, error: ClientError) -> None:
         now = self._host.clock.monotonic()
-        # One line for an outage, and one for its end; a single broken connection is no news.
+        # One line for an outage and one for its end; none for a single broken connection.
         is_outage = isinstance(error, BrokersUnavailable) and self._lost_at is None
         _log.log(
             logging.WARNING if is_outage else logging.DEBUG,

@@ -19,7 +19,7 @@ def to_milliseconds(given: object) -> int:
         aware = given if given.tzinfo is not None else given.astimezone()
         return (aware - _EPOCH) // _MILLISECOND
     try:
-        number = index(given)  # type: ignore[arg-type]  # what is no number is told so
+        number = index(given)  # type: ignore[arg-type]  # raises TypeError for anything else
     except TypeError:
         raise TypeError(
             f"timestamp is a datetime or milliseconds since 1970, not {given!r}"

@@ -35,8 +35,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
     """The header of a request, and where its body starts.
 
-    The version may be one that we do not serve: only ApiVersions is answered then, and whoever
-    dispatches the request decides that. A key that nobody knows is a `DecodeError`.
+    The version may be one that we do not serve: only ApiVersions is answered then, which
+    the dispatcher decides. An unknown key raises `DecodeError`.
     """
     try:
         key, version, correlation_id, size = _REQUEST_START.unpack_from(data, position)

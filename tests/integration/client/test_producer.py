@@ -571,7 +571,7 @@ async def test_a_client_is_started_once(bootstrap: str) -> None:
     with pytest.raises(ClientError, match="already started"):
         await producer.start()
     await producer.close()
-    with pytest.raises(ClientClosed, match="make a new one"):
+    with pytest.raises(ClientClosed, match="create a new one"):
         await producer.start()
 
 
@@ -620,9 +620,9 @@ async def test_what_a_closed_producer_had_is_given_back(bootstrap: str, topic: s
     assert [each() for each in held] == [None, None]
     for more in ({}, {"key": b"k"}, {"partition": 0}, {"partition": 9}):
         for _ in range(2):
-            with pytest.raises(ClientClosed, match="make a new one"):
+            with pytest.raises(ClientClosed, match="create a new one"):
                 kept(topic, b"x", **more)
-    with pytest.raises(ClientClosed, match="make a new one"):
+    with pytest.raises(ClientClosed, match="create a new one"):
         kept("another", b"x")
 
 

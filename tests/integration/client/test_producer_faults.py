@@ -697,7 +697,7 @@ async def test_a_producer_that_is_closed_while_it_starts_is_closed() -> None:
         await closing
         with pytest.raises(ClientClosed, match="while it started"):
             await task
-        with pytest.raises(ClientClosed, match="make a new one"):
+        with pytest.raises(ClientClosed, match="create a new one"):
             await producer.send("t", b"x")
         await producer.close()
 

@@ -29,7 +29,7 @@ async def handle(
         )
         for key in request.feature_updates
     ]
-    # Who votes is the quorum's to say, not the controller's; that it stays as it is can be granted.
+    # kraft.version belongs to the quorum, not the controller; only its current level is accepted.
     as_it_is = (KRAFT_VERSION, broker.metadata.kraft_version)
     for_controller = [update for update in updates if (update.name, update.level) != as_it_is]
     try:

@@ -62,7 +62,7 @@ class IntakeCallbacks:
 
     def _parts(self) -> Running:
         if self._running is None:
-            raise ClientClosed("the producer was closed; make a new one")
+            raise ClientClosed("the producer is closed; create a new one")
         return self._running
 
     def opened(self, topic: str, partition: int) -> None:

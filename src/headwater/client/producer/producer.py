@@ -2,9 +2,9 @@
 
 A record's way: `Producer.send` has the core append it to its partition's batch; `sender` decides
 when that batch leaves and on which connection, by what `accumulator` knows of the partition;
-`requests` makes the request; `outcomes` acts on the response and tells whoever awaits the record.
-`submit` is the core's own method: it calls back (`intake_callbacks`) only for a batch, never for a
-record.
+`requests` makes the request; `outcomes` acts on the response and completes the futures of the
+records. `submit` is the core's own method: it calls back (`intake_callbacks`) only for a batch,
+never for a record.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class Producer:
 
     def _not_open(self) -> ClientClosed:
         if self._closing:
-            return ClientClosed("the producer was closed; make a new one")
+            return ClientClosed("the producer is closed; create a new one")
         self._cluster.check()  # which raises if it is not even starting
         return ClientClosed("the producer is still starting: await start() first")
 

@@ -1,4 +1,4 @@
-"""Getting a producer id, and fencing whoever had the transactional id before."""
+"""Getting a producer id, and fencing the previous user of the transactional id."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _fields(said: str) -> dict[str, str]:
     for part in said.split(","):
         name, equals, value = part.partition("=")
         if len(name) != 1 or not equals:
-            raise SaslFailed(f"{part[:40]!r} is no part of a SCRAM message")
+            raise SaslFailed(f"{part[:40]!r} is not part of a SCRAM message")
         found[name] = value
     return found
 

@@ -137,7 +137,7 @@ class Wire:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Unknown(f"connection lost: {error}"))
-                answer.exception()  # whoever has given up waiting need not be told
+                answer.exception()  # nobody waits for it any more
         self._waiting.clear()
 
     def accept(self, stream: Stream) -> Wire:

@@ -45,7 +45,7 @@ _life: ContextVar[Life | None] = ContextVar("life", default=None)
 
 
 class Stuck(RuntimeError):
-    """Nothing is ready and no timer is set: whoever waits would wait for ever."""
+    """Raised when nothing is ready and no timer is set: the wait would never end."""
 
 
 class SimTask(asyncio.Task[T]):
