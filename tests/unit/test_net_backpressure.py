@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,8 +20,14 @@ class Server:
     def __init__(self) -> None:
         self.limits = NetLimits(unsent_bytes_max=UNSENT_BYTES_MAX)
 
+        self.time = 0.0
+        self.later: list[Callable[[], None]] = []
+
     def now(self) -> float:
-        return 0.0
+        return self.time
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self.later.append(callback)
 
     def reserve(self, size: int, connection: Connection) -> bool:
         return True
@@ -67,12 +73,15 @@ class Asking:
         self.waiting: list[PendingResponse] = []
         self.later = later
         self.most_queued = 0
+        self.seconds = 0.0  # that a request takes
+        self.server = Server()
         self._unread = b""
-        self.connection = Connection(self.pipe, "PLAINTEXT", Server(), self._serve)  # type: ignore[arg-type]
+        self.connection = Connection(self.pipe, "PLAINTEXT", self.server, self._serve)  # type: ignore[arg-type]
 
     def _serve(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         (number,) = struct.unpack_from(">i", frame)
         self.served.append(number)
+        self.server.time += self.seconds
         if not self.later:
             return (bytes(ANSWER_BYTES),)
         self.waiting.append(PendingResponse())
@@ -135,3 +144,39 @@ def test_a_peer_that_reads_late_is_not_mid_frame_and_is_let_go_when_it_has_all()
         assert peer.pipe.queued, "neither ended nor anything to read"
         peer.read_all()
     assert peer.served == list(range(100))
+
+
+def test_many_slow_requests_at_once_leave_room_for_other_connections() -> None:
+    peer = Asking()
+    peer.seconds = 0.0015
+    peer.ask(20)
+    turns = [len(peer.served)]
+    while peer.server.later:
+        peer.server.later.pop(0)()
+        turns.append(len(peer.served))
+    assert turns == list(range(2, 21, 2))
+    assert peer.served == list(range(20))
+    assert not peer.pipe.paused
+    assert not peer.connection.is_mid_frame()
+
+
+@pytest.mark.parametrize("how", ["closed", "unread"])
+def test_a_turn_that_comes_too_late_serves_nothing(how: str) -> None:
+    peer = Asking()
+    peer.seconds = 0.0015
+    peer.ask(20)
+    if how == "closed":
+        peer.connection.closed(None)
+    else:
+        peer.pipe.queued = UNSENT_BYTES_MAX
+        peer.server.later.pop(0)()
+    served = len(peer.served)
+    while peer.server.later:
+        peer.server.later.pop(0)()
+    assert len(peer.served) == served
+    if how == "unread":
+        while len(peer.served) < 20:
+            peer.read_all()
+            while peer.server.later:
+                peer.server.later.pop(0)()
+        assert peer.served == list(range(20))

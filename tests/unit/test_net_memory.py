@@ -22,7 +22,7 @@ from headwater.client.connection_pool import ConnectionPool
 from headwater.client.errors import ClientError
 from headwater.client.metadata import ClusterMetadata
 from headwater.io import Address, Host
-from headwater.io.buffers import RECEIVE_BUFFERS
+from headwater.io.buffers import RECEIVE_BUFFERS, BufferPool
 from headwater.io.sockets import SocketStream
 from headwater.net import Answer, Connection, NetLimits, Server
 from headwater.net.connection import PendingResponse
@@ -57,6 +57,11 @@ def alive() -> Counter[str]:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -190,6 +195,46 @@ def test_a_closed_connection_leaves_the_queue_for_room() -> None:
         await echo.server.stop(0)
 
     asyncio.run(story())
+
+
+def test_room_that_comes_free_is_for_all_it_suffices_for() -> None:
+    size = 300_000
+    small = 100_000
+
+    async def story() -> None:
+        echo = Echo(NetLimits(receiving_bytes_max=size))
+        loop = asyncio.get_running_loop()
+        first, slow, quick = await echo.open(3)
+        await loop.sock_sendall(first, struct.pack(">i", size) + bytes(10))
+        await until(lambda: lent() == 0 and len(echo.server.connections) == 3)
+        for number, each in enumerate((slow, quick), 1):
+            await loop.sock_sendall(each, struct.pack(">i", small) + bytes(10))
+            await until(lambda number=number: lent() == number)  # type: ignore[misc]
+        first.close()
+        await loop.sock_sendall(quick, bytes(small - 10))
+        async with asyncio.timeout(20):
+            assert await loop.sock_recv(quick, 4) == struct.pack(">i", small)
+        for each in (slow, quick):
+            each.close()
+        await echo.server.stop(0)
+
+    asyncio.run(story())
+
+
+def test_the_memory_of_buffers_goes_back_to_the_system() -> None:
+    pool = BufferPool(64 * 1024, kept_max=2)
+    before = resident_bytes()
+    taken = []
+    for _ in range(500):
+        taken.append((pool.take(), bytearray(2000)))
+        taken[-1][0][:] = bytes(pool.size)
+    assert resident_bytes() - before > 30_000_000
+    small = [each for _, each in taken]
+    for buffer, _ in taken:
+        pool.give_back(buffer)
+    del taken, buffer
+    assert len(small) == 500
+    assert resident_bytes() - before < 8_000_000
 
 
 async def connected(address: Address) -> PeerConnection[PeerError]:

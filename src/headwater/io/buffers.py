@@ -4,9 +4,15 @@ An idle connection has no buffer: with 64 KiB each, ten thousand clients that wa
 cost 650 MB. A connection takes a buffer when there is something to read and returns it when all of
 it is served. The free list is a stack, so a busy node receives into the same few buffers, which
 stay in the processor's cache.
+
+Each buffer is a mapping of its own. The allocator of the C library would keep the memory of a
+thousand buffers for ever if something small was allocated behind them, and it would take 64 KiB
+for a peer that has sent ten bytes.
 """
 
 from __future__ import annotations
+
+import mmap
 
 
 class BufferPool:
@@ -34,7 +40,7 @@ class BufferPool:
             return self._free.pop()
         except IndexError:
             self._owned += 1
-            return memoryview(bytearray(self.size))
+            return memoryview(mmap.mmap(-1, self.size))
 
     def give_back(self, buffer: memoryview) -> None:
         """Returns a buffer to the pool; no view of it may be used afterwards."""

@@ -31,6 +31,7 @@ _SIZE = Struct(">i")
 _SIZE_AND_API = Struct(">ih")
 _OVERLAP_MAX = 64
 _GATHER_BYTES_MAX = 64 * 1024
+_TURN_SECONDS = 0.002  # then other connections are served before the next request of this one
 
 
 class PendingResponse:
@@ -195,6 +196,7 @@ class Connection(Receiver):
         view = self._view
         if view is None:
             return
+        turn_ends = self.active_at + _TURN_SECONDS
         while True:
             start = self._read_start
             ready = self._read_end - start
@@ -217,6 +219,9 @@ class Connection(Receiver):
                 self._read_start = end
                 if not self._serve(view[start + 4 : end]):
                     return  # closed; the buffer may already belong to another connection
+                if self._read_end - end >= 4 and self._server.now() > turn_ends:
+                    self._take_turns()
+                    return
             elif size + 4 > len(view):
                 self._begin_large(size, view[start + 4 : self._read_end])
                 return
@@ -228,6 +233,17 @@ class Connection(Receiver):
             self._release_buffer()
         elif self._read_end - self._read_start == len(view):
             self.stream.pause()  # the buffer is full of requests that may not start yet
+
+    def _take_turns(self) -> None:
+        """Leaves the remaining requests for the next turn of the loop. A buffer has room for a
+        thousand small requests, which may take seconds."""
+        self.stream.pause()
+        self._server.soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        if not self.gone and self._may_start():
+            self.active_at = self._server.now()
+            self._go_on()
 
     def _begin_large(self, size: int, beginning: memoryview) -> None:
         if not self._server.reserve(size, self):
@@ -241,8 +257,8 @@ class Connection(Receiver):
 
     def on_memory(self) -> None:
         """Continues with a large frame that had to wait for memory."""
-        if self.gone:
-            self._server.release(0)  # wakes the next one that waits
+        if self.gone or self._write_paused:  # the latter comes again when its peer has read
+            self._server.wake_next()
             return
         self.stream.resume()
         self._serve_buffered()

@@ -21,5 +21,6 @@ class NetLimits:
     partial_frame_seconds: float = 30.0
     # Total size of the large frames that are being received on all connections.
     receiving_bytes_max: int = RECEIVING_BYTES_MAX
-    # Responses that a peer has not read; beyond this, no more of its requests are read.
-    unsent_bytes_max: int = 64 * 1024 * 1024
+    # Responses that a peer has not read; beyond this, no more of its requests are served. (Kafka
+    # serves the next request when the response before has been sent.)
+    unsent_bytes_max: int = 1024 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 
 from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
@@ -39,7 +39,7 @@ class Server:
         self._debug = debug
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
-        self._waiting_for_memory: deque[Connection] = deque()
+        self._waiting_for_memory: dict[Connection, None] = {}  # in this order
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -79,6 +79,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._waiting_for_memory.pop(connection, None)
         self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
         self._per_ip[ip] -= 1
@@ -96,18 +97,27 @@ class Server:
             self._receiving_bytes + size > self.limits.receiving_bytes_max
         ):
             connection.stream.pause()
-            self._waiting_for_memory.append(connection)
+            self._waiting_for_memory[connection] = None
             return False
         self._receiving_bytes += size
+        self._waiting_for_memory.pop(connection, None)
+        self.wake_next()  # there may be enough for more than one
         return True
 
     def release(self, size: int) -> None:
         self._receiving_bytes -= size
-        while self._waiting_for_memory:
-            connection = self._waiting_for_memory.popleft()
-            if not connection.gone:
-                asyncio.get_running_loop().call_soon(connection.on_memory)
-                return
+        self.wake_next()
+
+    def wake_next(self) -> None:
+        """Lets the first connection in line try again."""
+        for connection in self._waiting_for_memory:
+            del self._waiting_for_memory[connection]
+            self.soon(connection.on_memory)
+            return
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Calls back in the next turn of the loop, after what is ready now."""
+        asyncio.get_running_loop().call_soon(callback)
 
     # Idle connections
 
