@@ -186,6 +186,20 @@ def test_a_secured_listener_is_refused_in_one_line_and_nothing_is_formatted(
         assert not data.exists()
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT"])
+def test_a_secured_listener_alone_is_refused_for_its_protocol(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str
+) -> None:
+    listener = f"{protocol}://127.0.0.1:19092"
+    assert main(["start", "--data", str(tmp_path), "--set", f"listeners={listener}"]) == 2
+    assert f"listeners='{listener}': TLS and SASL are not supported" in capsys.readouterr().err
+
+
+def test_listen_takes_no_protocol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "--data", str(tmp_path), "--listen", "SSL://127.0.0.1:19092"]) == 2
+    assert "--listen SSL://127.0.0.1:19092: expected HOST:PORT" in capsys.readouterr().err
+
+
 def test_an_authorizer_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with pytest.raises(ConfigError, match="authorizer"):

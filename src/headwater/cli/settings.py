@@ -87,7 +87,7 @@ def _from_file(path: str) -> dict[str, str]:
 def _listeners(listen: str, properties: dict[str, str]) -> str:
     """`--listen` takes the place of every listener but those of the controller."""
     host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or "://" in host or not port.isdigit() or int(port) > 65535:
         raise CommandError(
             f"--listen {listen}: expected HOST:PORT such as 127.0.0.1:9092, "
             "127.0.0.1:0 for any free port, or :9092 for every interface",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headwater.config.support import check_protocols
 from headwater.config.values import ConfigError
 
 if TYPE_CHECKING:
@@ -137,6 +138,10 @@ def _check_advertised(config: NodeConfig, listening: set[str]) -> None:
         ",".join(map(str, config.advertised_listeners)),
         f"expected only names of {', '.join(sorted(listening))}",
     )
+    if config.inter_broker_listener_name not in advertised:
+        # Usually the only listener is one for TLS or SASL: that is the reason to give, not that
+        # the default of inter.broker.listener.name does not name it.
+        check_protocols(config)
     _require(
         config.inter_broker_listener_name in advertised,
         "inter.broker.listener.name",

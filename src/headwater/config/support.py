@@ -97,11 +97,12 @@ def _refuse_servers(config: NodeConfig) -> None:
 
 def check_security(config: NodeConfig) -> None:
     """Raises ConfigError for a setting, static or dynamic, that asks for protection."""
-    _check_protocols(config)
+    check_protocols(config)
     _check_guards(config)
 
 
-def _check_protocols(config: NodeConfig) -> None:
+def check_protocols(config: NodeConfig) -> None:
+    """Raises ConfigError for a listener with TLS or SASL."""
     for key, listeners in (
         ("listeners", config.listeners),
         ("advertised.listeners", config.advertised_listeners),
