@@ -86,7 +86,7 @@ def _integer(name: str, text: str, bits: int) -> int:
         value = int(text)
         if -(1 << bits - 1) <= value < 1 << bits - 1:
             return value
-    raise ConfigError(name, text, f"expected an integer of {bits} bits")
+    raise ConfigError(name, text, f"expected a {bits}-bit integer")
 
 
 def _java_double(value: float) -> str:

@@ -31,7 +31,7 @@ def place(
         raise _refused("all brokers are fenced")
     if replicas > len(known):
         raise _refused(
-            f"replication factor {replicas}, but only {len(known)} brokers are registered"
+            f"replication factor {replicas}, expected at most the number of brokers, {len(known)}"
         )
     racks = _Racks(known, random)
     return [racks.place(replicas) for _ in range(partitions)]

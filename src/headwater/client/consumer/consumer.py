@@ -287,8 +287,14 @@ class Consumer(Generic[K, V]):
         """Returns records as a table (topic, partition, offset, timestamp, key, value, headers) as
         soon as there are some, at most `rows_max`; an empty table after the timeout. No Python
         object is made for a record, and deserializers and interceptors are not called."""
-        from headwater.client.consumer.arrow import table  # pyarrow is optional
-
+        try:
+            from headwater.client.consumer.arrow import table
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise ModuleNotFoundError(
+                "poll_arrow needs pyarrow: pip install 'headwater[arrow]'", name="pyarrow"
+            ) from None
         arguments.integer("rows_max=", rows_max, least=1)
         deadline = self._cluster.deadline(arguments.milliseconds(timeout_ms))
         taken = await self._poll(lambda runtime: runtime.buffer.take_arrow(rows_max), deadline)
