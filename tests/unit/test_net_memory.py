@@ -84,7 +84,7 @@ class Echo:
     def serve(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         if self.answers_at_once:
             return (struct.pack(">i", len(frame)) + frame,)
-        self.waiting.append(PendingResponse())
+        self.waiting.append(PendingResponse(overlapping=True))
         return self.waiting[-1]
 
     async def ping(self, sock: socket.socket) -> None:
@@ -235,6 +235,37 @@ def test_the_memory_of_buffers_goes_back_to_the_system() -> None:
     del taken, buffer
     assert len(small) == 500
     assert resident_bytes() - before < 8_000_000
+
+
+def test_a_connection_that_asks_for_room_twice_does_not_take_the_turn_of_the_next() -> None:
+    """A response to an earlier request makes a connection look at its large frame again."""
+    size = 100_000
+
+    async def story() -> None:
+        echo = Echo(NetLimits(receiving_bytes_max=size))
+        loop = asyncio.get_running_loop()
+        first, second, third = await echo.open(3)
+        header = struct.pack(">i", size)
+        await loop.sock_sendall(first, header + bytes(10))
+        await until(lambda: lent() == 0 and len(echo.server.connections) == 3)
+        echo.answers_at_once = False
+        await loop.sock_sendall(second, PING + header + bytes(10))
+        await until(lambda: len(echo.waiting) == 1 and lent() == 1)
+        echo.answers_at_once = True
+        echo.waiting[0].answer((PING,))
+        assert await loop.sock_recv(second, 100) == PING
+        await loop.sock_sendall(third, header + bytes(10))
+        await until(lambda: lent() == 2)
+        async with asyncio.timeout(20):
+            for each in (first, second, third):
+                sending = asyncio.ensure_future(loop.sock_sendall(each, bytes(size - 10)))
+                assert await loop.sock_recv(each, 4) == header
+                await sending
+        for each in (first, second, third):
+            each.close()
+        await echo.server.stop(0)
+
+    asyncio.run(story())
 
 
 async def connected(address: Address) -> PeerConnection[PeerError]:
