@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headwater.broker.log_moves import LogMoves
@@ -166,6 +166,37 @@ def test_a_log_that_is_deleted_while_it_moves_takes_its_copy_along() -> None:
             await asyncio.sleep(0)
         assert stage.dirs.get(TP) is None
         assert {job.path[:5] for job in stage.dirs.deletions} == {"/one/", "/two/"}
+        assert stage.lines == []
+
+    run(story())
+
+
+def test_a_copy_that_is_deleted_while_its_next_piece_is_read_takes_no_directory_offline() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.append()
+        workers = stage.host.workers
+        is_read = asyncio.Event()
+
+        class LateWorkers:
+            async def run(self, work: Callable[[], Any]) -> Any:
+                done = await workers.run(work)
+                await is_read.wait()
+                return done
+
+            def close(self) -> None: ...
+
+        lines = Lines(stage.host.clock, stage.say)
+        moves = LogMoves(stage.dirs, stage.host.clock, LateWorkers(), lines)
+        moves.start(stage.partition, stage.dirs.find("/two"))
+        await asyncio.sleep(0)  # it reads
+        stage.dirs.delete(TP)
+        for job in stage.dirs.take_deletions():
+            job.run()
+        (task,) = moves._tasks.values()
+        is_read.set()
+        await task
+        assert stage.dirs.offline() == []
         assert stage.lines == []
 
     run(story())

@@ -83,7 +83,7 @@ class LogMoves:
         is_flushed = False
         try:
             while log_dirs.future(tp) is future and log_dirs.get(tp) is partition.log:
-                if await self._copy(partition.log, future):
+                if await self._copy(partition.log, future) or not self._is_under_way(future):
                     continue
                 if not is_flushed:
                     await self._flush(future)
@@ -121,14 +121,23 @@ class LogMoves:
         if not log.start <= offset <= log.end:
             # A new copy, or one that retention or truncation has overtaken, begins anew.
             await self._begin(log, future)
+            if not self._is_under_way(future):
+                return False
             offset = log.start
         found = log.read(offset, bytes_max=_COPY_BYTES, upto=log.end)
         if found.slice is None:
             return False
         data = await self._workers.run(found.slice.read)
         found.slice.close()
+        if not self._is_under_way(future):
+            return False
         future.append_as_follower(data, now_ms=self._clock.wall_ms())
         return True
+
+    def _is_under_way(self, future: Log) -> bool:
+        """Returns whether the move goes on, after a wait. The files of a deleted log may be gone,
+        and to miss them would take the directory offline."""
+        return self._log_dirs.future(future.tp) is future
 
     async def _begin(self, log: Log, future: Log) -> None:
         """Makes the copy begin at the first batch, which may begin before the start of the log,
@@ -139,7 +148,7 @@ class LogMoves:
             head = await self._workers.run(found.slice.read)
             found.slice.close()
             base = int.from_bytes(head[:_BASE_OFFSET_BYTES], "big")
-        if future.end != base:
+        if future.end != base and self._is_under_way(future):
             for segment in future.truncate_and_start_at(base):
                 await self._workers.run(segment.delete)
 

@@ -6,16 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from headwater.config import TopicConfig
 from headwater.io import Disk
 from headwater.storage.failures import Health
 from headwater.storage.segment import Segment
 from headwater.storage.segments import Segments
-
-if TYPE_CHECKING:
-    pass
 
 
 class Reason(Enum):
