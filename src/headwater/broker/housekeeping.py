@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import NamedTuple
 
+from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError
@@ -93,7 +94,10 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             try:
-                await partition.flush_closed()
+                if self._is_here(partition):
+                    await partition.flush_closed()
+                if not self._is_here(partition):
+                    continue
                 retired = partition.log.delete_old_segments(now_ms, partition.high_watermark)
             except ApiError as failure:
                 self._lines.error(f"{partition.tp}: {failure.message}")
@@ -108,6 +112,11 @@ class Housekeeping:
             for segment in retired:
                 self.delete_later(segment.delete, partition.log.config.file_delete_delay_ms / 1000)
             await asyncio.sleep(0)  # lets others run between two partitions
+
+    def _is_here(self, partition: Partition) -> bool:
+        """Returns whether a log still exists. It may have been deleted since a chore began, and to
+        miss its files would take the directory offline."""
+        return self._log_dirs.get(partition.tp) is partition.log
 
     def delete_later(self, delete: Callable[[], None], seconds: float) -> None:
         """Runs the deletion in a worker, after a delay."""
@@ -139,7 +148,8 @@ class Housekeeping:
         """Writes recovery points and log starts. Flushes rolled segments first, so that a start
         after a crash has only the newest ones to scan."""
         for partition in self._partitions.all():
-            await partition.flush_closed()
+            if self._is_here(partition):
+                await partition.flush_closed()
         await run_to_completion(self._workers, self._log_dirs.checkpoint_job().run)
 
     async def write_high_watermarks(self) -> None:
@@ -175,7 +185,7 @@ class Housekeeping:
         now_ms = self._clock.wall_ms()
         for partition in self._partitions.all():
             log = partition.log
-            if log.is_flush_due(now_ms):
+            if log.is_flush_due(now_ms) and self._is_here(partition):
                 await partition.flush()
                 log.flush_checked(now_ms)
 
