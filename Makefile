@@ -25,7 +25,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
 		printf '  make %-12s %s\n' "$$name" "$$what"; done
 
-setup: $(STAMP) ## make .venv: the core built, the packages in, .venv/bin/headwater there
+setup: $(STAMP) ## create .venv, build the core and install the packages
 
 # Only what is compiled or declared is a prerequisite: the Python sources are installed as links.
 $(STAMP): pyproject.toml requirements-dev.lock tools/setup tools/ensure tools/rust-env $(CORE)
@@ -95,7 +95,7 @@ docs: setup ## the documentation site in build/site, its links checked
 	@$(BIN)/python tools/docs_hooks.py links build/site
 	@echo "docs: build/site/index.html"
 
-bench: setup ## speed beside Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
+bench: setup ## speed compared with Apache Kafka, as ratios; BENCH_ARGS='--quick --only start --plot'
 	@tools/ensure java
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 

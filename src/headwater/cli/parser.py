@@ -24,7 +24,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         what = message.removeprefix("argument ").replace(_MISSING, "expected ")
-        self.exit(USAGE, f"{self.prog}: {what}\n  `{self.prog} --help` shows the options\n")
+        self.exit(USAGE, f"{self.prog}: {what}\n  `{self.prog} --help` shows what it takes\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Reports arguments that no option or argument takes."""
