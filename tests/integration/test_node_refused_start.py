@@ -263,3 +263,11 @@ def test_a_port_in_use_leaves_no_formatted_folder(tmp_path: Path) -> None:
 
 def as_options(settings: dict[str, str]) -> list[str]:
     return [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]
+
+
+def test_the_directory_of_another_node_is_refused_with_both_ids(tmp_path: Path) -> None:
+    start(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+    before = fingerprints(tmp_path)
+    with pytest.raises(DirectoryRefused, match="belongs to node 1, and this is node 7"):
+        start(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0", "node.id": "7"})
+    assert fingerprints(tmp_path) == before

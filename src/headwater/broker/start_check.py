@@ -66,6 +66,11 @@ def _check_voters(config: NodeConfig, found: _Files) -> None:
                 f"controller.quorum.voters as it was before, or format a new directory"
             )
         return
+    if len(voters) == 1 and voters != {config.node_id}:
+        raise DirectoryRefused(
+            f"{config.metadata_log_dir} belongs to node {min(voters)}, and this is node "
+            f"{config.node_id}; set node.id={min(voters)} or use another directory"
+        )
     if voters != {config.node_id}:
         raise DirectoryRefused(
             f"{config.metadata_log_dir} belongs to a quorum of nodes "
