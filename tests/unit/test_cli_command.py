@@ -145,7 +145,7 @@ def test_an_unknown_option_is_reported_by_the_action(
     said = capsys.readouterr().err
     assert said == (
         "headwater topic list: unknown option --no-such\n"
-        "  `headwater topic list --help` shows the options\n"
+        "  `headwater topic list --help` shows what it takes\n"
     )
 
 

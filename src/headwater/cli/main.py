@@ -9,12 +9,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from argparse import RawDescriptionHelpFormatter
+from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
 from signal import SIGINT
 
-from headwater import __version__
 from headwater.cli.errors import FAILED, USAGE, CommandError
 from headwater.cli.parser import Parser
 
@@ -137,6 +136,15 @@ class _Help(RawDescriptionHelpFormatter):
         self._action_max_length = 4 + max(map(len, COMMANDS))
 
 
+class _Version(Action):
+    """Shows the version, which the core has: it is loaded for this, and not for `--help`."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        from headwater import __version__
+
+        parser.exit(message=f"headwater {__version__}\n")
+
+
 def parser_for(given: Sequence[str]) -> Parser:
     parser = Parser(
         prog="headwater",
@@ -145,7 +153,7 @@ def parser_for(given: Sequence[str]) -> Parser:
         formatter_class=_Help,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"headwater {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     called = next((word for word in given if not word.startswith("-")), None)
