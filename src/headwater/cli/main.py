@@ -142,7 +142,8 @@ class _Version(Action):
     def __call__(self, parser: ArgumentParser, *_: object) -> None:
         from headwater import __version__
 
-        parser.exit(message=f"headwater {__version__}\n")
+        print(f"headwater {__version__}")
+        parser.exit()
 
 
 def parser_for(given: Sequence[str]) -> Parser:
