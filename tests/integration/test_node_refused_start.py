@@ -195,6 +195,16 @@ def test_a_secured_listener_alone_is_refused_for_its_protocol(
     assert f"listeners='{listener}': TLS and SASL are not supported" in capsys.readouterr().err
 
 
+def test_listen_does_not_replace_a_secured_listener(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    options = ["--set", "listeners=SSL://127.0.0.1:19092", "--listen", "127.0.0.1:0"]
+    assert main(["start", "--data", str(data), *options]) == 2
+    assert "TLS and SASL are not supported" in capsys.readouterr().err
+    assert not data.exists()
+
+
 def test_listen_takes_no_protocol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["start", "--data", str(tmp_path), "--listen", "SSL://127.0.0.1:19092"]) == 2
     assert "--listen SSL://127.0.0.1:19092: expected HOST:PORT" in capsys.readouterr().err

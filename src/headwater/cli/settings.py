@@ -58,6 +58,10 @@ def read_settings(
     elif not properties.get("log.dirs") and not properties.get("log.dir"):
         properties["log.dirs"] = os.path.abspath(DATA_DEFAULT)
     if listen is not None:
+        if "listeners" in properties:
+            # What they ask for is checked, too: a listener with TLS must not be replaced by one
+            # that serves in the clear.
+            check_settings(properties)
         properties["listeners"] = _listeners(listen, properties)
     return properties
 
