@@ -52,7 +52,9 @@ def test_a_value_may_have_an_equals_sign() -> None:
 def test_listen_takes_the_place_of_all_but_the_controllers_listeners(tmp_path: Path) -> None:
     path = file_with(
         tmp_path,
-        "listeners=PLAINTEXT://:9092,OTHER://:9095,CTRL://:9093\ncontroller.listener.names=CTRL\n",
+        "listeners=PLAINTEXT://:9092,OTHER://:9095,CTRL://:9093\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,CTRL:PLAINTEXT\n"
+        "controller.listener.names=CTRL\n",
     )
     given = settings("--config", path, listen="127.0.0.1:0")
     assert given["listeners"] == "PLAINTEXT://127.0.0.1:0,CTRL://:9093"
