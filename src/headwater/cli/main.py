@@ -6,6 +6,7 @@ only if its name is on the command line.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -57,6 +58,7 @@ examples:
 exit codes: 0 success, 1 failure, 2 invalid usage
 """
 
+_STDOUT = 1
 FOR_ANY_COMMAND = ("--bootstrap", "--profile", "--output")
 
 
@@ -78,15 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"headwater {options.command}: {error}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
-        # The reader of our output (`| head`) has seen enough. Nothing more may be written to it,
-        # not even by the interpreter as it ends.
-        sys.stdout = None
+        _discard_output()  # the reader of our output (`| head`) has seen enough
         return FAILED
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         what = f"{error.filename}: {reason}" if error.filename else reason
         print(f"headwater {options.command}: {what}", file=sys.stderr)
-        sys.stdout = None  # what it still buffers is what could not be written
+        _discard_output()
         return FAILED
     except KeyboardInterrupt as interrupt:
         from headwater.cli.stopping import die_of
@@ -114,6 +114,18 @@ def _prepare_standard_streams() -> None:
                 line_buffering=True,
             )
             setattr(sys, name, buffered)
+
+
+def _discard_output() -> None:
+    """Makes standard output take what it still buffers, and everything after it, in silence: the
+    interpreter flushes it once more as it ends, and would complain."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.fileno() == _STDOUT:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, _STDOUT)
+            os.close(nowhere)
+            return
+    sys.stdout = None  # a stream of another program that calls `main`
 
 
 def behind(given: list[str]) -> list[str]:
