@@ -145,7 +145,7 @@ def test_what_is_in_a_topic_can_be_put_there_and_looked_at() -> None:
             b"value 3",
         ]
         assert records == broker.records("t", 2)  # at least so many: one too many shows
-        with pytest.raises(TimeoutError, match="4 of 5 records of t in 50 ms"):
+        with pytest.raises(TimeoutError, match=r"[0-4] of 5 records of t in 50 ms"):
             broker.records("t", 5, timeout_ms=50)
 
 
