@@ -17,7 +17,7 @@ from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone
 from headwater.broker.metadata_snapshots import MetadataSnapshots
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import Host
+from headwater.io import Address, Host
 from headwater.metadata import Delta, Image, Replay
 from headwater.metadata.batches import (
     BATCH_BYTES_MAX,
@@ -26,7 +26,13 @@ from headwater.metadata.batches import (
     encode_control_batch,
 )
 from headwater.metadata.records import RecordType
-from headwater.model import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from headwater.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_NODE,
+    OffsetAndEpoch,
+    TopicPartition,
+)
 from headwater.protocol import Message
 from headwater.protocol.records.metadata_nodes import RegisterBrokerRecord
 from headwater.protocol.records.quorum import KRaftVersionRecord, VotersRecord
@@ -54,6 +60,14 @@ _LOAD_BYTES = 1024 * 1024
 _FULL_DISK_SECONDS = 0.5
 
 Subscriber = Callable[[Image, Delta], None]
+
+
+class QuorumLeader(NamedTuple):
+    """The leader of the metadata quorum, which is the active controller."""
+
+    node_id: int
+    epoch: int
+    address: Address | None  # None for this node itself
 
 
 class _Batch(NamedTuple):
@@ -91,6 +105,7 @@ class MetadataLog:
         self._kraft_version = 0
         self._voters_in_log: VoterSet | None = None
         self._subscribers: list[Subscriber] = []
+        self._leader_callbacks: list[Callable[[], None]] = []
         self.registration_offsets: dict[int, int] = {}  # offset of each broker's registration
         self._uncommitted: deque[_Batch] = deque()  # in the log but not yet in the image
         self._waiters: deque[tuple[OffsetAndEpoch, asyncio.Future[None]]] = deque()
@@ -123,6 +138,18 @@ class MetadataLog:
     @property
     def is_leader(self) -> bool:
         return self.raft.role is Role.LEADER
+
+    @property
+    def leader(self) -> QuorumLeader | None:
+        """The leader of the current epoch as far as it is known."""
+        raft = self.raft
+        if raft.leader_id == NO_NODE:
+            return None
+        return QuorumLeader(raft.leader_id, raft.epoch, None)
+
+    def on_leader_changed(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` in the event loop after each change of `leader`."""
+        self._leader_callbacks.append(callback)
 
     @property
     def is_new(self) -> bool:
