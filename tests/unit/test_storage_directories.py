@@ -326,6 +326,54 @@ def test_a_log_that_could_not_be_loaded_is_opened_where_it_is() -> None:
     assert contents(log) == [(0, b"a")]
 
 
+def with_an_unopened_log(disk: MemoryDisk, *, clean: bool) -> LogDirs:
+    """A run in which the log of TP could not be opened, and another one could."""
+    logs = open_dirs(disk, "/a")
+    log = logs.create(TP, TOPIC_ID, settings(cleanup_policy="compact"))
+    for value in (b"a", b"b", b"c"):
+        log.roll(NOW)
+        append(log, batch(value))
+    flush(log)
+    log.delete_records_before(1)
+    log.mark_cleaned(1)
+    logs.cleaned_job(log).run()
+    logs.checkpoint_job({TP: 2}).run()
+    logs.close(clean=clean, high_watermarks={TP: 2})
+    logs = LogDirs.open(disk, ["/a"], node_id=1, clock=Clock(), new_id=new_id, cluster_id="cluster")
+    assert [job.tp for job in logs.load_jobs(config_of)] == [TP]  # and none of them has room
+    return logs
+
+
+def test_the_checkpoints_keep_the_lines_of_logs_that_were_not_opened() -> None:
+    disk = MemoryDisk()
+    logs = with_an_unopened_log(disk, clean=False)
+    other = TopicPartition("payments", 0)
+    log = logs.create(other, new_id(), settings())
+    log.roll(NOW)
+    append(log, batch(b"x"))
+    flush(log)
+    log.mark_cleaned(0)
+    logs.cleaned_job(log).run()
+    logs.checkpoint_job({other: 1}).run()
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {other: 0, TP: 2}
+    assert read_offsets(disk, "/a/log-start-offset-checkpoint") == {TP: 1}
+    assert read_offsets(disk, "/a/replication-offset-checkpoint") == {other: 1, TP: 2}
+    assert read_offsets(disk, "/a/cleaner-offset-checkpoint") == {other: 0, TP: 1}
+    log.truncate_to(0)
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint") == {other: 0, TP: 2}
+    opened = logs.create(TP, TOPIC_ID, settings(cleanup_policy="compact"))
+    opened.truncate_to(1)
+    assert read_offsets(disk, "/a/recovery-point-offset-checkpoint")[TP] == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_stop_is_not_clean_for_a_log_that_was_not_opened_after_a_crash(clean: bool) -> None:
+    disk = MemoryDisk()
+    logs = with_an_unopened_log(disk, clean=clean)
+    logs.close(clean=True)
+    assert disk.exists("/a/.kafka_cleanshutdown") is clean
+
+
 def test_the_loop_and_a_worker_never_write_a_checkpoint_at_once(tmp_path: Path) -> None:
     """They would share a temporary file, and whoever is first to rename it takes the other's."""
 

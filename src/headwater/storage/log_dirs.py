@@ -317,6 +317,9 @@ class LogDirs:
         self.reports: list[RecoveryReport] = []
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
+        # Logs that were found and not opened, as on a full disk. Their lines in the checkpoints
+        # stay as the last run left them.
+        self._unopened: dict[TopicPartition, LogDirectory] = {}
 
     @classmethod
     def open(
@@ -401,6 +404,8 @@ class LogDirs:
                 if mark == names.DELETE_DIR:
                     self.deletions.append(DeleteJob(self._disk, directory.health, tp, path))
                 elif mark != names.STRAY_DIR and tp.topic != METADATA_TOPIC:
+                    if mark != names.FUTURE_DIR:
+                        self._unopened[tp] = directory
                     jobs.append(self._load_job(directory, tp, path, mark, config_of(tp.topic)))
         return jobs
 
@@ -429,6 +434,8 @@ class LogDirs:
                 f"{job.tp} is in both {known[job.tp].path} and {log.path}; remove the older one"
             )
         known[job.tp] = log
+        if not job.is_future:
+            self._unopened.pop(job.tp, None)
         self.reports += log.reports
 
     def load(self, config_of: Callable[[str], TopicConfig]) -> list[RecoveryReport]:
@@ -512,6 +519,7 @@ class LogDirs:
         target = self._place_for(tp) if directory is None else self.find(directory)
         log = self._create(target, tp, topic_id, config, names.dir_name(tp))
         self._logs[tp] = log
+        self._unopened.pop(tp, None)
         return log
 
     def _create(
@@ -634,27 +642,49 @@ class LogDirs:
         watermarks."""
         writes = []
         for directory in self._online():
-            logs = self.logs_in(directory)
-            writes += [(directory, ends) for ends in _checkpoints_of_ends(directory, logs)]
+            writes += [(directory, ends) for ends in self._checkpoints_of_ends(directory)]
             if high_watermarks is not None:
                 here = {
-                    log.tp: high_watermarks[log.tp] for log in logs if log.tp in high_watermarks
+                    log.tp: high_watermarks[log.tp]
+                    for log in self.logs_in(directory)
+                    if log.tp in high_watermarks
                 }
+                here |= self._kept(directory, directory.high_watermarks)
                 writes.append((directory, directory.checkpoint(names.HIGH_WATERMARKS, here)))
         return CheckpointJob(tuple(writes))
+
+    def _checkpoints_of_ends(self, directory: LogDirectory) -> list[CheckpointWrite]:
+        """Returns the writes of recovery points and log starts."""
+        logs = self.logs_in(directory)
+        points = _recovery_points(logs) | self._kept(directory, directory.recovery_points)
+        starts = _starts(logs) | self._kept(directory, directory.log_starts)
+        return [
+            directory.checkpoint(names.RECOVERY_POINTS, points),
+            directory.checkpoint(names.LOG_STARTS, starts),
+        ]
+
+    def _kept(
+        self, directory: LogDirectory, found: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Returns the lines that the last run left for logs that are not open in this one."""
+        return {
+            tp: found[tp]
+            for tp, place in self._unopened.items()
+            if place is directory and tp in found
+        }
 
     def cleaned_job(self, log: Log) -> CheckpointJob:
         """Returns a job that writes how far a directory's logs are compacted; run it when one
         was."""
         directory = self.directory_of(log)
-        cleaned = _cleaned(self.logs_in(directory))
+        cleaned = _cleaned(self.logs_in(directory)) | self._kept(directory, directory.cleaned_to)
         return CheckpointJob(((directory, directory.checkpoint(names.CLEANER_OFFSETS, cleaned)),))
 
     def _write_ends(self, directory: LogDirectory) -> None:
         """Writes the checkpoints after a truncation: a recovery point above the new end would
         leave later appends unchecked, and a start at the end would be lost with all that came
         before it."""
-        for checkpoint in _checkpoints_of_ends(directory, self.logs_in(directory)):
+        for checkpoint in self._checkpoints_of_ends(directory):
             directory.write(checkpoint)
 
     def closing_jobs(self) -> list[Callable[[], None]]:
@@ -698,7 +728,10 @@ class LogDirs:
     ) -> None:
         job = self.checkpoint_job(high_watermarks)
         CheckpointJob(tuple(write for write in job.writes if write[0] is directory)).run()
-        directory.mark_clean(broker_epoch)
+        # The marker is for all logs in the directory: one that was not opened has still to be
+        # checked if the stop before this run was not clean.
+        if directory.was_clean or directory not in self._unopened.values():
+            directory.mark_clean(broker_epoch)
 
     # Directories.
 
@@ -737,14 +770,6 @@ def _close_clean(log: Log) -> None:
         job.run()
         log.flushed(job)
     log.close(clean=True)
-
-
-def _checkpoints_of_ends(directory: LogDirectory, logs: list[Log]) -> list[CheckpointWrite]:
-    """Returns the writes of recovery points and log starts."""
-    return [
-        directory.checkpoint(names.RECOVERY_POINTS, _recovery_points(logs)),
-        directory.checkpoint(names.LOG_STARTS, _starts(logs)),
-    ]
 
 
 def _recovery_points(logs: Iterable[Log]) -> dict[TopicPartition, int]:
