@@ -153,3 +153,29 @@ def test_a_lock_is_held_by_one_and_ends_with_the_process() -> None:
     machine.crash(power_cut=False)
     machine.boot()
     machine.disk.lock("/d/.lock", "node 3")
+
+
+def test_a_sync_copies_only_what_changed_and_a_lost_page_stays_lost() -> None:
+    _, disk = _machine(1)
+    file = disk.open("/d/f", create=True)
+    file.append(b"a" * PAGE_BYTES)
+    file.sync()
+    file.append(b"b" * PAGE_BYTES)
+    disk.faults.error_on_call["sync"] = 1
+    with pytest.raises(SyncFailed):
+        file.sync()
+    file.append(b"c" * 100)
+    file.pwrite(b"A", 0)
+    file.sync()
+    durable = bytes(file.inode.durable)
+    assert durable == b"A" + b"a" * (PAGE_BYTES - 1) + bytes(PAGE_BYTES) + b"c" * 100
+
+
+def test_a_machine_whose_disk_is_lost_comes_back_empty() -> None:
+    machine, disk = _machine(1)
+    disk.write_atomically("/d/f", b"text")
+    machine.crash(power_cut=False)
+    machine.lose_disk()
+    machine.boot()
+    assert machine.disk.list("/") == []
+    assert machine.disk.used_bytes == 0

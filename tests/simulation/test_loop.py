@@ -128,3 +128,59 @@ def test_workers_do_each_job_whole_at_a_later_moment_in_any_order() -> None:
     order = world.run(main())
     assert sorted(order) == list(range(20))
     assert order != sorted(order)
+
+
+def test_a_paused_machine_runs_nothing_until_it_is_resumed() -> None:
+    world = World(1)
+    machine = world.machine("m")
+    seen: list[tuple[str, float]] = []
+
+    def see(what: str) -> None:
+        seen.append((what, world.loop.time() - 1_000.0))
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(2, see, "timer")
+        await asyncio.sleep(3)
+        see("woke")
+        await asyncio.sleep(3)
+        see("woke again")
+
+    async def main() -> None:
+        machine.boot()
+        machine.spawn(work())
+        await asyncio.sleep(1)
+        machine.pause()
+        await asyncio.sleep(9)
+        assert seen == []
+        machine.resume()
+        await asyncio.sleep(10)
+
+    world.run(main())
+
+    assert seen == [("timer", 10.0), ("woke", 10.0), ("woke again", 13.0)]
+
+
+def test_a_paused_machine_may_crash() -> None:
+    world = World(1)
+    machine = world.machine("m")
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(2)
+        finally:
+            seen.append("finally")
+
+    async def main() -> None:
+        machine.boot()
+        machine.spawn(work())
+        await asyncio.sleep(1)
+        machine.pause()
+        await asyncio.sleep(5)
+        machine.crash(power_cut=False)
+        machine.boot()
+        await asyncio.sleep(5)
+
+    world.run(main())
+
+    assert seen == []

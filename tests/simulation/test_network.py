@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from headwater.io import FileSlice, Host, Stream
+from headwater.testing.sim.network import Weather
 from headwater.testing.sim.world import World
 
 
@@ -171,5 +172,82 @@ def test_a_cut_tells_both_ends() -> None:
         await asyncio.sleep(1)
         for peer in (there, here):
             assert isinstance(peer.was_closed[0], ConnectionResetError)
+
+    world.run(main())
+
+
+def test_a_link_has_weather_of_its_own() -> None:
+    world = World(5)
+
+    async def main() -> None:
+        there, here, _ = await _pair(world)
+        assert here.stream is not None
+        assert there.stream is not None
+        world.net.link_weather["10.0.0.2", "10.0.0.1"] = Weather(latency_seconds=5.0)
+        here.stream.send([b"slow"])
+        there.stream.send([b"quick"])
+        await asyncio.sleep(1)
+        assert bytes(here.got) == b"quick"
+        assert not there.got
+        await asyncio.sleep(5)
+        assert bytes(there.got) == b"slow"
+        world.net.heal()
+        assert not world.net.link_weather
+
+    world.run(main())
+
+
+def test_a_slow_link_takes_the_time_its_bytes_need() -> None:
+    world = World(5)
+
+    async def main() -> None:
+        there, here, _ = await _pair(world)
+        assert here.stream is not None
+        world.net.link_weather["10.0.0.2", "10.0.0.1"] = Weather(bytes_per_second=1_000.0)
+        here.stream.send([bytes(10_000)])
+        await asyncio.sleep(5)
+        assert len(there.got) < 10_000
+        await asyncio.sleep(6)
+        assert len(there.got) == 10_000
+
+    world.run(main())
+
+
+def test_one_link_is_cut_and_the_others_stay() -> None:
+    world = World(5)
+
+    async def main() -> None:
+        server = world.machine("server")
+        there = [Peer(), Peer()]
+        host = server.boot()
+        waiting = iter(there)
+        host.network.listen("", 80, lambda stream: next(waiting).accept(stream)).start()
+        near, far = world.machine("near"), world.machine("far")
+        peers = [Peer(), Peer()]
+        await near.boot().network.connect(server.ip, 80, peers[0].accept)
+        await far.boot().network.connect(server.ip, 80, peers[1].accept)
+        assert world.net.cut_between(server.ip, near.ip) == 2
+        await asyncio.sleep(1)
+        assert peers[0].was_closed
+        assert not peers[1].was_closed
+
+    world.run(main())
+
+
+def test_a_paused_machine_is_connected_to_and_answers_when_it_resumes() -> None:
+    world = World(5)
+
+    async def main() -> None:
+        server, client = world.machine("server"), world.machine("client")
+        there, here = Peer(), Peer()
+        server.boot().network.listen("", 80, there.accept).start()
+        server.pause()
+        stream = await client.boot().network.connect(server.ip, 80, here.accept)
+        stream.send([b"hello"])
+        await asyncio.sleep(10)
+        assert there.stream is None
+        server.resume()
+        await asyncio.sleep(1)
+        assert bytes(there.got) == b"hello"
 
     world.run(main())

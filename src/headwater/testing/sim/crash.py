@@ -116,7 +116,7 @@ def _after_crash(inode: Inode, random: Random, keep_rate: float) -> Inode:
                     piece = piece[: _tear(len(piece), random)]
                 content[at : at + len(piece)] = piece
     fresh.content = Content(content)
-    fresh.durable = bytes(content)
+    fresh.durable = content
     return fresh
 
 

@@ -44,7 +44,7 @@ class Inode:
 
     def __init__(self, now_ms: int) -> None:
         self.content = Content()
-        self.durable = b""
+        self.durable = bytearray()
         self.changed_from: int | None = None  # below this both contents are the same; None: all
         self.mapped = False
         self.lost_pages: set[int] = set()  # a sync failed on these; none later can save them
@@ -69,14 +69,15 @@ class Inode:
         start = self.first_change()
         if start is None:
             return
-        saved = self.durable
-        self.durable = saved[:start] + bytes(self.content[start:])
-        for page in self.lost_pages:
-            at = page * PAGE_BYTES
-            end = min(at + PAGE_BYTES, len(self.durable))
-            if at < end:
-                old = saved[at:end].ljust(end - at, b"\0")
-                self.durable = self.durable[:at] + old + self.durable[end:]
+        durable = self.durable
+        lost = [(page * PAGE_BYTES, (page + 1) * PAGE_BYTES) for page in sorted(self.lost_pages)]
+        saved = [bytes(durable[at:end]) for at, end in lost]
+        # Only what has changed is copied: a log is synced after each append.
+        with memoryview(self.content) as content:
+            durable[start:] = content[start:]
+        for (at, end), old in zip(lost, saved, strict=True):
+            size = max(0, min(end, len(durable)) - at)
+            durable[at : at + size] = old[:size].ljust(size, b"\0")
         self.changed_from = None
 
     def fail_sync(self) -> None:

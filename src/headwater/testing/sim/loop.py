@@ -5,7 +5,8 @@ what reaches out of the process: sockets, threads and signals are refused.
 
 Every callback belongs to a `Life`, the time from a machine's start to its crash; it is found
 through the callback's context, which asyncio hands on from task to task. Nothing that belongs to a
-life that has ended is ever run again: no `finally`, no timer, no answer. That is a crash.
+life that has ended is ever run again: no `finally`, no timer, no answer. That is a crash. What a
+paused life should run is held and runs when the pause ends, as after SIGSTOP and SIGCONT.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ _START_SECONDS = 1_000.0
 class Life:
     """A machine from its start to its crash."""
 
-    __slots__ = ("alive", "name", "remains")
+    __slots__ = ("alive", "held", "name", "paused", "remains")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.paused = False
+        self.held: list[asyncio.Handle] = []  # due while paused, in this order
         # What a crash leaves behind is kept until the world ends: Python closes a coroutine that
         # nobody refers to any more, and would run its `finally` blocks as if it were alive.
         self.remains: list[object] = []
@@ -130,9 +133,20 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks = {t: owner for t, owner in self._tasks.items() if owner is not life}
         # The handles hold what the tasks wait for.
         dead = [h for h in (*self._ready, *self._scheduled) if h._context.get(_life) is life]
+        dead += life.held
+        life.held = []
         life.remains.extend(dead)
         for handle in dead:
             life.remains.append((handle._callback, handle._args))
+
+    def resume_life(self, life: Life) -> None:
+        """Runs what a pause has held: first what came from outside, then the timers that are due,
+        as a selector does after a long wait."""
+        life.paused = False
+        held, life.held = life.held, []
+        timers = [handle for handle in held if isinstance(handle, asyncio.TimerHandle)]
+        self._ready.extend(h for h in held if not isinstance(h, asyncio.TimerHandle))
+        self._ready.extend(timers)
 
     # Running
 
@@ -157,6 +171,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 continue
             life = handle._context.get(_life)
             if life is None or life.alive:
+                if life is not None and life.paused:
+                    life.held.append(handle)
+                    continue
                 self.steps += 1
                 handle._run()
 

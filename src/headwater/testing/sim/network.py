@@ -2,9 +2,10 @@
 
 A connection is two pipes. What a stream sends waits in its queue until the pipe takes a piece of
 it, travels for a while, and is put into the receiver's buffer in pieces of other sizes. Slices of
-files are read when they arrive, as `sendfile` may do. A link can be blocked one way: what travels
-is sent again and again until it gets through, as TCP does, and nobody is told. A cut tells both
-ends, or one of them and the other when it next sends.
+files are read when they arrive, as `sendfile` may do. Each link, from one machine to another, may
+have weather of its own, or be blocked: what travels is sent again and again until it gets through,
+as TCP does, and nobody is told. A cut tells both ends, or one of them and the other when it next
+sends.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ _RESEND_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Weather:
-    """The current behaviour of the network."""
+    """The current behaviour of the network, or of one of its links."""
 
     latency_seconds: float = 0.0005
     jitter_seconds: float = 0.0005
     piece_bytes_max: int = 64 * 1024
     connect_failure_rate: float = 0.0
     cut_rate: float = 0.0  # for each piece that travels
+    bytes_per_second: float = 0.0  # 0: no bound
 
     def clear(self) -> None:
         self.latency_seconds = 0.0005
@@ -47,6 +49,7 @@ class Weather:
         self.piece_bytes_max = 64 * 1024
         self.connect_failure_rate = 0.0
         self.cut_rate = 0.0
+        self.bytes_per_second = 0.0
 
 
 def _error(number: int) -> OSError:
@@ -60,6 +63,7 @@ class Internet:
         self.loop = loop
         self.random = random
         self.weather = Weather()
+        self.link_weather: dict[tuple[str, str], Weather] = {}  # where it differs
         self.blocked: set[tuple[str, str]] = set()
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.streams: dict[SimStream, None] = {}
@@ -70,8 +74,11 @@ class Internet:
     def later(self, seconds: float, call: Callable[..., None], *args: object) -> None:
         self.loop.call_later(seconds, call, *args, context=self._context)
 
-    def delay(self) -> float:
-        weather = self.weather
+    def weather_of(self, source: str, target: str) -> Weather:
+        return self.link_weather.get((source, target), self.weather)
+
+    def delay(self, source: str, target: str) -> float:
+        weather = self.weather_of(source, target)
         return weather.latency_seconds + self.random.random() * weather.jitter_seconds
 
     def free_port(self) -> int:
@@ -83,16 +90,27 @@ class Internet:
     def block(self, source: str, target: str) -> None:
         self.blocked.add((source, target))
 
+    def unblock(self, source: str, target: str) -> None:
+        self.blocked.discard((source, target))
+
     def heal(self) -> None:
         self.blocked.clear()
         self.weather.clear()
+        self.link_weather.clear()
 
     def cut_all(self) -> int:
         """Resets every connection that is there now; how many these were."""
-        found = list(self.streams)
-        for stream in found:
+        return self._cut(list(self.streams))
+
+    def cut_between(self, one: str, other: str) -> int:
+        """Resets the connections between two machines; how many these were."""
+        ends = {one, other}
+        return self._cut([s for s in self.streams if {s.local.host, s.peer.host} == ends])
+
+    def _cut(self, streams: list[SimStream]) -> int:
+        for stream in streams:
             self.reset(stream)
-        return len(found)
+        return len(streams)
 
     def reset(self, stream: SimStream) -> None:
         """This end learns that the connection is gone."""
@@ -108,7 +126,7 @@ class Internet:
             del self.streams[stream]
             peer = stream.other
             if peer is not None and not power_cut:
-                self.later(self.delay(), self.reset, peer)
+                self.later(self.delay(ip, peer.local.host), self.reset, peer)
         if power_cut:
             self.powered.discard(ip)
 
@@ -119,14 +137,14 @@ class Internet:
     ) -> SimStream:
         answer: asyncio.Future[SimStream] = self.loop.create_future()
         local = Address(ip, self.free_port())
-        stream = SimStream(self, life, copy_context(), local, target)
-        self.later(self.delay(), self._arrive, stream, answer)
+        stream = SimStream(self, life, life.context(), local, target)
+        self.later(self.delay(ip, target.host), self._arrive, stream, answer)
         try:
             await answer
         except BaseException:
             stream.gone = True
             if stream.other is not None:
-                self.later(self.delay(), self.reset, stream.other)
+                self.later(self.delay(ip, target.host), self.reset, stream.other)
             raise
         self.streams[stream] = None
         stream.start(receiver(stream))
@@ -141,15 +159,19 @@ class Internet:
             self.later(_RESEND_SECONDS, self._arrive, stream, answer)
             return
         listener = self.listeners.get((target.host, target.port))
-        refused = self.random.random() < self.weather.connect_failure_rate
+        weather = self.weather_of(source, target.host)
+        refused = self.random.random() < weather.connect_failure_rate
         if listener is None or refused:
-            self.later(self.delay(), _refuse, answer)
+            self.later(self.delay(target.host, source), _refuse, answer)
             return
         other = SimStream(self, listener.life, listener.context, target, stream.local)
         stream.other, other.other = other, stream
         self.streams[other] = None
-        other.context.run(listener.take, other)
-        self.later(self.delay(), _answer, answer, stream)
+        if listener.life.paused:  # the kernel has taken it; the process will later
+            self.loop.call_soon(listener.take, other, context=listener.context)
+        else:
+            other.context.run(listener.take, other)
+        self.later(self.delay(target.host, source), _answer, answer, stream)
 
 
 def _refuse(answer: asyncio.Future[SimStream]) -> None:
@@ -220,7 +242,8 @@ class SimStream:
         assert receiver is not None
         if self._inbox:
             room = receiver.buffer()
-            count = min(len(room), len(self._inbox), self._net.weather.piece_bytes_max)
+            weather = self._net.weather_of(self.peer.host, self.local.host)
+            count = min(len(room), len(self._inbox), weather.piece_bytes_max)
             if count > 1 and self._net.random.random() < 0.2:
                 count = self._net.random.randint(1, count)
             room[:count] = self._inbox[:count]
@@ -280,7 +303,8 @@ class SimStream:
         self._pumping = False
         if self.gone:
             return
-        self._pump_some(self._net.random.randint(1, self._net.weather.piece_bytes_max))
+        weather = self._net.weather_of(self.local.host, self.peer.host)
+        self._pump_some(self._net.random.randint(1, weather.piece_bytes_max))
         if self._queue:
             if self._room() > 0:
                 self.pump_soon()
@@ -317,12 +341,16 @@ class SimStream:
             budget -= count
             self._travelling.append(piece)
             self._travelling_bytes += count
-            self._travel()
+            self._travel(count)
 
-    def _travel(self) -> None:
-        now = self._net.loop.time()
-        self._arrives_at = max(self._arrives_at, now + self._net.delay())
-        self._net.later(self._arrives_at - now, self._arrive)
+    def _travel(self, count: int) -> None:
+        net, now = self._net, self._net.loop.time()
+        source, target = self.local.host, self.peer.host
+        self._arrives_at = max(self._arrives_at, now + net.delay(source, target))
+        bytes_per_second = net.weather_of(source, target).bytes_per_second
+        if bytes_per_second:
+            self._arrives_at += count / bytes_per_second
+        net.later(self._arrives_at - now, self._arrive)
 
     def _arrive(self) -> None:
         """The first of what travels has come to the other end, unless the link is blocked."""
@@ -339,7 +367,7 @@ class SimStream:
         if other is None or other.gone:
             # Nobody there. A machine that is up says so; one that is down stays silent.
             if self.peer.host in net.powered:
-                net.later(net.delay(), net.reset, self)
+                net.later(net.delay(self.peer.host, self.local.host), net.reset, self)
             return
         if piece == b"":
             other.arrived_end()
@@ -348,12 +376,13 @@ class SimStream:
             data = piece.read() if isinstance(piece, FileSlice) else piece
         except OSError:
             data = b""
-        if len(data) < len(piece) or net.random.random() < net.weather.cut_rate:
+        weather = net.weather_of(self.local.host, self.peer.host)
+        if len(data) < len(piece) or net.random.random() < weather.cut_rate:
             # The file ended before what was promised, or the weather is bad.
             self._travelling.clear()
             self._travelling_bytes = 0
             net.reset(self)
-            net.later(net.delay(), net.reset, other)
+            net.later(net.delay(self.local.host, self.peer.host), net.reset, other)
             return
         other.arrived(data)
         if self._queue:
@@ -381,7 +410,7 @@ class SimStream:
         self._net.streams.pop(self, None)
         if error is None:
             self._travelling.append(b"")
-            self._travel()
+            self._travel(0)
         receiver = self._receiver
         if receiver is not None:
             self._net.loop.call_soon(receiver.closed, error, context=self.context)
@@ -396,14 +425,15 @@ class SimListener:
         self._net = net
         self._accept = accept
         self.life = life
-        self.context = copy_context()
+        self.context = life.context()
         self.address = address
 
     def start(self) -> None:
         self._net.listeners[self.address] = self
 
     def take(self, stream: SimStream) -> None:
-        stream.start(self._accept(stream))
+        if not stream.gone:
+            stream.start(self._accept(stream))
 
     def close(self) -> None:
         self._net.listeners.pop(self.address, None)

@@ -113,6 +113,22 @@ class Machine:
             self.disk = after_kill(self.disk)
         self.life = None
 
+    def pause(self) -> None:
+        """Stops the machine's process as SIGSTOP does: time goes on, its kernel answers, nothing of
+        it runs until `resume`."""
+        assert self.life is not None, f"{self.name} is down"
+        self.life.paused = True
+
+    def resume(self) -> None:
+        assert self.life is not None, f"{self.name} is down"
+        self._world.loop.resume_life(self.life)
+
+    def lose_disk(self) -> None:
+        """Replaces the disk of a machine that is down by an empty one."""
+        assert self.life is None, f"{self.name} is up"
+        self.disk.dead = True
+        self.disk = SimDisk(self.clock, self.disk.random, self.disk.capacity_bytes)
+
     def bury(self) -> None:
         """Forgets what crashes have left behind; only when the world has ended."""
         for life in self._lives:
