@@ -172,8 +172,7 @@ class Headwater:
         return node.folder / "data"
 
     def is_ready(self, node: Node) -> bool:
-        """It says so itself, once in each start."""
-        return b"\nready: " in b"\n" + node.output.read_bytes()[node.printed_before :]
+        return said_ready(node)
 
 
 @dataclass(slots=True)
@@ -234,11 +233,20 @@ class Kafka:
 
     def is_ready(self, node: Node) -> bool:
         """It says nothing that can be relied on; its port opens when it serves."""
-        try:
-            socket.create_connection(("127.0.0.1", node.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return opens(node.port)
+
+
+def said_ready(node: Node) -> bool:
+    """Whether a node of ours has said that it serves, which it does once in each start."""
+    return b"\nready: " in b"\n" + node.output.read_bytes()[node.printed_before :]
+
+
+def opens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def run_java(
