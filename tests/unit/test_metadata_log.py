@@ -96,7 +96,8 @@ class Node:
         self.controller = ControllerDriver(
             self.host, self.config, self.metadata, self.log, cluster_id=cluster_id
         )
-        await self.controller.start()
+        self.running = asyncio.ensure_future(self.controller.run())
+        await self.controller.activated()
         await self.controller.committed()
         request = Bench().registration(1)
         request.cluster_id = cluster_id

@@ -8,6 +8,7 @@ everything it is based on is committed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,6 +33,9 @@ R = TypeVar("R")
 
 
 class ControllerDriver:
+    """Becomes the active controller when this node leads the quorum and ends when it does not, any
+    number of times. `run` must be running."""
+
     def __init__(
         self,
         host: Host,
@@ -45,8 +49,14 @@ class ControllerDriver:
         self._config = config
         self._metadata = metadata
         self._log = log
+        self._cluster_id = cluster_id
+        self._incarnation_id = host.random_id()
         self._machine = Controller(cluster_id, config, host.random)
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
+        self._turned = asyncio.Event()  # set when leadership, or the next thing to do, has changed
+        self._wake_at = 0.0
+        self._activated = asyncio.Event()
+        metadata.on_leader_changed(self._turned.set)
 
     @property
     def image(self) -> Image:
@@ -59,28 +69,49 @@ class ControllerDriver:
         seen, metadata = self._seen, self._metadata
         return seen is not None and metadata.is_leader and metadata.epoch == seen.epoch
 
-    async def start(self) -> None:
-        """Becomes the active controller if this node leads the log, and writes the first records of
-        a new cluster. Does not wait for their commit: the first reply does."""
-        if not self._metadata.is_leader:
-            return
-        now = self._host.clock.monotonic()
-        machine = self._machine
-        machine.load(
-            self._metadata.replayed(), self._metadata.registration_offsets, self._metadata.log_end
-        )
-        machine.on_loaded(now)
-        self._seen = OffsetAndEpoch(self._metadata.log_end, self._metadata.epoch)
-        self._log.debug(f"active in epoch {self._seen.epoch} from offset {self._seen.offset}")
-        self._do(
-            machine.decide_activate(self._metadata.bootstrap, log_is_empty=self._metadata.is_new)
-        )
-        self._do(machine.decide_register_controller(self._registration()))
+    async def run(self) -> None:
+        """Is the active controller whenever this node leads the quorum."""
+        while True:
+            self._turned.clear()
+            if not self._metadata.is_leader:
+                await self._turned.wait()
+                continue
+            try:
+                await self._activate()
+                await self._do_chores()
+            except ApiError as refusal:
+                if refusal.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+            finally:
+                self._seen = None
+                self._activated.clear()
+            self._log.info("no longer the active controller")
+
+    async def _activate(self) -> None:
+        """Loads what is committed, and writes the first records of a new cluster. Does not wait for
+        their commit: the first reply does."""
+        metadata = self._metadata
+        end = OffsetAndEpoch(metadata.log_end, metadata.epoch)
+        await metadata.committed(end)
+        machine = self._machine = Controller(self._cluster_id, self._config, self._host.random)
+        machine.load(metadata.replayed(), dict(metadata.registration_offsets), end.offset)
+        machine.on_loaded(self._host.clock.monotonic())
+        self._seen = end
+        self._log.debug(f"active in epoch {end.epoch} from offset {end.offset}")
+        self._do(machine.decide_activate(metadata.bootstrap, log_is_empty=metadata.is_new))
+        known = machine.image.controllers.get(self._config.node_id)
+        if known is None or known.incarnation_id != self._incarnation_id:
+            self._do(machine.decide_register_controller(self._registration()))
+        self._activated.set()
+
+    async def activated(self) -> None:
+        """Returns when this node is the active controller."""
+        await self._activated.wait()
 
     def _registration(self) -> ControllerRegistrationRequest:
         return ControllerRegistrationRequest(
             controller_id=self._config.node_id,
-            incarnation_id=self._host.random_id(),
+            incarnation_id=self._incarnation_id,
             zk_migration_ready=False,
             listeners=[
                 Listener(
@@ -109,6 +140,8 @@ class ControllerDriver:
         decision = decide(self._machine)
         lines = list(change_lines(decision.records, self._machine.image))
         self._do(decision)
+        if self._machine.next_fencing() < self._wake_at:
+            self._turned.set()
         await self.committed()
         for line in lines:
             self._log.info(line)
@@ -130,9 +163,9 @@ class ControllerDriver:
         if self._seen is not None:
             await self._metadata.committed(self._seen)
 
-    async def run(self) -> None:
-        """Runs the periodic tasks: fences silent brokers, returns leadership to preferred replicas,
-        and elects unclean leaders where that is allowed.
+    async def _do_chores(self) -> None:
+        """Runs the periodic tasks while this node is active: fences silent brokers, returns
+        leadership to preferred replicas, and elects unclean leaders where that is allowed.
 
         Kafka's controller also writes a NoOpRecord every `metadata.max.idle.interval.ms`, so that
         others can tell an idle leader from a lost one. An idle node should not write to its disk,
@@ -153,7 +186,11 @@ class ControllerDriver:
             wakes = [next_balance, next_unclean, self._machine.next_fencing() + 0.001]
             if idle and self._has_followers():
                 wakes.append(next_no_op)
-            await asyncio.sleep(max(0.0, min(wakes) - clock.monotonic()))
+            self._wake_at = min(wakes)
+            self._turned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._wake_at - clock.monotonic())):
+                    await self._turned.wait()
             now = clock.monotonic()
             if not self.is_active:
                 return

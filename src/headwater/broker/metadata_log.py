@@ -1,8 +1,12 @@
-"""The driver of the quorum: the metadata log on disk, and the image of its committed part.
+"""The metadata log on disk, and the image of its committed part.
 
-The controller appends its decisions here. A worker syncs them; records appended during a sync share
-the next one. Committed records are applied to the image, subscribers are notified, and then those
-who wait for the commit go on.
+On the leader of the quorum the controller appends its decisions here; on all other nodes the quorum
+driver appends what it fetched from the leader. A worker syncs them; records appended during a sync
+share the next one. Committed records are applied to the image, subscribers are notified, and then
+those who wait for the commit go on.
+
+Subscribers hear nothing before the image has caught up with what was committed at the start: an
+older state of the cluster must not be acted upon.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from headwater.io import Address, Host
 from headwater.metadata import Delta, Image, Replay
 from headwater.metadata.batches import (
     BATCH_BYTES_MAX,
+    MetadataBatch,
     decode_batches,
     encode_batch,
     encode_control_batch,
 )
 from headwater.metadata.records import RecordType
+from headwater.metadata.snapshot import Snapshot, decode_snapshot
 from headwater.model import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -33,11 +39,12 @@ from headwater.model import (
     OffsetAndEpoch,
     TopicPartition,
 )
-from headwater.protocol import Message
+from headwater.protocol import DecodeError, Message
 from headwater.protocol.records.metadata_nodes import RegisterBrokerRecord
 from headwater.protocol.records.quorum import KRaftVersionRecord, VotersRecord
 from headwater.quorum import (
     ElectionState,
+    Envelope,
     QuorumDescription,
     Raft,
     Ready,
@@ -68,6 +75,14 @@ class QuorumLeader(NamedTuple):
     node_id: int
     epoch: int
     address: Address | None  # None for this node itself
+
+
+class _VotersAt(NamedTuple):
+    """The voters as the log lists them from an offset on."""
+
+    offset: int
+    kraft_version: int
+    voters: VoterSet | None
 
 
 class _Batch(NamedTuple):
@@ -102,8 +117,15 @@ class MetadataLog:
         self.applied = 0  # the image has everything below this offset
         self.failed: asyncio.Future[StorageFailed] | None = None
         self.bootstrap: list[Message] = []
-        self._kraft_version = 0
-        self._voters_in_log: VoterSet | None = None
+        # The latest last. A truncation takes back the voters of the records that it drops.
+        self._voters_at = [_VotersAt(0, 0, None)]
+        self._addresses: dict[int, Address] = {}  # of leaders, as other nodes told them
+        self._announced_leader: QuorumLeader | None = None
+        self._catch_up_to: int | None = None  # the first high watermark that the leader told
+        self.is_caught_up = False
+        self._catching_up: asyncio.Future[None] | None = None
+        # Called with the messages to send after each step of the machine or change of the log.
+        self.on_step: Callable[[Sequence[Envelope]], None] = lambda messages: None
         self._subscribers: list[Subscriber] = []
         self._leader_callbacks: list[Callable[[], None]] = []
         self.registration_offsets: dict[int, int] = {}  # offset of each broker's registration
@@ -132,8 +154,8 @@ class MetadataLog:
 
     @property
     def kraft_version(self) -> int:
-        """1 if the log lists the voters, 0 if only configurations do."""
-        return self._kraft_version
+        """1 if the log lists the voters, 0 if only configurations do. Uncommitted changes count."""
+        return self._voters_at[-1].kraft_version
 
     @property
     def is_leader(self) -> bool:
@@ -143,9 +165,32 @@ class MetadataLog:
     def leader(self) -> QuorumLeader | None:
         """The leader of the current epoch as far as it is known."""
         raft = self.raft
-        if raft.leader_id == NO_NODE:
+        leader_id = raft.leader_id
+        if leader_id == NO_NODE:
             return None
-        return QuorumLeader(raft.leader_id, raft.epoch, None)
+        is_here = leader_id == self._me.id
+        return QuorumLeader(leader_id, raft.epoch, None if is_here else self.address_of(leader_id))
+
+    def address_of(self, node_id: int) -> Address | None:
+        """Returns the address of a node's controller listener, if it is known."""
+        voter = self.raft.voters.voters.get(node_id)
+        if voter is not None and voter.endpoints:
+            wanted = self._config.controller_listener_names
+            at = next((at for at in voter.endpoints if at.name in wanted), voter.endpoints[0])
+            return Address(at.host, at.port)
+        return self._addresses.get(node_id)
+
+    def note_address(self, node_id: int, address: Address) -> None:
+        """Notes where another node says that the leader is."""
+        self._addresses[node_id] = address
+        self._announce_leader()
+
+    def _announce_leader(self) -> None:
+        leader = self.leader
+        if leader != self._announced_leader:
+            self._announced_leader = leader
+            for callback in self._leader_callbacks:
+                callback()
 
     def on_leader_changed(self, callback: Callable[[], None]) -> None:
         """Calls `callback` in the event loop after each change of `leader`."""
@@ -186,9 +231,7 @@ class MetadataLog:
             for retired in self._log.truncate_and_start_at(snapshot_id.offset):
                 retired.delete()
             self._log.assign_epoch(snapshot_id.epoch, snapshot_id.offset)
-        self._kraft_version = snapshot.kraft_version
-        if snapshot.voters is not None:
-            self._voters_in_log = VoterSet.from_record(snapshot.voters)
+        self._voters_at = [_voters_of(snapshot_id.offset, snapshot)]
         self._replay.apply(snapshot.records, self._unannounced)
         self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
         self.applied = snapshot_id.offset
@@ -200,6 +243,8 @@ class MetadataLog:
             self._host.random,
             state=self._read_state(),
             log_end=self._log.end,
+            log_start=self._log.start,
+            snapshot=snapshot_id if self._snapshots.exists(snapshot_id) else None,
             epochs=[OffsetAndEpoch(start, epoch) for epoch, start in self._log.epochs.entries],
             timeouts=Timeouts(
                 election=config.controller_quorum_election_timeout_ms / 1000,
@@ -216,29 +261,39 @@ class MetadataLog:
                 if batch.base_offset < offset:
                     continue
                 offset = batch.end_offset
-                if batch.is_control:
-                    self._take_voters(batch.records)
-                self._uncommitted.append(
-                    _Batch(
-                        OffsetAndEpoch(batch.end_offset, batch.epoch),
-                        batch.timestamp,
-                        batch.size,
-                        () if batch.is_control else batch.records,
-                    )
-                )
+                self._take(batch)
 
-    def _take_voters(self, controls: Sequence[Message]) -> None:
+    def _take(self, batch: MetadataBatch) -> None:
+        """Takes note of a batch that is in the log."""
+        if batch.is_control:
+            self._take_voters(batch.base_offset, batch.records)
+        self._uncommitted.append(
+            _Batch(
+                OffsetAndEpoch(batch.end_offset, batch.epoch),
+                batch.timestamp,
+                batch.size,
+                () if batch.is_control else batch.records,
+            )
+        )
+
+    def _take_voters(self, offset: int, controls: Sequence[Message]) -> bool:
+        """Takes the voters from control records; returns whether there were any."""
+        known = taken = self._voters_at[-1]
         for control in controls:
             match control:
                 case KRaftVersionRecord():
-                    self._kraft_version = control.kraft_version
+                    taken = taken._replace(offset=offset, kraft_version=control.kraft_version)
                 case VotersRecord():
-                    self._voters_in_log = VoterSet.from_record(control)
+                    taken = taken._replace(offset=offset, voters=VoterSet.from_record(control))
+        if taken is not known:
+            self._voters_at.append(taken)
+        return taken is not known
 
     def _voters(self) -> VoterSet:
         """Returns the voters from the log, else from the configuration, else this node alone."""
-        if self._voters_in_log is not None:
-            return self._voters_in_log
+        in_log = self._voters_at[-1].voters
+        if in_log is not None:
+            return in_log
         configured = self._config.controller_quorum_voters
         if configured:
             name = next(iter(self._config.controller_listener_names), "CONTROLLER")
@@ -248,9 +303,10 @@ class MetadataLog:
                     for at in configured
                 )
             )
-        # Never a quorum of one by default where the settings name another: two nodes that each
-        # elected themselves would be two clusters.
-        assert self._config.alone, "start_check refuses nodes without known voters"
+        if not self._config.alone:
+            # Never a quorum of one by default where the settings name another: two nodes that each
+            # elected themselves would be two clusters. An observer learns the voters from the log.
+            return VoterSet.of()
         return standalone_voters(self._config, self._me.directory_id)
 
     def _read_state(self) -> ElectionState:
@@ -266,6 +322,15 @@ class MetadataLog:
         self.carry_out(self.raft.start(self._host.clock.monotonic()))
         if self.is_leader:
             await self.committed(OffsetAndEpoch(self._log.end, self.epoch))
+
+    async def caught_up(self) -> None:
+        """Returns when the image has everything that was committed when this node first heard of
+        the leader's high watermark."""
+        if self.is_caught_up:
+            return
+        if self._catching_up is None:
+            self._catching_up = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._catching_up)
 
     def resign(self) -> None:
         """Gives up leadership, if this node has it, and fails those who wait for a commit."""
@@ -309,13 +374,23 @@ class MetadataLog:
     def _append(self, data: bytes, now_ms: int, records: Sequence[Message]) -> OffsetAndEpoch:
         if self._failure is not None:
             raise self._failure
-        append = partial(
-            self._log.append_as_leader,
-            data,
-            epoch=self.raft.epoch,
-            now_ms=now_ms,
-            origin=Origin.RAFT,
+        self._write(
+            partial(
+                self._log.append_as_leader,
+                data,
+                epoch=self.raft.epoch,
+                now_ms=now_ms,
+                origin=Origin.RAFT,
+            )
         )
+        end = OffsetAndEpoch(self._log.end, self.raft.epoch)
+        self.raft.on_appended(log_end=end.offset, epoch=end.epoch)
+        self._uncommitted.append(_Batch(end, now_ms, len(data), records))
+        self._flush_soon()
+        self.on_step(())
+        return end
+
+    def _write(self, append: Callable[[], object]) -> None:
         try:
             append()
         except StorageFailed:
@@ -324,12 +399,72 @@ class MetadataLog:
             if not self._make_room():
                 raise
             append()
-        end = OffsetAndEpoch(self._log.end, self.raft.epoch)
-        self.raft.on_appended(log_end=end.offset, epoch=end.epoch)
-        self._uncommitted.append(_Batch(end, now_ms, len(data), records))
+
+    def _flush_soon(self) -> None:
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
-        return end
+
+    async def append_fetched(self, data: memoryview) -> None:
+        """Appends batches from the leader; returns when they are durable. Raises DecodeError if
+        they are not what the leader should have sent."""
+        if self._failure is not None:
+            raise self._failure
+        batches = list(decode_batches(data))
+        expected = self._log.end
+        for batch in batches:
+            if batch.base_offset != expected or batch.epoch > self.raft.epoch:
+                raise DecodeError(
+                    f"the leader sent offset {batch.base_offset} of epoch {batch.epoch}, expected "
+                    f"{expected} of epoch {self.raft.epoch} at most"
+                )
+            expected = batch.end_offset
+        if not batches:
+            return
+        now_ms = self._host.clock.wall_ms()
+        self._write(partial(self._log.append_as_follower, data, now_ms=now_ms))
+        assert self._log.end == expected, f"log end {self._log.end}, expected {expected}"
+        voters = self._voters_at[-1]
+        for batch in batches:
+            self.raft.on_appended(log_end=batch.end_offset, epoch=batch.epoch)
+            self._take(batch)
+        if self._voters_at[-1] is not voters:
+            self._follow_voters()
+        while self._log.recovery_point < expected and self._failure is None:
+            self._flush_soon()
+            assert self._flushing is not None
+            await asyncio.shield(self._flushing)
+            if self._log.end < expected or self._closing:
+                return
+        if self._failure is not None:
+            raise self._failure
+
+    def _follow_voters(self) -> None:
+        self.carry_out(self.raft.on_voters(self._voters(), self._host.clock.monotonic()))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Takes the leader's high watermark, after the records that came with it."""
+        if self._catch_up_to is None and high_watermark >= 0:
+            self._catch_up_to = high_watermark
+        self.carry_out(self.raft.on_high_watermark(high_watermark))
+        if not self.is_caught_up:
+            self._apply(self.applied)  # there may be nothing to wait for
+
+    # Reading, for other nodes
+
+    def read(self, offset: int, *, bytes_max: int) -> bytes:
+        """Returns batches from an offset on, at least one if there is any. As bytes, not as a slice
+        of the file: what is sent later must not change if this node stops leading meanwhile."""
+        if offset >= self._log.end:
+            return b""
+        found = self._log.read(offset, bytes_max=bytes_max, upto=self._log.end, at_least_one=True)
+        return found.slice.read() if found.slice is not None else b""
+
+    def snapshot_size(self, snapshot_id: OffsetAndEpoch) -> int | None:
+        """Returns the size of a snapshot, None if there is none with this id."""
+        return self._snapshots.size(snapshot_id)
+
+    def read_snapshot(self, snapshot_id: OffsetAndEpoch, position: int, count: int) -> bytes:
+        return self._snapshots.read(snapshot_id, position, count)
 
     async def committed(self, end: OffsetAndEpoch) -> None:
         """Returns when all below `end.offset` is durable with a majority and in the image.
@@ -389,41 +524,93 @@ class MetadataLog:
     # Decisions of the quorum
 
     def carry_out(self, ready: Ready) -> None:
-        """Carries out the machine's instructions, in the order that `Ready` defines."""
+        """Carries out the machine's instructions, in the order that `Ready` defines; snapshots are
+        fetched by the quorum driver."""
         if self._waiters and not self._leads(self._waiters[0][0].epoch):
             self._fail_waiters(_leadership_lost)
         if ready.vote is not None:
             # Synced in the loop: it is rare, and nothing may overtake it (see Ready).
             data = encode_state(
-                ready.vote, kraft_version=self._kraft_version, voters=self.raft.voters.voters
+                ready.vote, kraft_version=self.kraft_version, voters=self.raft.voters.voters
             )
             with self._log.health.errors():
                 self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
+        if ready.truncate_to is not None:
+            self._truncate(ready.truncate_to)
         if ready.leader_change is not None:
             self._begin_epoch(ready.leader_change)
-        assert not ready.messages, "other voters are reached by the network driver"
         if ready.committed is not None:
             self._apply(ready.committed)
+        self._announce_leader()
+        self.on_step(ready.messages)
+
+    def _truncate(self, offset: int) -> None:
+        """Drops records that were never committed: another leader has others in their place."""
+        assert offset >= self.applied, f"cut at {offset}, below the applied {self.applied}"
+        for retired in self._log.truncate_to(offset):
+            retired.delete()
+        while self._uncommitted and self._uncommitted[-1].end.offset > offset:
+            self._uncommitted.pop()
+        self.raft.on_truncated(self._log.end)
+        voters = self._voters_at[-1]
+        while self._voters_at[-1].offset >= offset and len(self._voters_at) > 1:
+            self._voters_at.pop()
+        if self._voters_at[-1] is not voters:
+            self._follow_voters()
 
     def _begin_epoch(self, leader_change: Message) -> None:
         """Appends a leader's first batch: the leader change and, with dynamic voters, the voter set
         if the log does not have it yet or its endpoints changed."""
         controls = [leader_change]
-        if self._kraft_version:
+        if self.kraft_version:
             voters = self._with_own_endpoints(self.raft.voters)
-            if voters != self._voters_in_log or self._log.end == 0:
-                controls.append(KRaftVersionRecord(version=0, kraft_version=self._kraft_version))
+            if voters != self._voters_at[-1].voters or self._log.end == 0:
+                controls.append(KRaftVersionRecord(version=0, kraft_version=self.kraft_version))
                 controls.append(voters.to_record())
-                self._voters_in_log = voters
+        end = self.append_controls(controls)
+        if self._catch_up_to is None:
+            self._catch_up_to = end.offset
+
+    def append_controls(self, controls: Sequence[Message]) -> OffsetAndEpoch:
+        """Appends control records as one batch; voters among them count from now on."""
         now_ms = self._host.clock.wall_ms()
+        base = self._log.end
         data = encode_control_batch(
-            controls, now_ms=now_ms, base_offset=self._log.end, epoch=self.raft.epoch
+            controls, now_ms=now_ms, base_offset=base, epoch=self.raft.epoch
         )
-        self._append(data, now_ms, ())
+        end = self._append(data, now_ms, ())
+        if self._take_voters(base, controls):
+            self._follow_voters()
+        return end
 
     def _with_own_endpoints(self, voters: VoterSet) -> VoterSet:
+        """Returns the voters with this node's current endpoints, if it is one of them."""
+        if not voters.has(self._me):
+            return voters
         mine = standalone_voters(self._config, self._me.directory_id).voters
         return VoterSet(voters.voters | mine)
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Replaces the log and the image by a snapshot from the leader. Raises DecodeError if it
+        cannot be read."""
+        snapshot = decode_snapshot(data)
+        assert snapshot_id.offset >= self.applied, f"{snapshot_id} is older than the image"
+        with self._log.health.errors():
+            self._snapshots.install(snapshot_id, data)
+        for retired in self._log.truncate_and_start_at(snapshot_id.offset):
+            retired.delete()
+        self._log.assign_epoch(snapshot_id.epoch, snapshot_id.offset)
+        self._uncommitted.clear()
+        before = self._replay.image
+        self._replay = Replay()
+        self._replay.apply(snapshot.records, self._unannounced)
+        self._unannounced.note_removed(before, self.image)
+        self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
+        self.applied = snapshot_id.offset
+        self._voters_at = [_voters_of(snapshot_id.offset, snapshot)]
+        self.raft.on_snapshot_installed(snapshot_id)
+        self._follow_voters()
+        self._apply(self.applied)
 
     def _apply(self, committed: int) -> None:
         delta, self._unannounced = self._unannounced, Delta()
@@ -433,6 +620,9 @@ class MetadataLog:
             self._note_registrations(batch)
             self.applied = batch.end.offset
             self._snapshots.note(batch.end, timestamp=batch.timestamp, size=batch.size)
+        if not self._has_caught_up():
+            self._unannounced = delta
+            return
         if delta:
             for subscriber in self._subscribers:
                 try:
@@ -450,6 +640,13 @@ class MetadataLog:
         if due and self._snapshotting is None and not self._closing:
             self._snapshotting = asyncio.get_running_loop().create_task(self._write_snapshot())
 
+    def _has_caught_up(self) -> bool:
+        if not self.is_caught_up and self._catch_up_to is not None:
+            self.is_caught_up = self.applied >= self._catch_up_to
+            if self.is_caught_up and self._catching_up is not None:
+                self._catching_up.set_result(None)
+        return self.is_caught_up
+
     def _note_registrations(self, batch: _Batch) -> None:
         base = batch.end.offset - len(batch.records)
         for number, record in enumerate(batch.records):
@@ -461,18 +658,20 @@ class MetadataLog:
         if self._replay.in_transaction:
             self._snapshotting = None
             return  # not inside a transaction; the next commit tries again
-        voters = self._voters_in_log
+        # Those of the committed part: a change that is under way may still be taken back.
+        at = next(at for at in reversed(self._voters_at) if at.offset < max(1, self.applied))
         job = self._snapshots.job(
             self.image.frozen(),
             now_ms=self._host.clock.wall_ms(),
-            kraft_version=self._kraft_version,
-            voters=None if voters is None else voters.to_record(),
+            kraft_version=at.kraft_version,
+            voters=None if at.voters is None else at.voters.to_record(),
         )
         try:
             await self._host.workers.run(job.run)
             self._snapshots.written(job, self._host.clock.monotonic())
             now_ms = self._host.clock.wall_ms()
             cleanup = self._snapshots.prune(self._log, now_ms=now_ms)
+            self.raft.on_snapshot(snapshot=self._snapshots.latest, log_start=self._log.start)
             if cleanup is not None:
                 await self._host.workers.run(cleanup)
         except OSError as error:
@@ -492,6 +691,11 @@ class MetadataLog:
 
     def describe_quorum(self) -> QuorumDescription:
         return self.raft.describe(self._host.clock.monotonic())
+
+
+def _voters_of(offset: int, snapshot: Snapshot) -> _VotersAt:
+    voters = None if snapshot.voters is None else VoterSet.from_record(snapshot.voters)
+    return _VotersAt(max(0, offset - 1), snapshot.kraft_version, voters)
 
 
 def _leadership_lost(epoch: int) -> ApiError:

@@ -81,6 +81,34 @@ class MetadataSnapshots:
         self._last = latest
         return latest, decode_snapshot(self._disk.read(f"{self._path}/{file_name(latest)}"))
 
+    @property
+    def latest(self) -> OffsetAndEpoch:
+        """The newest snapshot on disk; there must be one."""
+        return self._ids[-1]
+
+    def exists(self, snapshot_id: OffsetAndEpoch) -> bool:
+        return snapshot_id in self._ids
+
+    def size(self, snapshot_id: OffsetAndEpoch) -> int | None:
+        if snapshot_id not in self._ids:
+            return None
+        return self._disk.size(f"{self._path}/{file_name(snapshot_id)}")
+
+    def read(self, snapshot_id: OffsetAndEpoch, position: int, count: int) -> bytes:
+        """Returns a part of a snapshot's file."""
+        data = self._disk.read(f"{self._path}/{file_name(snapshot_id)}")
+        return data[position : position + count]
+
+    def install(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Writes a snapshot that the leader sent. Those it replaces stay until they are pruned."""
+        self._disk.write_atomically(f"{self._path}/{file_name(snapshot_id)}", data)
+        if snapshot_id not in self._ids:
+            self._ids.append(snapshot_id)
+            self._ids.sort()
+        self._last = snapshot_id
+        self._bytes = 0
+        self._since = None
+
     def note(self, end: OffsetAndEpoch, *, timestamp: int, size: int) -> None:
         """Notes that a batch was applied to the image."""
         self._last = end

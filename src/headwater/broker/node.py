@@ -100,12 +100,11 @@ class Node:
         for name, work in (
             ("housekeeping", self._housekeeping.run()),
             ("heartbeats", self._lifecycle.run()),
-            ("the controller", self._controller.run()),
             ("the metadata log", self._watch_metadata()),
             ("the log directories", self._watch_directories()),
             *([("compaction", self._cleaning.run())] if config.log_cleaner_enable else []),
         ):
-            self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
+            self._run(name, work)
 
     # Starting, in order
 
@@ -268,7 +267,8 @@ class Node:
 
     async def _start_quorum(self) -> None:
         await self._metadata.start()
-        await self._controller.start()
+        self._run("the controller", self._controller.run())
+        await self._controller.activated()
         await self._controller.committed()
         self._set_strays_aside()
         self._broker.log_moves.resume(self._partitions)
@@ -333,6 +333,9 @@ class Node:
             await asyncio.sleep(_WATCH_SECONDS)
         failed = others[0] if own.health.is_online else own
         self._fail(f"log directory {failed.path} has failed: {failed.health.failure}")
+
+    def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
+        self._tasks.append(asyncio.ensure_future(self._guard(name, work)))
 
     async def _guard(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Runs a task; an unexpected error is logged once and ends the node."""

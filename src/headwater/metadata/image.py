@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from headwater.protocol.records import metadata_security as security
     from headwater.protocol.records import metadata_topics as topic_records
 
+
+def _states(image: Image) -> Iterator[tuple[tuple[bytes, int], PartitionState]]:
+    for topic, index, state in image.partitions():
+        yield (topic.id, index), state
+
+
 QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
@@ -68,6 +74,27 @@ class Delta:
                 self.tokens,
             )
         )
+
+    def note_removed(self, before: Image, after: Image) -> None:
+        """Notes what another image no longer has. For an image that a snapshot has replaced: its
+        records name only what exists."""
+        for topic_id, topic in before.topics_by_id.items():
+            if topic_id not in after.topics_by_id:
+                self.topics_deleted[topic_id] = topic
+        for key, state in (
+            (key, state) for key, state in _states(before) if key in self.partitions
+        ):
+            self.partitions[key] = state
+        self.topics_created.difference_update(before.topics_by_id)
+        for broker_id, registration in before.brokers.items():
+            self.brokers[broker_id] = registration
+        self.configs.update(before.configs)
+        self.controllers.update(before.controllers)
+        self.features.update(before.features)
+        self.client_quotas.update(before.client_quotas)
+        self.acls.update(before.acls)
+        self.scram.update(before.scram)
+        self.tokens.update(before.tokens)
 
     def topics_changed(self) -> set[bytes]:
         """Returns existing topics with a new or changed partition."""

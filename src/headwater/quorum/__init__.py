@@ -2,10 +2,11 @@
 
 from headwater.quorum.model import ElectionState, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from headwater.quorum.progress import ReplicaStatus
-from headwater.quorum.raft import QuorumDescription, Raft, Ready, Role, Timeouts
+from headwater.quorum.raft import Envelope, QuorumDescription, Raft, Ready, Role, Timeouts
 
 __all__ = [
     "ElectionState",
+    "Envelope",
     "QuorumDescription",
     "Raft",
     "Ready",

@@ -147,13 +147,15 @@ class FetchRequest(NamedTuple):
 
 class FetchReply(NamedTuple):
     """`records_from` is set where records may follow, `diverging` where the follower must truncate
-    its log, `error` where the peer does not lead the epoch of the request."""
+    its log, `snapshot` where the leader's log does not reach back so far and the follower must
+    fetch a snapshot first, `error` where the peer does not lead the epoch of the request."""
 
     epoch: int
     leader_id: int
     high_watermark: int = -1
     records_from: int | None = None
     diverging: OffsetAndEpoch | None = None
+    snapshot: OffsetAndEpoch | None = None
     error: ErrorCode = ErrorCode.NONE
 
 

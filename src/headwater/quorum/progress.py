@@ -91,6 +91,32 @@ class Progress:
             self.quorum_seen = now
         return self._advance()
 
+    def on_voters(self, voters: VoterSet) -> bool:
+        """Takes another set of voters, keeping what is known about each replica; returns whether
+        the high watermark moved."""
+        before, observers = self._voters, self._observers
+        self.voters = voters
+        self._voters = {}
+        for voter in voters.voters.values():
+            known = before.get(voter.key.id)
+            if known is None or not known.key.matches(voter.key):
+                known = observers.pop(voter.key, None) or _Replica(
+                    voter.key, acknowledged=voter.key.matches(self.me)
+                )
+            self._voters[voter.key.id] = known
+        for replica in before.values():
+            if replica.key.id not in self._voters and replica.key.id != self.me.id:
+                observers[replica.key] = replica
+        self._fetched.intersection_update(self._voters)
+        return bool(self._voters) and self._advance()
+
+    def log_end_of(self, replica: ReplicaKey) -> int | None:
+        """Returns how far an observer or voter has fetched, None if it has not fetched."""
+        found = self._voters.get(replica.id)
+        if found is None or not found.key.matches(replica):
+            found = self._observers.get(replica)
+        return None if found is None or found.last_fetch is None else found.offset
+
     def on_acknowledged(self, voter: int) -> None:
         if voter in self._voters:
             self._voters[voter].acknowledged = True

@@ -33,6 +33,8 @@ from headwater.quorum.progress import Progress, ReplicaStatus
 
 _NEVER = float("inf")
 _CHECK_QUORUM_FACTOR = 1.5
+# Voters that see at the same time that their leader is gone begin within this time of each other.
+_GONE_SECONDS = 0.1
 
 
 class Role(Enum):
@@ -65,6 +67,7 @@ class Ready:
 
     vote: ElectionState | None = None
     truncate_to: int | None = None
+    fetch_snapshot: OffsetAndEpoch | None = None  # then call `on_snapshot_installed`
     leader_change: LeaderChangeMessage | None = None
     messages: list[Envelope] = field(default_factory=list)
     committed: int | None = None  # the high watermark, if it moved
@@ -81,8 +84,10 @@ class QuorumDescription(NamedTuple):
 class Raft:
     """One node's part in the quorum.
 
-    The driver reports the state of its log: `epochs` (where each epoch starts) and `log_end` at
-    first, then through `on_appended`, `on_flushed` and `on_truncated`.
+    The driver reports the state of its log: `epochs` (where each epoch starts), `log_start` and
+    `log_end` at first, then through `on_appended`, `on_flushed`, `on_truncated` and `on_snapshot`.
+
+    A node that is not among the voters is an observer: it follows the log and never campaigns.
     """
 
     def __init__(
@@ -94,6 +99,8 @@ class Raft:
         state: ElectionState,
         log_end: int,
         epochs: list[OffsetAndEpoch],
+        log_start: int = 0,
+        snapshot: OffsetAndEpoch | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self.me = me
@@ -103,7 +110,9 @@ class Raft:
         self.voted = state.voted
         self.role = Role.UNATTACHED
         self.high_watermark = -1
+        self.log_start = log_start
         self.log_end = log_end
+        self.snapshot = snapshot  # the newest, whose end is not below the log start
         self.progress: Progress | None = None
         self._random = random
         self._timeouts = timeouts or Timeouts()
@@ -299,6 +308,17 @@ class Raft:
             self._deadline = now + self._random.uniform(pause / 2, pause)
         return ready
 
+    def on_leader_gone(self, now: float) -> Ready:
+        """Handles a leader whose node refuses connections: nothing listens there any more. A voter
+        asks for pre-votes soon instead of waiting for its fetch timeout. A wrong guess does no
+        harm: voters that still hear from the leader do not grant any."""
+        ready = Ready()
+        if self.role is Role.FOLLOWER and self.voters.has(self.me):
+            self._has_fetched = False
+            pause = self._random.uniform(0.0, min(_GONE_SECONDS, self._timeouts.election / 4))
+            self._deadline = min(self._deadline, now + pause)
+        return ready
+
     def resign(self, now: float) -> Ready:
         ready = Ready()
         if self.role is Role.LEADER:
@@ -356,8 +376,8 @@ class Raft:
             ready.messages.append(Envelope(request.replica.id, answer))
             return ready
         assert self.progress is not None
-        diverging = self._divergence(request)
-        if diverging is None:
+        answer = self._fetch_answer(request)
+        if answer.records_from is not None:
             moved = self.progress.on_fetch(
                 request.replica, offset=request.offset, log_end=self.log_end, now=now
             )
@@ -365,15 +385,37 @@ class Raft:
             if moved:
                 self.high_watermark = self.progress.high_watermark
                 ready.committed = self.high_watermark
-        answer = FetchReply(
-            self.epoch,
-            self.me.id,
-            self.high_watermark,
-            records_from=request.offset if diverging is None else None,
-            diverging=diverging,
-        )
+                answer = answer._replace(high_watermark=self.high_watermark)
         ready.messages.append(Envelope(request.replica.id, answer))
         return ready
+
+    def answer_fetch(self, request: FetchRequest) -> FetchReply:
+        """Returns the answer to a fetch that has waited. It says nothing new about the replica."""
+        refusal = self._fetch_refusal(request)
+        if refusal is not ErrorCode.NONE:
+            return FetchReply(self.epoch, self.leader_id, error=refusal)
+        return self._fetch_answer(request)
+
+    def _fetch_answer(self, request: FetchRequest) -> FetchReply:
+        answer = FetchReply(self.epoch, self.me.id, self.high_watermark)
+        if request.offset < self.log_start or self._is_before_epochs(request):
+            assert self.snapshot is not None, f"the log starts at {self.log_start}, no snapshot"
+            return answer._replace(snapshot=self.snapshot)
+        diverging = self._divergence(request)
+        if diverging is None:
+            return answer._replace(records_from=request.offset)
+        return answer._replace(diverging=diverging)
+
+    def _is_before_epochs(self, request: FetchRequest) -> bool:
+        """Returns whether the log has nothing of the replica's last epoch or an earlier one, so
+        that only a snapshot can tell where it diverges."""
+        return bool(
+            self.log_start
+            and self._epochs
+            and request.last_epoch < self._epochs[0].epoch
+            and self.snapshot is not None
+            and (request.offset, request.last_epoch) != tuple(self.snapshot)
+        )
 
     def _fetch_refusal(self, request: FetchRequest) -> ErrorCode:
         if request.epoch < self.epoch:
@@ -394,8 +436,9 @@ class Raft:
         return end
 
     def fetch_request(self) -> FetchRequest | None:
-        """Returns the next request for the leader, or None while there is no leader."""
-        if self.role is not Role.FOLLOWER:
+        """Returns the next request, or None while this node does not fetch. A follower asks its
+        leader. An unattached node may ask any other: the answer tells who leads."""
+        if self.role is not Role.FOLLOWER and self.role is not Role.UNATTACHED:
             return None
         return FetchRequest(self.me, self.epoch, self.log_end, self.last_epoch)
 
@@ -408,18 +451,30 @@ class Raft:
             return ready
         if request != self.fetch_request() or reply.epoch != self.epoch:
             return ready
-        if reply.records_from is None and reply.diverging is None:
+        if self.role is Role.UNATTACHED:
+            if self._knows_leader() and reply.leader_id == self.leader_id:
+                self._set_role(Role.FOLLOWER, now)  # an observer that lost sight of it
+            return ready
+        if reply.records_from is None and reply.diverging is None and reply.snapshot is None:
             # The peer is in this epoch but no longer leads it: no sign of a live leader.
             return ready
         self._has_fetched = True
         self._deadline = now + self._timeouts.fetch
-        if reply.diverging is not None:
+        if reply.snapshot is not None:
+            ready.fetch_snapshot = reply.snapshot
+        elif reply.diverging is not None:
             mine = self.epoch_end(reply.diverging.epoch)
             ready.truncate_to = min(reply.diverging.offset, mine.offset)
             assert ready.truncate_to >= self.high_watermark, (
                 f"truncation to {ready.truncate_to}, below the high watermark {self.high_watermark}"
             )
         return ready
+
+    def on_snapshot_progress(self, now: float) -> None:
+        """Notes that the leader has sent a part of a snapshot: it is alive."""
+        if self.role is Role.FOLLOWER:
+            self._has_fetched = True
+            self._deadline = now + self._timeouts.fetch
 
     def on_high_watermark(self, high_watermark: int) -> Ready:
         """Advances a follower's high watermark to the leader's, as far as its log reaches."""
@@ -467,6 +522,36 @@ class Raft:
         self.log_end = log_end
         while self._epochs and self._epochs[-1].offset >= log_end:
             self._epochs.pop()
+
+    def on_snapshot(self, *, snapshot: OffsetAndEpoch, log_start: int) -> None:
+        """Notes a newer snapshot, and that the log may have been trimmed below it."""
+        assert snapshot.offset >= log_start, f"log start {log_start} above snapshot {snapshot}"
+        self.snapshot = snapshot
+        self.log_start = log_start
+        kept = bisect_right(self._epochs, log_start, key=lambda entry: entry.offset)
+        if kept > 1:  # the epoch in which the log starts stays
+            del self._epochs[: kept - 1]
+
+    def on_snapshot_installed(self, snapshot: OffsetAndEpoch) -> None:
+        """Notes that a snapshot from the leader has replaced the log."""
+        self.snapshot = snapshot
+        self.log_start = self.log_end = snapshot.offset
+        self._epochs = [OffsetAndEpoch(snapshot.offset, snapshot.epoch)]
+        self.high_watermark = max(self.high_watermark, snapshot.offset)
+
+    def on_voters(self, voters: VoterSet, now: float) -> Ready:
+        """Takes the voters that the log lists from here on, committed or not (KIP-853)."""
+        ready = Ready()
+        self.voters = voters
+        if self.progress is not None:
+            if self.progress.on_voters(voters):
+                self.high_watermark = ready.committed = self.progress.high_watermark
+            self._deadline = self._quorum_deadline()
+            if self._next_begin == _NEVER and not self._is_sole_voter():
+                self._next_begin = now
+        elif not voters.has(self.me) and self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            self._set_role(Role.UNATTACHED, now)
+        return ready
 
     # Queries
 

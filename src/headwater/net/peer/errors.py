@@ -20,6 +20,10 @@ class Disconnected(PeerError):
     """The connection ended before the response arrived; the request may have been carried out."""
 
 
+class NothingListens(Disconnected):
+    """The peer's host is up and refused the connection: no process listens there."""
+
+
 class ClosedBeforeVersions(Disconnected):
     """The peer closed the connection instead of answering ApiVersions."""
 

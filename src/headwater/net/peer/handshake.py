@@ -13,6 +13,7 @@ from headwater.net.peer.connection import PeerConnection
 from headwater.net.peer.errors import (
     ClosedAfterTls,
     Disconnected,
+    NothingListens,
     PeerError,
     Refused,
     TimedOut,
@@ -93,7 +94,8 @@ async def connect(
 def _failed(who: str, error: OSError) -> PeerError:
     if type(error).__module__ == "ssl":  # which is not loaded without need
         return TlsFailed(who, error)  # type: ignore[arg-type]  # it is an SSLError
-    return Disconnected(f"{who}: {error.strerror.lower() if error.strerror else error}")
+    kind = NothingListens if isinstance(error, ConnectionRefusedError) else Disconnected
+    return kind(f"{who}: {error.strerror.lower() if error.strerror else error}")
 
 
 async def _negotiate_versions(connection: PeerConnection[E], timeout_ms: int) -> None:
