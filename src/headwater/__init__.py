@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         TransactionForbidden,
         UnknownTopic,
         UnsupportedVersion,
+        WrongListener,
         WrongLoop,
     )
     from headwater.client.producer import (
@@ -185,6 +186,7 @@ __all__ = [
     "UnknownTopic",
     "UnsupportedVersion",
     "UpgradeType",
+    "WrongListener",
     "WrongLoop",
     "__version__",
     "broker_config",

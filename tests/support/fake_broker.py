@@ -17,6 +17,11 @@ from headwater.protocol import Message, decode
 from headwater.protocol.apis import APIS, ApiKey, request_class
 from headwater.protocol.frame import encode_response, read_request_header
 from headwater.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from headwater.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+    EndpointType,
+)
 from headwater.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -49,14 +54,16 @@ def story(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
 class FakeBroker:
     """Use it as `async with FakeBroker() as broker`, and set `broker.answers[key]`."""
 
-    def __init__(self, node_id: int = 1, *, port: int = 0) -> None:
+    def __init__(self, node_id: int = 1, *, port: int = 0, is_controller: bool = False) -> None:
         self.node_id = node_id
+        self.is_controller = is_controller
         self.neighbours: list[FakeBroker] = []
         self.topics: list[MetadataResponseTopic] = []
         self.controller_id = node_id
         self.answers: dict[int, Answers] = {
             ApiKey.API_VERSIONS: lambda _: self.versions(),
             ApiKey.METADATA: lambda _: self.metadata(),
+            ApiKey.DESCRIBE_CLUSTER: lambda _: self.controllers(),
         }
         self.asked: list[Message] = []
         self.versions_asked: list[tuple[int, int]] = []  # key and version of each request
@@ -115,8 +122,22 @@ class FakeBroker:
                     api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1]
                 )
                 for api in APIS.values()
-                if api.advertised is not None and api.on_broker
+                if api.advertised is not None
+                and (api.on_controller if self.is_controller else api.on_broker)
             ]
+        )
+
+    def controllers(self) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            endpoint_type=EndpointType.CONTROLLER,
+            cluster_id="fake",
+            controller_id=self.controller_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=each.node_id, host=each.address.host, port=each.address.port
+                )
+                for each in [self, *self.neighbours]
+            ],
         )
 
     def metadata(self) -> MetadataResponse:

@@ -26,6 +26,7 @@ from headwater.client.errors import (
     Forked,
     RequestTimedOut,
     RetriableError,
+    UnsupportedVersion,
     WrongLoop,
 )
 from headwater.client.metadata import Broker, Change, ClusterMetadata, Topic
@@ -36,6 +37,7 @@ from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
 from headwater.observability.measures import Traffic
 from headwater.protocol import Message
+from headwater.protocol.apis import APIS
 
 __all__ = ["RETRIED", "Cluster", "Coordinator", "CoordinatorKind", "Target", "Where"]
 
@@ -249,7 +251,7 @@ class Cluster:
     def _bootstrap_ids(self) -> list[int]:
         """Returns the node ids that stand for bootstrap addresses, whose real ids are not known
         yet."""
-        return [-1 - index for index in range(len(self.config.bootstrap_servers))]
+        return [-1 - index for index in range(len(self.config.contacts))]
 
     def _unreachable(self) -> BrokersUnavailable:
         """Returns the error with every address and its reason."""
@@ -261,7 +263,8 @@ class Cluster:
                 reasons[str(error)] = None
             elif node_id < 0:
                 reasons[f"{address}: no answer"] = None
-        return BrokersUnavailable("no broker can be reached: " + "; ".join(reasons))
+        whom = "controller" if self.config.asks_controllers else "broker"
+        return BrokersUnavailable(f"no {whom} can be reached: " + "; ".join(reasons))
 
     def _rebootstrap(self) -> None:
         """Forgets the brokers, so that the next request goes to the bootstrap addresses."""
@@ -293,6 +296,10 @@ class Cluster:
         """Returns these topics, asking for them if need be. Raises UnknownTopic at the deadline,
         and at once for an invalid or forbidden name."""
         return await self._updater.topics(names, deadline=deadline, create=create)
+
+    async def refresh(self) -> None:
+        """Asks once for fresh metadata, now. Raises the error of this one request."""
+        await self._updater.refresh()
 
     def need_update(self, topic: str | None = None) -> None:
         """Requests fresh metadata soon; many calls are one request."""
@@ -384,6 +391,7 @@ class Cluster:
                 # The caller's deadline ends the wait, not the connection, which others use.
                 async with asyncio.timeout(max(0.0, deadline - self.now())):
                     connection = await self._find(to, deadline)
+                    self._check_served(connection, request)
                     answer = await connection.ask(request, at_most=at_most, timeout_ms=timeout_ms)
             except TimeoutError:
                 if answer is not None:
@@ -409,15 +417,24 @@ class Cluster:
         match to:
             case Coordinator(key, kind):
                 return await self.coordinator(key, kind, deadline=deadline)
-            case Where.CONTROLLER:
+            case Where.ANY if not self.config.asks_controllers:
+                return await self.any()
+            case Where():  # most requests to controllers are for the active one
                 controller = self.metadata.controller_id
                 if controller in self.metadata.brokers:
                     return await self.connection(controller)
                 return await self.any()
-            case Where.ANY:
-                return await self.any()
             case int(node_id):
                 return await self.connection(node_id)
+
+    def _check_served(self, connection: Connection, request: Message) -> None:
+        api = type(request).API
+        assert api is not None
+        if self.config.asks_controllers and connection.version(api) is None:
+            raise UnsupportedVersion(
+                f"controllers such as {connection.address} do not serve {APIS[api].name}: ask a "
+                "broker, with bootstrap instead of bootstrap_controllers"
+            )
 
     def _react(self, to: Target, code: int, problem: ClientError | None) -> None:
         """Makes sure that the next attempt does not repeat the same mistake."""

@@ -110,7 +110,7 @@ class ClientConfig:
                 _log.warning("%s has no effect in this client", spelled)
             else:
                 raise ConfigError(_unknown(cls, name, spelled, is_keyword=spelled in settings))
-        if not values.get("bootstrap_servers"):
+        if not values.get("bootstrap_servers") and not values.get("bootstrap_controllers"):
             raise ConfigError('no bootstrap address: pass one, such as "localhost:9092"')
         values.setdefault("client_id", f"headwater-{cls.KIND}")
         return cls(**values, explicit=frozenset(wanted)).checked()
@@ -120,6 +120,16 @@ class ClientConfig:
         """Returns Kafka's names of the settings, and librdkafka's where they differ."""
         known = {each.name.replace("_", ".") for each in fields(cls) if "read" in each.metadata}
         return frozenset(known | {other for other, name in _OTHER_NAMES.items() if name in known})
+
+    @property
+    def asks_controllers(self) -> bool:
+        """Whether the client talks to controllers instead of brokers (KIP-919)."""
+        return False
+
+    @property
+    def contacts(self) -> tuple[Address, ...]:
+        """The addresses of the first contact."""
+        return self.bootstrap_servers
 
     def checked(self) -> Self:
         """Returns the settings with dependent defaults adjusted, or raises ConfigError."""
@@ -142,9 +152,26 @@ class ClientConfig:
 class AdminConfig(ClientConfig):
     KIND: ClassVar[str] = "admin"
 
+    bootstrap_controllers: tuple[Address, ...] = _key((), read.bootstrap)
     connections_max_idle_ms: int = _key(300_000, read.integer(-1, read.LONG_MAX))
     default_api_timeout_ms: int = _key(60_000, read.integer(0))
     retries: int = _key(read.INT_MAX, read.integer(0))
+
+    @property
+    def asks_controllers(self) -> bool:
+        return bool(self.bootstrap_controllers)
+
+    @property
+    def contacts(self) -> tuple[Address, ...]:
+        return self.bootstrap_controllers or self.bootstrap_servers
+
+    def checked(self) -> Self:
+        if self.bootstrap_servers and self.bootstrap_controllers:
+            raise ConfigError(
+                "bootstrap_controllers and a bootstrap address of brokers cannot be combined: the "
+                "client talks to either"
+            )
+        return ClientConfig.checked(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,7 +434,7 @@ _UNUSED_BY_ALL = frozenset(
 
 UNUSED: dict[str, frozenset[str]] = {
     "client": _UNUSED_BY_ALL,
-    "admin": _UNUSED_BY_ALL | {"bootstrap.controllers"},
+    "admin": _UNUSED_BY_ALL,
     "producer": _UNUSED_BY_ALL
     | {
         "interceptor.classes",

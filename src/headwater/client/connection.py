@@ -11,6 +11,7 @@ from headwater.client.errors import (
     NotKafka,
     RequestTimedOut,
     UnsupportedVersion,
+    WrongListener,
     error_for,
 )
 from headwater.io import Address, Host
@@ -63,8 +64,9 @@ async def connect(
     request_timeout_ms: int,
     traffic: Traffic | None = None,
     security: PeerSecurity | None = None,
+    asks_controllers: bool = False,
 ) -> Connection:
-    """Returns a connection that is ready for requests; otherwise raises NotKafka,
+    """Returns a connection that is ready for requests; otherwise raises NotKafka, WrongListener,
     AuthenticationFailed or a RetriableError."""
     try:
         connection: Connection = await peer.connect(
@@ -80,9 +82,24 @@ async def connect(
         )
     except PeerError as error:
         raise client_error(error) from None
-    if ApiKey.METADATA not in connection.versions:
+    # Each kind of listener has an API that the other never serves.
+    if ApiKey.METADATA in connection.versions:
+        if asks_controllers:
+            connection.close()
+            raise WrongListener(
+                f"{connection.address} is a broker's listener, and bootstrap_controllers names "
+                "controllers: pass it as bootstrap, or name a listener of "
+                "controller.listener.names"
+            )
+    elif ApiKey.VOTE not in connection.versions:
         connection.close()
-        raise NotKafka(f"{connection.address} does not serve clients: is it a controller?")
+        raise NotKafka(f"{connection.address} serves neither clients nor controllers")
+    elif not asks_controllers:
+        connection.close()
+        raise WrongListener(
+            f"{connection.address} is a controller's listener, which serves no producers and "
+            "consumers: name a broker's listener; Admin takes controllers as bootstrap_controllers"
+        )
     return connection
 
 

@@ -114,7 +114,7 @@ class ConnectionPool:
 
     def address(self, node_id: int) -> Address | None:
         if node_id < 0:
-            return self._config.bootstrap_servers[-1 - node_id]
+            return self._config.contacts[-1 - node_id]
         broker = self._metadata.brokers.get(node_id)
         return None if broker is None else broker.address
 
@@ -169,6 +169,7 @@ class ConnectionPool:
                 request_timeout_ms=self._config.request_timeout_ms,
                 traffic=self.traffic,
                 security=self._security,
+                asks_controllers=self._config.asks_controllers,
             )
         except ClientError as error:
             self.traffic.failed += 1

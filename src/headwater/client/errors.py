@@ -102,6 +102,10 @@ class NotKafka(FatalError):
     """The server at the address does not speak Kafka's protocol."""
 
 
+class WrongListener(FatalError):
+    """The address is a controller's and not a broker's, or the other way round."""
+
+
 class UnsupportedVersion(FatalError):
     """The broker does not serve the request, or not in a version that can express it."""
 

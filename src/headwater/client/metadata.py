@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from headwater.errors import ErrorCode
 from headwater.io import Address
 from headwater.model import NO_EPOCH, NO_NODE, ZERO_ID, TopicPartition
+from headwater.protocol.messages.describe_cluster import DescribeClusterResponse
 from headwater.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -129,6 +130,19 @@ class ClusterMetadata:
             for partition in self.topics[each.name].partitions
         )
         return Change(tuple(changed), tuple(recreated), tuple(gone), brokers_changed)
+
+    def update_controllers(self, answer: DescribeClusterResponse) -> Change:
+        """Applies a controller's response, for clients that talk to controllers: these are the
+        nodes then, and `controller_id` is the active one."""
+        nodes = {
+            each.broker_id: Broker(each.broker_id, Address(each.host, each.port))
+            for each in answer.brokers
+        }
+        changed = nodes != self.brokers or answer.controller_id != self.controller_id
+        self.brokers = nodes
+        self.cluster_id = answer.cluster_id or self.cluster_id
+        self.controller_id = answer.controller_id
+        return Change(brokers=changed)
 
     def _refused(self, name: str, code: int) -> bool:
         """Notes why a topic was refused; returns whether it was known before."""

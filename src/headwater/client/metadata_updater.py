@@ -19,6 +19,7 @@ from headwater.client.errors import (
     ClientError,
     RequestTimedOut,
     RetriableError,
+    UnsupportedVersion,
     error_class,
     error_for,
 )
@@ -26,6 +27,12 @@ from headwater.client.metadata import Change, ClusterMetadata, Topic
 from headwater.errors import ErrorCode
 from headwater.io import Host
 from headwater.io.tasks import background_task
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    EndpointType,
+)
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -35,6 +42,8 @@ from headwater.protocol.messages.metadata import (
 _log = logging.getLogger("headwater.client")
 
 Listener = Callable[[Change], None]
+
+_ENDPOINT_TYPE_SINCE = 1
 
 
 class MetadataUpdater:
@@ -259,6 +268,8 @@ class MetadataUpdater:
         return issubclass(error_class(code), RetriableError)
 
     async def _ask(self, connection: Connection, new: dict[str, bool]) -> bool:
+        if self._config.asks_controllers:
+            return await self._ask_for_controllers(connection)
         changed = False
         wanted = self._followed | new
         if self._all:
@@ -291,6 +302,29 @@ class MetadataUpdater:
         if change:
             for listener in tuple(self._listeners):
                 listener(change)
+        return bool(change)
+
+    async def _ask_for_controllers(self, connection: Connection) -> bool:
+        """Asks a controller for the others (KIP-919); there is nothing about topics."""
+        if (connection.version(ApiKey.DESCRIBE_CLUSTER) or 0) < _ENDPOINT_TYPE_SINCE:
+            raise UnsupportedVersion(
+                f"{connection.address} does not describe controllers: bootstrap_controllers needs "
+                "Kafka 3.7 or newer"
+            )
+        answer: DescribeClusterResponse = await connection.ask(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=False, endpoint_type=EndpointType.CONTROLLER
+            ),
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        if answer.error_code:
+            about = f"controllers known to {connection.address}"
+            raise error_for(answer.error_code, about, answer.error_message)
+        if not answer.brokers:
+            raise BrokersUnavailable(f"{connection.address} does not know any controller yet")
+        change = self._metadata.update_controllers(answer)
+        if change:
+            self.notify(change)
         return bool(change)
 
     def notify(self, change: Change) -> None:

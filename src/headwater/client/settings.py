@@ -50,6 +50,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class AdminSettings(ClientSettings, total=False):
+    bootstrap_controllers: str | Iterable[str]
     default_api_timeout_ms: int
     retries: int
 

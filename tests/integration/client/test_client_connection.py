@@ -17,6 +17,7 @@ from headwater.client.errors import (
     NotKafka,
     RequestTimedOut,
     UnsupportedVersion,
+    WrongListener,
 )
 from headwater.errors import ErrorCode
 from headwater.io import Address, Host
@@ -301,7 +302,7 @@ async def test_a_controller_is_no_broker() -> None:
         broker.answers[ApiKey.API_VERSIONS] = lambda _: ApiVersionsResponse(
             api_keys=[ApiVersion(api_key=ApiKey.VOTE, min_version=0, max_version=2)]
         )
-        with pytest.raises(NotKafka, match="controller"):
+        with pytest.raises(WrongListener, match="is a controller's listener"):
             await open_to(broker.address)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.client.admin.results import check
 from headwater.model import NO_NODE
 from headwater.protocol.apis import ApiKey
-from headwater.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.protocol.messages.describe_cluster import DescribeClusterRequest, EndpointType
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from headwater.security.operations import operation_names
@@ -21,7 +21,8 @@ _FENCED_SINCE = 2
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker as clients reach it. A fenced broker is registered but serves no clients."""
+    """A broker as clients reach it, or a controller. A fenced broker is registered but serves no
+    clients."""
 
     id: int
     host: str
@@ -37,7 +38,8 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """A cluster. With KRaft, `controller_id` is a broker that forwards requests to the controller;
-    `describe_quorum` tells which node leads it."""
+    `describe_quorum` tells which node leads it. A client of controllers (`bootstrap_controllers`)
+    gets the controllers as `nodes`, and the active one as `controller_id`."""
 
     id: str | None
     controller_id: int | None
@@ -53,15 +55,20 @@ async def describe_cluster(
     timeout_ms: int | None = None,
 ) -> ClusterDescription:
     """Returns the cluster's id, its controller and its brokers, with `fenced` also those that are
-    fenced."""
+    fenced. Asked of controllers, it returns these instead of brokers."""
     deadline = admin._router.deadline(timeout_ms)
+    asks_controllers = admin.config.asks_controllers
     if not await admin._router.serves(ApiKey.DESCRIBE_CLUSTER, deadline):
         return await _from_metadata(admin, deadline)
     request = DescribeClusterRequest(
-        include_cluster_authorized_operations=operations, include_fenced_brokers=fenced
+        include_cluster_authorized_operations=operations,
+        endpoint_type=EndpointType.CONTROLLER if asks_controllers else EndpointType.BROKER,
+        include_fenced_brokers=fenced and not asks_controllers,
     )
     answer = await admin._router.anyone(
-        request, deadline=deadline, at_least=_FENCED_SINCE if fenced else None
+        request,
+        deadline=deadline,
+        at_least=_FENCED_SINCE if request.include_fenced_brokers else None,
     )
     check(answer.error_code, "the cluster", answer.error_message)
     return ClusterDescription(

@@ -20,6 +20,8 @@ from headwater.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
 
+_ACK_SINCE = 1
+
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
@@ -92,10 +94,12 @@ async def add_voter(
     listeners: Mapping[str, tuple[str, int]],
     *,
     cluster_id: str | None = None,
+    await_commit: bool = True,
     timeout_ms: int | None = None,
 ) -> None:
     """Makes a controller a voter. `listeners` are the host and port of its controller listeners, by
-    name. With `cluster_id`, a cluster that has another id refuses."""
+    name. With `cluster_id`, a cluster that has another id refuses. Without `await_commit`, returns
+    as soon as the leader has written the change (KIP-1186)."""
     deadline = admin._router.deadline(timeout_ms)
     answer = await admin._router.controller(
         AddRaftVoterRequest(
@@ -107,8 +111,10 @@ async def add_voter(
                 Listener(name=name, host=host, port=port)
                 for name, (host, port) in listeners.items()
             ],
+            ack_when_committed=await_commit,
         ),
         timeout_ms=timeout_ms,
+        at_least=None if await_commit else _ACK_SINCE,
     )
     check(answer.error_code, f"voter {node_id}", answer.error_message)
 

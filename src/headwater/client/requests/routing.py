@@ -468,6 +468,9 @@ class Router:
         """Asks for the metadata of these topics (None: of all) and for the brokers; returns the
         error codes of topics that were refused. It always asks: what is known may be as stale as
         the mistake that led here."""
+        if self.cluster.config.asks_controllers and topics is not None and not any(topics):
+            await self._learn_controllers(deadline)
+            return {}
         request = MetadataRequest(
             topics=None
             if topics is None
@@ -477,6 +480,15 @@ class Router:
         answer = await self.cluster.ask(request, code_of=_code_of, deadline=deadline, retry=_AGAIN)
         self.cluster.metadata.update(answer, is_all=topics is None)
         return {each.name: each.error_code for each in answer.topics if each.error_code}
+
+    async def _learn_controllers(self, deadline: float) -> None:
+        retries = self.cluster.retries(deadline)
+        while True:
+            try:
+                return await self.cluster.refresh()
+            except RetriableError:
+                if not await retries.pause():
+                    raise
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

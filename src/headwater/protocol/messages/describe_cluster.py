@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated
 
 from headwater.protocol.schema import Int8, Int16, Int32, Message, message, since
+
+
+class EndpointType(IntEnum):
+    """The nodes to describe."""
+
+    BROKER = 1
+    CONTROLLER = 2
 
 
 @message(api=60, versions=(0, 2), flexible=0)
