@@ -33,10 +33,11 @@ from headwater.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headwater.protocol.records.metadata_topics import ConfigRecord
-from headwater.quorum import ReplicaKey, Voter, VoterSet
+from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
 from headwater.testing import EmbeddedBroker
 
+CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
 COMBINED = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -103,34 +104,34 @@ def test_a_node_with_only_bootstrap_servers_does_not_elect_itself(tmp_path: Path
     assert not data.exists()
 
 
-def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_formatted(
+def test_a_node_of_a_quorum_never_formats_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = COMBINED | {"controller.quorum.voters": "1@a:19093,2@b:19093,3@c:19093"}
     data = tmp_path / "data"
-    assert main(["start", "--data", str(data), *as_options(settings)]) == 2
+    assert main(["start", "--data", str(data), *as_options(settings)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "1@a:19093,2@b:19093,3@c:19093" in line
-    assert "several nodes is not supported yet" in line
+    assert f"{data} is not formatted" in line
+    assert "run `headwater format`" in line
     assert not data.exists()
 
 
 @pytest.mark.parametrize(
-    "quorum",
+    ("quorum", "option"),
     [
-        {"controller.quorum.voters": "1@localhost:19093"},
-        {"controller.quorum.bootstrap.servers": "localhost:19093"},
+        ({"controller.quorum.voters": "1@localhost:19093"}, f"--cluster-id={CLUSTER}"),
+        ({"controller.quorum.bootstrap.servers": "localhost:19093"}, "--standalone"),
     ],
 )
 def test_a_node_that_is_given_a_quorum_starts_once_it_is_formatted(
-    tmp_path: Path, quorum: dict[str, str]
+    tmp_path: Path, quorum: dict[str, str], option: str
 ) -> None:
     data = tmp_path / "data"
     settings = COMBINED | quorum
     with pytest.raises(FormatRefused, match=f"{data} is not formatted"):
         start(data, settings)
     assert not data.exists()
-    assert main(["format", "--data", str(data), *as_options(settings)]) == 0
+    assert main(["format", "--data", str(data), option, *as_options(settings)]) == 0
     start(data, settings)
     start(data, settings)
 
@@ -141,28 +142,36 @@ def test_a_directory_that_says_this_node_votes_alone_needs_no_dns(tmp_path: Path
     start(tmp_path, COMBINED | {"controller.quorum.bootstrap.servers": "this-machine:19093"})
 
 
-def test_a_directory_of_several_voters_is_refused_and_not_changed(tmp_path: Path) -> None:
+def test_a_directory_of_several_voters_needs_their_addresses(tmp_path: Path) -> None:
     start(tmp_path, COMBINED)
     found = read_meta_properties(Host.system().disk, str(tmp_path))
     assert found is not None
     assert found.directory_id is not None
-    voters = VoterSet.of(Voter(ReplicaKey(1, found.directory_id)), Voter(ReplicaKey(2, b"2" * 16)))
+    voters = VoterSet.of(
+        Voter(ReplicaKey(1, found.directory_id), (VoterEndpoint("CONTROLLER", "a", 19093),)),
+        Voter(ReplicaKey(2, b"2" * 16), (VoterEndpoint("CONTROLLER", "b", 19093),)),
+    )
     append_to_metadata(tmp_path, voters.to_record(), control=True)
     before = fingerprints(tmp_path)
-    with pytest.raises(DirectoryRefused, match="quorum of nodes 1, 2"):
+    with pytest.raises(DirectoryRefused, match=r"nodes 1, 2.*bootstrap\.servers=a:19093,b:19093"):
         start(tmp_path, COMBINED)
     assert fingerprints(tmp_path) == before
 
 
-def test_voters_that_a_static_quorum_wrote_down_count(tmp_path: Path) -> None:
+def test_the_voters_of_a_static_quorum_do_not_change(tmp_path: Path) -> None:
     settings = COMBINED | {"controller.quorum.voters": "1@localhost:19093"}
     format_directories(Host.system(), node_config(settings | {"log.dirs": str(tmp_path)}))
     start(tmp_path, settings)
     state = tmp_path / METADATA_LOG / "quorum-state"
     text = state.read_text().replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":2}]')
     state.write_text(text)
-    with pytest.raises(DirectoryRefused, match="quorum of nodes 1, 2"):
+    with pytest.raises(DirectoryRefused, match=r"nodes 1, 2, and controller\.quorum\.voters .* 1;"):
+        start(tmp_path, settings)
+    with pytest.raises(DirectoryRefused, match=r"nodes 1, 2, and controller.* names none"):
         start(tmp_path, COMBINED)
+    servers = {"controller.quorum.bootstrap.servers": "localhost:19093"}
+    with pytest.raises(DirectoryRefused, match=r"only controller\.quorum\.bootstrap\.servers"):
+        start(tmp_path, COMBINED | servers)
 
 
 # Security

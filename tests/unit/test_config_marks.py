@@ -18,11 +18,11 @@ from headwater.config.catalog import TOPIC_SYNONYMS, broker_definitions
 _READ_BY_CONFIG = {
     "broker.id": "node.id stands for it",
     "controller.listener.names": "NodeConfig.controller_listeners",
-    "controller.quorum.bootstrap.servers": "config/support.py: only the node itself is allowed",
+    "controller.quorum.bootstrap.servers": "NodeConfig.alone",
     "inter.broker.listener.name": "config/support.py: must be a plain listener",
     "listener.security.protocol.map": "Listener.protocol",
     "log.dir": "NodeConfig.log_dirs",
-    "process.roles": "config/support.py: must be both",
+    "process.roles": "NodeConfig.is_broker, is_controller",
     "security.inter.broker.protocol": "NodeConfig.inter_broker_listener_name",
 }
 _DEFAULTS_OF_TOPICS = {name for names in TOPIC_SYNONYMS.values() for name, _ in names}

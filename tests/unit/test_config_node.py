@@ -120,6 +120,24 @@ def test_a_key_that_nobody_knows_is_refused_with_the_closest_one() -> None:
         ({"process.roles": "keeper"}, "process.roles"),
         ({"process.roles": "broker", "controller.quorum.voters": ""}, "process.roles"),
         ({"controller.quorum.voters": "1@a"}, "controller.quorum.voters"),
+        ({"controller.quorum.voters": "1@a:1,1@b:1"}, "controller.quorum.voters"),
+        ({"controller.listener.names": ""}, "controller.listener.names"),
+        (
+            {"process.roles": "broker", "node.id": "5", "controller.listener.names": ""},
+            "controller.listener.names",
+        ),
+        (
+            {
+                "process.roles": "broker",
+                "node.id": "5",
+                "listeners": "PLAINTEXT://:9092",
+                "controller.quorum.auto.join.enable": "true",
+            },
+            "controller.quorum.auto.join.enable",
+        ),
+        ({"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name"),
+        ({"advertised.listeners": "CONTROLLER://h:9093"}, "listeners"),
+        ({"advertised.listeners": "PLAINTEXT://[::]:9092"}, "advertised.listeners"),
         ({"listeners": "PLAINTEXT://h:9092"}, "controller.listener.names"),
         ({"listeners": "PLAINTEXT://h:1,CONTROLLER://h:1"}, "listeners"),
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2,CONTROLLER://h:3"}, "listeners"),
@@ -152,6 +170,13 @@ def test_what_kafka_refuses_is_refused_by_name(changes: dict[str, str], key: str
     with pytest.raises(ConfigError) as refused:
         node_config(PAIR | changes)
     assert refused.value.key.startswith(key)
+
+
+@pytest.mark.parametrize("key", ["node.id", "process.roles"])
+def test_a_node_of_a_quorum_must_be_told_who_it_is(key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        node_config({name: value for name, value in PAIR.items() if name != key})
+    assert refused.value.key == key
 
 
 @pytest.mark.parametrize(

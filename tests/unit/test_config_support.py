@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.config import ConfigError, node_config
-from headwater.config.support import check_bootstraps_itself, check_supported
+from headwater.config.support import check_supported
 
 DATA = {"log.dirs": "/d"}
 COMBINED = {
@@ -30,7 +30,9 @@ def refused(settings: dict[str, str]) -> ConfigError:
         DATA,
         COMBINED,
         COMBINED | {"controller.quorum.voters": "1@anywhere:9093"},
+        COMBINED | {"controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093"},
         COMBINED | {"controller.quorum.bootstrap.servers": "localhost:9093"},
+        COMBINED | {"controller.quorum.bootstrap.servers": "a:9093,b:9093"},
         COMBINED | {"ssl.client.auth": "none"},
         COMBINED | {"authorizer.class.name": ""},
         COMBINED | {"ssl.keystore.location": "/k"},
@@ -90,37 +92,3 @@ def test_a_setting_that_guards_something_is_refused(key: str, value: str) -> Non
     assert (error.key, error.value) == (key, value)
     assert "not supported yet" in error.expected
     assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "controller.quorum.voters"),
-        (
-            {"controller.quorum.bootstrap.servers": "a:9093,b:9093"},
-            "controller.quorum.bootstrap.servers",
-        ),
-        ({"controller.quorum.bootstrap.servers": "a:9193"}, "controller.quorum.bootstrap.servers"),
-        (
-            {
-                "process.roles": "broker",
-                "listeners": "PLAINTEXT://:9092",
-                "controller.quorum.bootstrap.servers": "a:9093",
-            },
-            "process.roles",
-        ),
-    ],
-)
-def test_a_quorum_of_others_is_refused(settings: dict[str, str], key: str) -> None:
-    error = refused(COMBINED | settings)
-    assert error.key == key
-    assert "quorum of several nodes is not supported yet" in error.expected
-
-
-def test_a_name_that_may_be_another_machine_is_not_taken_for_this_node() -> None:
-    config = node_config(COMBINED | {"controller.quorum.bootstrap.servers": "kafka1:9093"})
-    check_supported(config)  # the metadata log may say that this node is the only voter
-    with pytest.raises(ConfigError, match=r"kafka1:9093.*CONTROLLER://:9093"):
-        check_bootstraps_itself(config)
-    own = {"advertised.listeners": "PLAINTEXT://kafka1:9092,CONTROLLER://kafka1:9093"}
-    check_bootstraps_itself(node_config({**config.properties, **own}))

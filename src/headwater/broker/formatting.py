@@ -7,12 +7,24 @@ lists the voters. Kafka can open directories formatted here, and the other way r
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from headwater.config import NodeConfig
+from headwater.config.listeners import PORT_MAX
 from headwater.io import Disk, Host
-from headwater.metadata.features import LEVEL_LATEST, default_levels
+from headwater.metadata.features import (
+    FEATURES,
+    KRAFT_VERSION,
+    LEVEL_LATEST,
+    LEVEL_MINIMUM,
+    METADATA_VERSION,
+    default_levels,
+    level_of_release,
+    release_of_level,
+    unmet_need,
+)
 from headwater.metadata.snapshot import (
     BOOTSTRAP_ID,
     decode_snapshot,
@@ -42,6 +54,16 @@ class Formatted(NamedTuple):
     directories: tuple[str, ...]  # those that were not formatted before
 
 
+class InitialQuorum(NamedTuple):
+    """The voters that a formatted metadata directory names: itself, those listed, or none.
+
+    Without any, they come from `controller.quorum.voters` or from the leader.
+    """
+
+    standalone: bool = False
+    listed: VoterSet | None = None
+
+
 def directories_of(config: NodeConfig) -> list[str]:
     """Returns all directories of a node, that of the metadata log first."""
     return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
@@ -52,12 +74,14 @@ def format_directories(
     config: NodeConfig,
     *,
     cluster_id: str | None = None,
-    metadata_version: int = LEVEL_LATEST,
+    levels: Mapping[str, int] | None = None,
+    quorum: InitialQuorum | None = None,
     ignore_formatted: bool = True,
     offline: Container[str] = (),
 ) -> Formatted:
     """Formats the node's unformatted directories, except those that are offline. The caller holds
-    their locks. Without `cluster_id`, uses that of the node's other directories, or a new one."""
+    their locks. Without `cluster_id`, uses that of the node's other directories, or a new one;
+    without `quorum`, a node that has no static voters is its only voter."""
     disk = host.disk
     paths = [path for path in directories_of(config) if path not in offline]
     found = {path: read_meta_properties(disk, path) for path in paths}
@@ -66,19 +90,30 @@ def format_directories(
         if properties is None:
             continue
         if not ignore_formatted:
-            raise FormatRefused(f"{path} is already formatted; choose another directory")
+            raise FormatRefused(
+                f"{path} is already formatted; choose another directory, or skip those that are "
+                "formatted with --ignore-formatted"
+            )
         if properties.node_id != config.node_id:
             raise FormatRefused(
                 f"{path} belongs to node {properties.node_id}, not to node {config.node_id}; "
                 f"set node.id={properties.node_id}, or choose another directory"
             )
+    if quorum is None:
+        quorum = InitialQuorum(standalone=not config.controller_quorum_voters)
     missing = [path for path, properties in found.items() if properties is None]
     for path in missing:
+        now_ms = host.clock.wall_ms()
         directory_id = host.random_id()
-        _write_bootstrap(disk, path, metadata_version, host.clock.wall_ms())
-        if path == config.metadata_log_dir and not config.controller_quorum_voters:
-            voters = standalone_voters(config, directory_id)
-            _write_voters(disk, f"{path}/{METADATA_LOG}", voters, host.clock.wall_ms())
+        _write_bootstrap(disk, path, default_levels() if levels is None else levels, now_ms)
+        if path == config.metadata_log_dir:
+            voters = quorum.listed
+            if quorum.standalone:
+                voters = standalone_voters(config, directory_id)
+            elif voters is not None and config.node_id in voters.voters:
+                directory_id = voters.voters[config.node_id].key.directory_id
+            if voters is not None:
+                _write_voters(disk, f"{path}/{METADATA_LOG}", voters, now_ms)
         # Written last: it marks a directory as completely formatted.
         properties = MetaProperties(cluster_id, config.node_id, directory_id)
         write_meta_properties(disk, path, properties)
@@ -88,17 +123,24 @@ def format_directories(
 def _agreed_cluster_id(
     host: Host, found: dict[str, MetaProperties | None], asked: str | None
 ) -> str:
-    ids = {properties.cluster_id for properties in found.values() if properties is not None}
-    if asked is not None:
-        ids.add(asked)
+    ids: dict[str, str] = {}  # with a directory of each
+    for path, properties in found.items():
+        if properties is not None:
+            ids.setdefault(properties.cluster_id, path)
+    if asked is not None and ids and set(ids) != {asked}:
+        other, path = next((other, path) for other, path in ids.items() if other != asked)
+        raise FormatRefused(
+            f"{path} belongs to cluster {other}, not to {asked}; choose another directory, or the "
+            f"cluster it belongs to"
+        )
     if len(ids) > 1:
         raise FormatRefused(
             f"the directories belong to different clusters: {', '.join(sorted(ids))}; "
             "choose directories of one cluster"
         )
-    if ids:
-        return ids.pop()
-    return id_text(host.random_id())
+    if asked is not None:
+        return asked
+    return next(iter(ids)) if ids else id_text(host.random_id())
 
 
 def check_cluster_id(text: str) -> None:
@@ -107,6 +149,81 @@ def check_cluster_id(text: str) -> None:
         id_from_text(text)
     except ValueError as error:
         raise FormatRefused(f"cluster id {text!r}: {error}") from error
+
+
+def parse_voters(text: str, listener: str) -> VoterSet:
+    """Parses `--initial-controllers`: id@host:port:directory,... at that controller listener."""
+    voters: dict[int, Voter] = {}
+    for item in (part.strip() for part in text.split(",")):
+        match = _VOTER.fullmatch(item)
+        if match is None or not 0 < int(match["port"]) <= PORT_MAX:
+            raise FormatRefused(
+                f"--initial-controllers {item}: expected id@host:port:directory-id, such as "
+                "1@host1:9093:JEXY6aqzQY-32P5TStzaFg"
+            )
+        node_id = int(match["id"])
+        if node_id in voters:
+            raise FormatRefused(f"--initial-controllers {text}: node {node_id} is listed twice")
+        try:
+            key = ReplicaKey(node_id, id_from_text(match["directory"]))
+        except ValueError as error:
+            raise FormatRefused(
+                f"--initial-controllers {item}: the directory id is not valid: {error}; "
+                "`headwater format --random-uuid` prints a new one"
+            ) from error
+        if any(voter.key.directory_id == key.directory_id for voter in voters.values()):
+            raise FormatRefused(
+                f"--initial-controllers {text}: directory {match['directory']} is listed twice"
+            )
+        host = match["host"].strip("[]")
+        voters[node_id] = Voter(key, (VoterEndpoint(listener, host, int(match["port"])),))
+    return VoterSet(voters)
+
+
+_VOTER = re.compile(
+    r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:@\[\]]+):(?P<port>\d+):(?P<directory>[^:]+)"
+)
+
+
+def initial_levels(release: str | None, features: Sequence[str]) -> dict[str, int]:
+    """Returns the first feature levels of a cluster, of `--release-version` and each `--feature
+    name=level`. kraft.version is among them if it was given."""
+    asked: dict[str, int] = {}
+    for item in features:
+        name, equals, number = item.partition("=")
+        if not equals or not number.strip().isdigit():
+            raise FormatRefused(f"--feature {item}: expected name=level, such as group.version=1")
+        asked[name.strip()] = int(number)
+    if METADATA_VERSION in asked and release is not None:
+        raise FormatRefused(
+            f"--release-version {release}: expected only one of this and --feature metadata.version"
+        )
+    level = asked.get(METADATA_VERSION, LEVEL_LATEST)
+    if release is not None:
+        found = level_of_release(release)
+        if found is None:
+            raise FormatRefused(
+                f"--release-version {release}: expected {release_of_level(LEVEL_MINIMUM)} to "
+                f"{release_of_level(LEVEL_LATEST)}"
+            )
+        level = found
+    for name, value in asked.items():
+        _check_level(name, value)
+    levels = default_levels(level) | asked
+    for name in asked:
+        unmet = unmet_need(name, levels[name], levels)
+        if unmet is not None:
+            raise FormatRefused(f"--feature {name}={levels[name]}: {unmet}")
+    return {name: value for name, value in levels.items() if value or name == KRAFT_VERSION}
+
+
+def _check_level(name: str, level: int) -> None:
+    feature = FEATURES.get(name)
+    if feature is None:
+        raise FormatRefused(f"--feature {name}={level}: expected one of {', '.join(FEATURES)}")
+    if level not in feature.supported:
+        low, high = feature.supported
+        raise FormatRefused(f"--feature {name}={level}: expected a level from {low} to {high}")
 
 
 def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
@@ -127,11 +244,14 @@ def read_bootstrap(disk: Disk, path: str) -> list[Message]:
     return decode_snapshot(disk.read(file)).records
 
 
-def _write_bootstrap(disk: Disk, path: str, metadata_version: int, now_ms: int) -> None:
+def _write_bootstrap(disk: Disk, path: str, levels: Mapping[str, int], now_ms: int) -> None:
     disk.make_dirs(path)
-    records: Sequence[Message] = list(feature_records(default_levels(metadata_version)))
     data = encode_snapshot(
-        records, metadata_version=metadata_version, epoch=0, timestamp=0, now_ms=now_ms
+        feature_records(dict(levels)),
+        metadata_version=levels[METADATA_VERSION],
+        epoch=0,
+        timestamp=0,
+        now_ms=now_ms,
     )
     _write(disk, path, BOOTSTRAP_FILE, data)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headwater import _core
 from headwater.broker.formatting import METADATA_LOG, FormatRefused
 from headwater.config import NodeConfig
-from headwater.config.support import check_bootstraps_itself, check_supported
+from headwater.config.support import check_supported
 from headwater.io import Disk, Host
 from headwater.metadata import Replay, ResourceType
 from headwater.metadata.batches import MetadataBatch, decode_batches
@@ -26,6 +26,7 @@ from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
 
 _TIERED = "remote.storage.enable"
 _QUORUM_STATE = "quorum-state"
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def check_start(host: Host, config: NodeConfig) -> None:
@@ -42,41 +43,72 @@ def check_start(host: Host, config: NodeConfig) -> None:
 
 
 def _check_unformatted(config: NodeConfig, *, is_volatile: bool) -> None:
-    if config.alone:
-        return
-    if is_volatile:
-        # A disk in memory is always new, and no other node can have been formatted with it.
-        check_bootstraps_itself(config)
+    if config.alone or (is_volatile and _quorum_is_only(config)):
         return
     # As with Kafka, a node that was given a quorum never formats itself, not even where it is the
     # only voter: an empty directory may be a disk that was not mounted or the wrong path, and a
-    # fresh cluster id would split the node from the data it belongs to.
+    # fresh cluster id would split the node from the data it belongs to. A disk in memory is always
+    # new, so a node that is its own quorum may.
     raise FormatRefused(
         f"{config.metadata_log_dir} is not formatted, and a node whose settings name a quorum does "
         "not format itself; run `headwater format` with the same settings first"
     )
 
 
+def _quorum_is_only(config: NodeConfig) -> bool:
+    """Returns whether this node is certainly the only controller that its settings name."""
+    own = {at.host.lower() for at in (*config.listeners, *config.advertised_listeners)} | _LOOPBACK
+    ports = {at.port for at in config.controller_listeners}
+    named = [(at.host, at.port) for at in config.controller_quorum_voters]
+    named += config.controller_quorum_bootstrap_servers
+    return config.is_controller and all(
+        host.lower() in own and port in ports for host, port in named
+    )
+
+
 def _check_voters(config: NodeConfig, found: _Files) -> None:
-    voters = found.voters()
+    path, node_id = config.metadata_log_dir, config.node_id
+    voters = found.voters_in_log()
     if voters is None:
-        if config.controller_quorum_bootstrap_servers and not config.controller_quorum_voters:
-            raise DirectoryRefused(
-                f"the metadata log in {config.metadata_log_dir} does not say who votes; set "
-                f"controller.quorum.voters as it was before, or format a new directory"
-            )
+        _check_static_voters(config, found.voters_in_state())
         return
-    if len(voters) == 1 and voters != {config.node_id}:
+    if not config.alone:
+        return  # one that does not vote follows the leader, and may be added to the voters
+    if set(voters) == {node_id}:
+        return
+    if len(voters) == 1:
+        (owner,) = voters
         raise DirectoryRefused(
-            f"{config.metadata_log_dir} belongs to node {min(voters)}, and this is node "
-            f"{config.node_id}; set node.id={min(voters)} or use another directory"
+            f"{path} belongs to node {owner}, and this is node {node_id}; set node.id={owner} or "
+            "use another directory"
         )
-    if voters != {config.node_id}:
+    raise DirectoryRefused(
+        f"{path} belongs to a quorum of nodes {_listed(voters)}, which the settings do not name; "
+        f"set controller.quorum.bootstrap.servers={','.join(filter(None, voters.values()))}, "
+        "controller.listener.names and listeners as they were before"
+    )
+
+
+def _check_static_voters(config: NodeConfig, recorded: set[int] | None) -> None:
+    """Checks the voters that `quorum-state` lists against those of the settings."""
+    configured = {at.node_id for at in config.controller_quorum_voters}
+    if not recorded or recorded == configured or (config.alone and recorded == {config.node_id}):
+        return
+    if config.alone or configured:
         raise DirectoryRefused(
-            f"{config.metadata_log_dir} belongs to a quorum of nodes "
-            f"{', '.join(map(str, sorted(voters)))}, and a quorum of several nodes is not "
-            "supported yet; start it with Kafka"
+            f"{config.metadata_log_dir} belongs to a quorum of nodes {_listed(recorded)}, and "
+            f"controller.quorum.voters names {_listed(configured) if configured else 'none'}; set "
+            "it as it was before: the voters of a static quorum do not change"
         )
+    raise DirectoryRefused(
+        f"{config.metadata_log_dir} belongs to a static quorum of nodes {_listed(recorded)}, and "
+        "the settings have only controller.quorum.bootstrap.servers; set controller.quorum.voters "
+        "as it was before, until kraft.version is 1"
+    )
+
+
+def _listed(voters: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(voters)))
 
 
 def _check_tiered(path: str, found: _Files) -> None:
@@ -123,16 +155,20 @@ class _Files(NamedTuple):
             [disk.read(f"{path}/{names.offset_name(base, names.LOG)}") for base in wanted],
         )
 
-    def voters(self) -> set[int] | None:
-        """Returns the ids of the voters, or None where only the configuration names them."""
-        found: set[int] | None = None
+    def voters_in_log(self) -> dict[int, str] | None:
+        """Returns the voters with their first address, or None where only the configuration names
+        them."""
+        found: dict[int, str] | None = None
         for batch in self._control_batches():
             for record in batch.records:
                 if isinstance(record, VotersRecord):
-                    found = {voter.voter_id for voter in record.voters}
-        return found if found is not None else self._voters_of_state()
+                    found = {
+                        voter.voter_id: next((f"{at.host}:{at.port}" for at in voter.endpoints), "")
+                        for voter in record.voters
+                    }
+        return found
 
-    def _voters_of_state(self) -> set[int] | None:
+    def voters_in_state(self) -> set[int] | None:
         """Returns the voters in `quorum-state`, which lists them where the configuration named
         them."""
         file = f"{self.path}/{_QUORUM_STATE}"

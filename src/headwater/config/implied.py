@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headwater.config.values import ConfigError
+
 CONTROLLER_LISTENER = "CONTROLLER"
 _BROKER_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
@@ -22,8 +24,11 @@ _ONE_COPY = (
 
 
 def implied_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings to add to those given; none of them was given."""
+    """Returns the settings to add to those given; none of them was given. A node of a quorum must
+    be told who it is: two that assumed the same would be taken for one."""
     implied: dict[str, str] = {}
+    if _names_a_quorum(given):
+        _require_identity(given)
     if "process.roles" not in given:
         implied["process.roles"] = "broker,controller"
     roles = _items(given.get("process.roles", "broker,controller"))
@@ -49,6 +54,17 @@ def _implied_listeners(given: Mapping[str, str], roles: list[str]) -> dict[str, 
     if "controller.listener.names" not in given and CONTROLLER_LISTENER in named:
         implied["controller.listener.names"] = CONTROLLER_LISTENER
     return implied
+
+
+def _require_identity(given: Mapping[str, str]) -> None:
+    if "node.id" not in given and "broker.id" not in given:
+        raise ConfigError(
+            "node.id", "", "expected an id that no other node of the cluster has, such as 1"
+        )
+    if "process.roles" not in given:
+        raise ConfigError(
+            "process.roles", "", "expected broker, controller, or broker,controller for both"
+        )
 
 
 def _names_a_quorum(given: Mapping[str, str]) -> bool:

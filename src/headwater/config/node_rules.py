@@ -43,56 +43,47 @@ def _check_identity(config: NodeConfig) -> None:
 
 def _check_quorum(config: NodeConfig) -> None:
     voters = {voter.node_id for voter in config.controller_quorum_voters}
-    roles = ",".join(config.process_roles)
+    listed = ",".join(f"{at.node_id}@{at.host}:{at.port}" for at in config.controller_quorum_voters)
     _require(
-        config.is_controller or not config.alone,
-        "process.roles",
-        roles,
-        "expected controller.quorum.voters or controller.quorum.bootstrap.servers to say "
-        "where the controllers are",
+        len(voters) == len(config.controller_quorum_voters),
+        "controller.quorum.voters",
+        listed,
+        "expected each node.id once",
     )
-    listed = ",".join(map(str, sorted(voters)))
     if config.is_controller:
         _require(
             not voters or config.node_id in voters,
             "controller.quorum.voters",
             listed,
-            f"expected node.id {config.node_id} among the voters of a controller",
+            f"expected node.id {config.node_id} among the voters, as this node is a controller; "
+            "add it on every node, or set process.roles=broker",
         )
-    else:
-        _require(
-            config.node_id not in voters,
-            "controller.quorum.voters",
-            listed,
-            f"expected no voter with node.id {config.node_id}, which is only a broker",
-        )
+        return
+    _require(
+        not config.alone,
+        "process.roles",
+        ",".join(config.process_roles),
+        "expected controller.quorum.bootstrap.servers or controller.quorum.voters to say where "
+        "the controllers are",
+    )
+    _require(
+        config.node_id not in voters,
+        "controller.quorum.voters",
+        listed,
+        f"expected no voter with node.id {config.node_id}, which is only a broker; give this node "
+        "another node.id, or set process.roles=broker,controller",
+    )
+    _require(
+        not config.value("controller.quorum.auto.join.enable"),
+        "controller.quorum.auto.join.enable",
+        "true",
+        "expected false on a node that is only a broker: it cannot vote",
+    )
 
 
 def _check_listeners(config: NodeConfig) -> None:
     listening = {listener.name for listener in config.listeners}
-    controllers = ",".join(config.controller_listener_names)
-    names_key = "controller.listener.names"
-    if config.is_controller:
-        _require(
-            set(config.controller_listener_names) <= listening,
-            names_key,
-            controllers,
-            "expected only names that are in listeners",
-        )
-    else:
-        _require(
-            not config.controller_listeners,
-            names_key,
-            controllers,
-            "expected no name that is in listeners of a node that is only a broker",
-        )
-        for name in config.controller_listener_names:
-            _require(
-                name in config.listener_security_protocol_map,
-                names_key,
-                name,
-                "expected a protocol for it in listener.security.protocol.map",
-            )
+    _check_controller_listeners(config, listening)
     early = config.value("early.start.listeners") or ()
     assert isinstance(early, tuple)
     for name in early:
@@ -113,11 +104,50 @@ def _check_listeners(config: NodeConfig) -> None:
         _check_advertised(config, listening)
     for listener in config.advertised_listeners:
         _require(
-            listener.host != "0.0.0.0",
+            listener.host not in ("0.0.0.0", "::"),
             "advertised.listeners",
             str(listener),
-            "expected an address that others can reach",
+            "expected an address that others can reach, such as this host's name",
         )
+
+
+def _check_controller_listeners(config: NodeConfig, listening: set[str]) -> None:
+    key, names = "controller.listener.names", ",".join(config.controller_listener_names)
+    if not config.is_controller:
+        _require(
+            bool(names),
+            key,
+            names,
+            "expected the name of the controllers' listener, such as CONTROLLER",
+        )
+        _require(
+            not config.controller_listeners,
+            key,
+            names,
+            "expected no name that is in listeners of a node that is only a broker; remove it from "
+            "listeners",
+        )
+        for name in config.controller_listener_names:
+            _require(
+                name in config.listener_security_protocol_map,
+                key,
+                name,
+                "expected a protocol for it in listener.security.protocol.map",
+            )
+        return
+    _require(
+        config.alone or bool(names),
+        key,
+        names,
+        "expected the name of the listener that serves the quorum; add one to listeners, such as "
+        "CONTROLLER://:9093, and name it here",
+    )
+    _require(
+        set(config.controller_listener_names) <= listening,
+        key,
+        names,
+        f"expected only names that are in listeners, {','.join(map(str, config.listeners))}",
+    )
 
 
 def _check_advertised(config: NodeConfig, listening: set[str]) -> None:

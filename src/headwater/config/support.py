@@ -13,8 +13,6 @@ from headwater.config.node import NodeConfig
 from headwater.config.values import ConfigError
 
 _PLAINTEXT = "PLAINTEXT"
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_ONE_NODE = "a quorum of several nodes is not supported yet"
 
 # What a node without the feature would do, by setting. Any value but the default is refused.
 GUARDS = {
@@ -37,7 +35,6 @@ GUARDS = {
 
 def check_supported(config: NodeConfig) -> None:
     """Raises ConfigError for the first setting that a node of this release must refuse."""
-    _check_quorum(config)
     check_security(config)
     if config.value("remote.log.storage.system.enable"):
         raise ConfigError(
@@ -45,51 +42,6 @@ def check_supported(config: NodeConfig) -> None:
             "true",
             "tiered storage is not supported yet; run directories that use it with Kafka",
         )
-
-
-# The quorum
-
-
-def _check_quorum(config: NodeConfig) -> None:
-    roles = set(config.process_roles)
-    if roles != {"broker", "controller"}:
-        raise ConfigError(
-            "process.roles",
-            ",".join(config.process_roles),
-            f"{_ONE_NODE}, so a node is always both; set process.roles=broker,controller",
-        )
-    others = [voter for voter in config.controller_quorum_voters if voter.node_id != config.node_id]
-    if others:
-        raise ConfigError(
-            "controller.quorum.voters",
-            ",".join(f"{at.node_id}@{at.host}:{at.port}" for at in config.controller_quorum_voters),
-            f"{_ONE_NODE}; expected only node {config.node_id} itself",
-        )
-    servers = config.controller_quorum_bootstrap_servers
-    ports = {at.port for at in config.controller_listeners}
-    if len(set(servers)) > 1 or any(port not in ports for _, port in servers):
-        _refuse_servers(config)
-
-
-def check_bootstraps_itself(config: NodeConfig) -> None:
-    """Raises ConfigError unless `controller.quorum.bootstrap.servers` is certainly this node.
-
-    A name that is neither a loopback address nor one of the node's own listeners may be another
-    machine. Where the metadata log lists the voters, that list counts instead.
-    """
-    own = {at.host.lower() for at in (*config.listeners, *config.advertised_listeners)}
-    for host, _ in config.controller_quorum_bootstrap_servers:
-        if host.lower() not in own | _LOOPBACK:
-            _refuse_servers(config)
-
-
-def _refuse_servers(config: NodeConfig) -> None:
-    own = ", ".join(map(str, config.controller_listeners))
-    raise ConfigError(
-        "controller.quorum.bootstrap.servers",
-        ",".join(f"{host}:{port}" for host, port in config.controller_quorum_bootstrap_servers),
-        f"{_ONE_NODE}; expected only this node's own controller listener, {own}",
-    )
 
 
 # Security

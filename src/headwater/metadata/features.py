@@ -27,6 +27,46 @@ LEVEL_CORDONED_DIRECTORIES = 30  # 4.3-IV0
 _LEVELS_THAT_CHANGED_METADATA = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
 
 
+# The names of metadata.version, from the lowest level on.
+_NUMBER_OF_LEVELS = {
+    "3.3": 1,
+    "3.4": 1,
+    "3.5": 3,
+    "3.6": 3,
+    "3.7": 5,
+    "3.8": 1,
+    "3.9": 1,
+    "4.0": 4,
+    "4.1": 2,
+    "4.2": 2,
+    "4.3": 1,
+}
+_RELEASES = tuple(
+    # Of 3.3 only the last one is supported.
+    f"{release}-IV{3 if release == '3.3' else number}"
+    for release, count in _NUMBER_OF_LEVELS.items()
+    for number in range(count)
+)
+assert len(_RELEASES) == LEVEL_LATEST - LEVEL_MINIMUM + 1
+
+
+def release_of_level(level: int) -> str:
+    """Returns the name of a level of metadata.version, such as 4.3-IV0."""
+    return _RELEASES[level - LEVEL_MINIMUM]
+
+
+def level_of_release(text: str) -> int | None:
+    """Returns the metadata.version of a release: 4.0-IV1, or 4.0 and 4.0.2 for the last level of
+    that release. Returns None for an unknown one."""
+    wanted = ".".join(text.strip().split(".")[:2])
+    found = [
+        level
+        for level, name in enumerate(_RELEASES, LEVEL_MINIMUM)
+        if wanted in (name, name.partition("-")[0])
+    ]
+    return found[-1] if found else None
+
+
 class LevelRange(NamedTuple):
     low: int
     high: int
