@@ -194,3 +194,30 @@ def test_a_node_of_a_quorum_must_be_told_who_it_is(key: str) -> None:
 )
 def test_what_kafka_takes_is_taken(changes: dict[str, str]) -> None:
     node_config(PAIR | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "host", "port"),
+    [
+        ({}, "127.0.0.1", 5),
+        ({"listeners": "PLAINTEXT://kafka1:0,CONTROLLER://:0"}, "kafka1", 5),
+        ({"listeners": "PLAINTEXT://:0,CONTROLLER://:0"}, "this.host", 5),
+        ({"listeners": "PLAINTEXT://0.0.0.0:0,CONTROLLER://:0"}, "this.host", 5),
+        ({"advertised.listeners": "PLAINTEXT://public:19092"}, "public", 19092),
+        ({"advertised.listeners": "PLAINTEXT://:19092"}, "this.host", 19092),
+        ({"advertised.listeners": "PLAINTEXT://public:0"}, "public", 5),
+    ],
+)
+def test_a_listener_is_registered_at_an_address_that_others_can_reach(
+    changes: dict[str, str], host: str, port: int
+) -> None:
+    config = node_config(PAIR | changes)
+    (listener,) = config.broker_listeners
+    found = config.reachable(listener, port=5, host_name=lambda: "this.host")
+    assert found == Listener("PLAINTEXT", "PLAINTEXT", host, port)
+
+
+def test_a_controller_is_registered_where_it_is_advertised() -> None:
+    advertised = "PLAINTEXT://public:1,CONTROLLER://public:2"
+    (endpoint,) = node_config(PAIR | {"advertised.listeners": advertised}).controller_endpoints
+    assert str(endpoint) == "CONTROLLER://public:2"

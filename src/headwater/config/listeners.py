@@ -14,6 +14,7 @@ _LISTENER = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 _VOTER = r"(\d+)@(.+):(\d+)"
 _HOST = r"\[?[0-9a-zA-Z\-%._:]+\]?"
 PORT_MAX = 65535
+WILDCARDS = ("", "0.0.0.0", "::")  # hosts that mean every interface
 
 
 class Listener(NamedTuple):

@@ -7,7 +7,7 @@ creates a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headwater.config.catalog import broker_definition
@@ -18,6 +18,7 @@ from headwater.config.layers import BrokerLayers
 from headwater.config.listeners import (
     PORT_MAX,
     SECURITY_PROTOCOLS,
+    WILDCARDS,
     Listener,
     Voter,
     parse_connection_overrides,
@@ -163,14 +164,24 @@ class NodeConfig(NamedTuple):
 
     @property
     def controller_endpoints(self) -> tuple[Listener, ...]:
-        """The endpoints of this controller in the metadata log: its controller listeners or, for a
-        node without any, the port after its first listener. Kafka expects an endpoint for each
-        voter when it opens the directory."""
+        """The endpoints of this controller in the metadata log: its controller listeners, as they
+        are advertised, or, for a node without any, the port after its first listener. Kafka expects
+        an endpoint for each voter when it opens the directory."""
         if self.controller_listeners:
-            return self.controller_listeners
+            return tuple(self._advertised(at) or at for at in self.controller_listeners)
         port = self.listeners[0].port
         free = port + 1 if 0 < port < PORT_MAX else 0
         return (Listener(CONTROLLER_LISTENER, "PLAINTEXT", "127.0.0.1", free),)
+
+    def reachable(self, at: Listener, *, port: int, host_name: Callable[[], str]) -> Listener:
+        """Returns one of `listeners`, which is bound to `port`, as other nodes and clients reach
+        it: as it is advertised, else at its own host, else by the host's name."""
+        told = self._advertised(at) or at
+        host = host_name() if told.host in WILDCARDS else told.host
+        return told._replace(host=host, port=told.port if told is not at and told.port else port)
+
+    def _advertised(self, at: Listener) -> Listener | None:
+        return next((told for told in self.advertised_listeners if told.name == at.name), None)
 
     @property
     def properties(self) -> Mapping[str, str]:

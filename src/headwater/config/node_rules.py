@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headwater.config.listeners import WILDCARDS
 from headwater.config.support import check_protocols
 from headwater.config.values import ConfigError
 
@@ -104,7 +105,7 @@ def _check_listeners(config: NodeConfig) -> None:
         _check_advertised(config, listening)
     for listener in config.advertised_listeners:
         _require(
-            listener.host not in ("0.0.0.0", "::"),
+            listener.host not in WILDCARDS[1:],
             "advertised.listeners",
             str(listener),
             "expected an address that others can reach, such as this host's name",

@@ -126,6 +126,9 @@ SYSTEM_SOCKETS = SocketOptions()
 
 
 class Network(Protocol):
+    def host_name(self) -> str:
+        """Returns the name of this host, as others know it."""
+
     def listen(
         self,
         host: str,

@@ -323,6 +323,11 @@ class SocketNetwork:
 
     __slots__ = ()
 
+    def host_name(self) -> str:
+        name = socket.getfqdn()
+        # /etc/hosts often lists the name of the host as an alias of localhost.
+        return socket.gethostname() if name.startswith("localhost") else name
+
     def listen(
         self,
         host: str,

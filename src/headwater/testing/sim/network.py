@@ -449,6 +449,9 @@ class SimNetwork:
         self._life = life
         self._ip = ip
 
+    def host_name(self) -> str:
+        return self._ip
+
     def listen(
         self,
         host: str,
