@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.arguments import seconds
 from headwater.cli.errors import CommandError
+from headwater.cli.extras import install_command
 
 if TYPE_CHECKING:
     from headwater.cli.demo_shop import Shop
@@ -138,7 +139,8 @@ def _draw(shop: Shop, picture: Path) -> None:
     try:
         draw(shop, picture)
     except ModuleNotFoundError as missing:
-        _say("picture", f"none: {missing.name} is missing; pip install 'headwater[demo]'")
+        command = install_command("demo", missing.name or "matplotlib")
+        _say("picture", f"none: {missing.name} is missing; {command}")
     except OSError as error:
         raise CommandError(f"{picture} cannot be written: {error.strerror}") from None
     else:

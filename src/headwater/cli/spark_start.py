@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.arguments import read_pairs
 from headwater.cli.errors import CommandError
+from headwater.cli.extras import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +92,8 @@ def require_spark() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise CommandError(
-            f"{error.name} is not installed", then="install it: pip install 'headwater[spark]'"
+            f"{error.name} is not installed",
+            then=f"install it: {install_command('spark', error.name or 'pyspark')}",
         ) from None
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise CommandError(

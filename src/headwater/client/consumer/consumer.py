@@ -293,7 +293,7 @@ class Consumer(Generic[K, V]):
             if error.name != "pyarrow":
                 raise
             raise ModuleNotFoundError(
-                "poll_arrow needs pyarrow: pip install 'headwater[arrow]'", name="pyarrow"
+                "poll_arrow needs pyarrow: pip install 'pyarrow>=18'", name="pyarrow"
             ) from None
         arguments.integer("rows_max=", rows_max, least=1)
         deadline = self._cluster.deadline(arguments.milliseconds(timeout_ms))
