@@ -19,6 +19,8 @@ from headwater.client.producer.transactions import not_there_yet
 if TYPE_CHECKING:
     from typing import Unpack
 
+    import pyarrow as pa
+
     from headwater.client.config import Bootstrap
     from headwater.client.producer.delivery import Delivered
     from headwater.client.producer.records import Headers, RecordMetadata
@@ -179,6 +181,12 @@ class Producer(BlockingClient):
                 partition=partition,
                 on_delivery=on_delivery,
             )
+
+    def submit_arrow(self, rows: pa.RecordBatch, *, topic: str | None = None) -> None:
+        """Queues the rows of a pyarrow.RecordBatch, after all that was submitted before; see
+        `headwater.Producer.submit_arrow`. Waits while the buffer is full, at most max_block_ms;
+        then it raises BufferFull."""
+        self._run(lambda: self._asynchronous.submit_arrow(rows, topic=topic))
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """See `headwater.Producer.flush`."""

@@ -175,8 +175,9 @@ class CorruptRecord(InvalidRecord, PartitionError):
 
 
 class DeserializationFailed(InvalidRecord, PartitionError):
-    """A deserializer raised. `record` is the record with its raw key and value, and `part` says
-    which of the two failed. Seek past it, or give the consumer an `on_bad_record`."""
+    """A deserializer raised. `record` is the record with its raw key and value, None where it has
+    none, and `part` says which of the two failed. Seek past it, or give the consumer an
+    `on_bad_record`."""
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ class DeserializationFailed(InvalidRecord, PartitionError):
         partition: int = -1,
         offset: int = NO_OFFSET,
         part: Literal["key", "value"] = "value",
-        record: ConsumedRecord | None = None,
+        record: ConsumedRecord[bytes | None, bytes | None] | None = None,
     ) -> None:
         super().__init__(message, code=code, topic=topic, partition=partition, offset=offset)
         self.part = part

@@ -44,6 +44,22 @@ def test_a_record_is_acknowledged(bootstrap: str, topic: str, wire: Wire) -> Non
     assert wire.values(topic) == [b"one"]
 
 
+def test_arrow_rows_go_behind_what_was_submitted_before(
+    bootstrap: str, topic: str, wire: Wire
+) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    wire.create_topic(topic)
+    rows = arrow.RecordBatch.from_pydict({"value": [b"%d" % number for number in range(1000)]})
+    with Producer(bootstrap) as producer:
+        producer.submit(topic, b"first")
+        producer.submit_arrow(rows, topic=topic)
+        producer.submit(topic, b"last")
+        producer.flush()
+        with pytest.raises(SerializationFailed):
+            producer.submit_arrow(arrow.RecordBatch.from_pydict({"value": [1]}), topic=topic)
+    assert wire.values(topic) == [b"first", *(b"%d" % number for number in range(1000)), b"last"]
+
+
 def test_what_one_thread_gives_keeps_its_order(bootstrap: str, topic: str, wire: Wire) -> None:
     wire.create_topic(topic)
     with Producer(bootstrap) as producer:

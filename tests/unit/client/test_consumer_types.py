@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, assert_type
 
-from headwater import ConsumedRecord, Consumer, RebalanceListener, TopicPartition, blocking
+from headwater import (
+    ConsumedRecord,
+    Consumer,
+    DeserializationFailed,
+    RebalanceListener,
+    TopicPartition,
+    blocking,
+)
 
 ADDRESS = "127.0.0.1:1"
 
@@ -43,6 +50,15 @@ def test_without_deserializers_nothing_has_to_be_said_about_types() -> None:
     plain: Consumer = Consumer(ADDRESS)
     assert_type(plain, Consumer[Any, Any])
     assert_type(Consumer(ADDRESS, value_deserializer=json.loads), Consumer[Any, Any])
+
+
+def test_the_record_of_an_error_has_raw_bytes_and_may_be_a_tombstone() -> None:
+    tombstone = ConsumedRecord[bytes | None, bytes | None]("orders", 0, 7, key=b"\xff", value=None)
+    error = DeserializationFailed("bad", part="key", record=tombstone)
+    assert error.record is not None
+    assert_type(error.record.key, bytes | None)
+    assert_type(error.record.value, bytes | None)
+    assert error.record.value is None
 
 
 def test_a_record_type_can_be_written_where_annotations_are_evaluated() -> None:
