@@ -58,7 +58,7 @@ async def polled(consumer: Consumer, last: int) -> list[int]:
 async def test_a_callback_hears_of_bad_records_and_they_are_skipped(
     shared_broker: EmbeddedBroker, mixed_topic: str, read: Any
 ) -> None:
-    bad: list[tuple[int, bytes]] = []
+    bad: list[tuple[int, bytes | None]] = []
 
     def on_bad_record(error: DeserializationFailed) -> None:
         assert error.record is not None

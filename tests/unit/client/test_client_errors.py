@@ -79,7 +79,7 @@ def test_a_bad_name_is_answered_with_what_a_name_may_be() -> None:
 
 
 def test_an_error_about_a_place_in_a_partition_survives_pickling_with_its_place() -> None:
-    record = headwater.ConsumedRecord("t", 3, 7, value=b"?")
+    record = headwater.ConsumedRecord[bytes | None, bytes | None]("t", 3, 7, value=b"?")
     error = DeserializationFailed(
         "bad", topic="t", partition=3, offset=7, part="key", record=record
     )
