@@ -10,7 +10,7 @@ from unittest.mock import patch
 from headwater import _core
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.partition import Partition
-from headwater.storage import Appended, Log, recovery
+from headwater.storage import Appended, Log, RetiredSegment, TruncationJob, recovery
 from headwater.storage.cleaner import CleaningJob
 from headwater.storage.epochs import EpochCache
 from headwater.storage.flush import FlushJob
@@ -173,20 +173,13 @@ def compaction_before_the_flush() -> Iterator[None]:
 def truncated_epochs_come_back() -> Iterator[None]:
     """Truncation leaves the epoch file alone, and recovery looks for larger epochs only."""
 
-    def make_durable(self: Log) -> None:
-        self.segments.active.file.sync()
-        self._flush.dirty.add_folder(self.path)
-        self._flush.dirty.sync_folders()
-        if self._on_truncated is not None:
-            self._on_truncated()
-
     def correct(self: EpochCache, epoch: int, *, base_offset: int, last_offset: int) -> int:
         if epoch > self.latest:
             self.assign(epoch, base_offset)
         return 0
 
     with (
-        patch.object(Log, "_make_truncation_durable", make_durable),
+        patch.object(TruncationJob, "_write_epochs", lambda self: None),
         patch.object(EpochCache, "correct", correct),
     ):
         yield
@@ -195,7 +188,16 @@ def truncated_epochs_come_back() -> Iterator[None]:
 @contextmanager
 def truncation_is_not_durable() -> Iterator[None]:
     """What was cut may come back behind what was appended after it."""
-    with patch.object(Log, "_make_truncation_durable", lambda self: None):
+
+    def finish(self: Log, job: TruncationJob | None) -> list[RetiredSegment]:
+        if job is None:
+            return []
+        job.replay.run()
+        job.file.release()
+        self.cut_ended(job)
+        return job.retired
+
+    with patch.object(Log, "_finish_cut", finish):
         yield
 
 

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from headwater import _core
+from headwater.broker.partition import Partition
 from headwater.config import TopicConfig, topic_config
 from headwater.io import Disk
 from headwater.io.memory import MemoryDisk
+from headwater.metadata import PartitionState
 from headwater.model import TopicPartition
 from headwater.storage import Log
 
@@ -122,6 +124,24 @@ def flush(log: Log) -> None:
     if job is not None:
         job.run()
         log.flushed(job)
+
+
+def lead(
+    partition: Partition,
+    *,
+    epoch: int,
+    isr: tuple[int, ...],
+    replicas: tuple[int, ...],
+    partition_epoch: int | None = None,
+    now: float = 0.0,
+) -> None:
+    """Makes node 1 the leader, or changes its replicas. All brokers are active, with their id as
+    epoch."""
+    newer = partition.partition_epoch + 1 if partition_epoch is None else partition_epoch
+    state = PartitionState(replicas, (bytes(16),) * len(replicas), isr, 1, epoch, newer)
+    partition.become_leader(
+        state, node_id=1, lag_seconds_max=30.0, active_epoch=lambda broker: broker, now=now
+    )
 
 
 def contents(log: Log) -> list[tuple[int, bytes | None]]:

@@ -39,7 +39,7 @@ from headwater.protocol.messages.txn_offset_commit import (
 )
 from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
 from headwater.storage import Log, Origin
-from tests.support.logs import NOW, TOPIC_ID, marker, open_log, settings
+from tests.support.logs import NOW, TOPIC_ID, lead, marker, open_log, settings
 
 T = TypeVar("T")
 TP = TopicPartition("__consumer_offsets", 0)
@@ -62,7 +62,7 @@ class Desk:
     def __init__(self, log: Log | None = None) -> None:
         self.log = log or open_log(MemoryDisk(), settings(cleanup_policy="compact"))
         self.partition = Partition(TP, TOPIC_ID, self.log, InlineWorkers(), 0)
-        self.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
+        lead(self.partition, epoch=0, isr=(1,), replicas=(1, 2))
         self.lines: list[str] = []
         self.codec = GroupCodec()
         self.clock = SystemClock()
@@ -262,7 +262,7 @@ def test_what_is_not_committed_yet_is_not_shown() -> None:
         desk = Desk()
         await desk.load()
         assert isinstance(desk.commit(5), OffsetCommitResponse)
-        desk.partition.become_leader(epoch=0, isr=(1, 2), replicas=(1, 2), node_id=1, now=0.0)
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
         replied = desk.commit(6)
         shown = desk.driver.read(lambda machine: fetched(machine, 0))
         assert isinstance(replied, Awaitable)
@@ -270,7 +270,7 @@ def test_what_is_not_committed_yet_is_not_shown() -> None:
         waiting = asyncio.gather(replied, shown)
         done, _ = await asyncio.wait([waiting], timeout=0)
         assert not done
-        desk.partition.become_leader(epoch=0, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
+        lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
         assert (await waiting)[1] == {0: 6}
         assert desk.driver.read(lambda machine: fetched(machine, 0)) == {0: 6}
 

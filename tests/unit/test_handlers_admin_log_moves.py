@@ -13,7 +13,7 @@ from headwater.io import Host
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, Origin
-from tests.support.logs import NOW, batch
+from tests.support.logs import NOW, batch, lead
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -43,7 +43,7 @@ class Stage:
         self.adopted = self.dirs.adopt_moved()
         log = self.dirs.get(TP) or self.dirs.create(TP, TOPIC_ID, CONFIG, "/one")
         self.partition = Partition(TP, TOPIC_ID, log, host.workers, log.end)
-        self.partition.become_leader(epoch=1, isr=(1,), replicas=(1,), node_id=1, now=0.0)
+        lead(self.partition, epoch=1, isr=(1,), replicas=(1,))
         self.moves = LogMoves(self.dirs, host.clock, host.workers, Lines(host.clock, self.say))
 
     def say(self, line: str) -> None:

@@ -22,7 +22,7 @@ from headwater.protocol.messages.fetch import (
     PartitionData,
 )
 from headwater.storage import Origin
-from tests.support.logs import NOW, TOPIC_ID, TP, batch, marker, open_log, sent, settings
+from tests.support.logs import NOW, TOPIC_ID, TP, batch, lead, marker, open_log, sent, settings
 
 VERSION = 12
 NEVER_MS = 3_600_000
@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, isr: tuple[int, ...] = (1,), **topic_settings: object) -> None:
         log = open_log(config=settings(**topic_settings))
         self.partition = Partition(TP, TOPIC_ID, log, SimpleNamespace(), high_watermark=0)
-        self.partition.become_leader(epoch=1, isr=isr, replicas=isr, node_id=1, now=0.0)
+        lead(self.partition, epoch=1, isr=isr, replicas=isr)
         self.broker: Any = SimpleNamespace(
             partitions=SimpleNamespace(get=lambda topic, index: self.partition),
             config=SimpleNamespace(fetch_max_bytes=1 << 20),

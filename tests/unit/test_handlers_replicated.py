@@ -25,7 +25,7 @@ from headwater.protocol.messages.produce import (
     TopicProduceData,
 )
 from headwater.storage import Log
-from tests.support.logs import NOW, TOPIC_ID, TP, append, batch, open_log, settings
+from tests.support.logs import NOW, TOPIC_ID, TP, append, batch, lead, open_log, settings
 
 ALL = -1
 LATEST, EARLIEST = -1, -2
@@ -35,7 +35,7 @@ NEVER_MS = 3_600_000
 def led(log: Log, *, isr: tuple[int, ...], high_watermark: int = 0) -> Partition:
     workers: Any = None
     partition = Partition(TP, TOPIC_ID, log, workers, high_watermark)
-    partition.become_leader(epoch=2, isr=isr, replicas=(1, 2), node_id=1, now=0.0)
+    lead(partition, epoch=2, isr=isr, replicas=(1, 2))
     return partition
 
 
@@ -81,7 +81,7 @@ def test_a_write_that_too_few_replicas_have_in_the_end_is_said_so() -> None:
         assert not waiting.done()
         # The follower leaves, the leader alone commits, and before the request runs again more
         # replicas are required.
-        partition.become_leader(epoch=2, isr=(1,), replicas=(1, 2), node_id=1, now=0.0)
+        lead(partition, epoch=2, isr=(1,), replicas=(1, 2))
         partition.configure(settings(min_insync_replicas=2))
         (result,) = (await waiting).responses[0].partition_responses
         assert partition.log.end == 1

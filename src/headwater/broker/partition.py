@@ -7,13 +7,19 @@ leaves a callback and costs nothing until it is called.
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
+from headwater.metadata import PartitionState
 from headwater.model import TopicPartition
-from headwater.replication.leader import LeaderState
-from headwater.storage import Appended, Log, Origin
+from headwater.replication.follower import Cut, FollowerState
+from headwater.replication.leader import ActiveEpoch, FetchClock, IsrProposal, LeaderState
+from headwater.storage import Appended, Log, Origin, TruncationJob
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -21,6 +27,11 @@ if TYPE_CHECKING:
     from headwater.io import Workers
 
 ALL_IN_SYNC = -1
+_NO_EPOCH = -1
+_BASE_OFFSET_BYTES = 8
+
+Done = Callable[[ApiError | None], None]
+"""Called once, when an append is on all in-sync replicas or cannot be."""
 
 
 class Watcher(Protocol):
@@ -32,14 +43,32 @@ class Watcher(Protocol):
         """Leadership, log start or existence changed: read again now."""
 
 
+class Subscriber(Protocol):
+    """A follower's fetch session, as one of its partitions sees it. It stays subscribed between
+    fetches, so that a fetch costs only what has news."""
+
+    def on_more(self, added_bytes: int) -> None: ...
+
+    def on_news(self) -> None:
+        """The high watermark moved: the next answer says so, and nobody is woken for it."""
+
+    def on_changed(self) -> None:
+        """Leadership, log start or existence changed: read again now."""
+
+
 class Partition:
     __slots__ = (
         "_flushing",
         "_last_high_watermark",
-        "_replicated",
+        "_waiting",
         "_workers",
+        "follower",
+        "is_being_cut",
         "leader",
         "log",
+        "on_proposal",
+        "partition_epoch",
+        "subscribers",
         "topic_id",
         "tp",
         "watchers",
@@ -57,9 +86,17 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.leader: LeaderState | None = None
-        self._last_high_watermark = high_watermark  # while this broker does not lead
+        self.follower: FollowerState | None = None
+        self.partition_epoch = _NO_EPOCH  # of the metadata that it follows
+        self.is_being_cut = False  # a truncation is not durable yet: the role may not change
+        # Takes proposals of another in-sync set, which are then `leader.pending`.
+        self.on_proposal: Callable[[Partition, IsrProposal], None] = _drop_proposal
+        # At least the log's start: what was deleted had been committed.
+        self._last_high_watermark = max(high_watermark, log.start)  # while it has no role
         self.watchers: dict[Watcher, None] = {}  # ordered, so that the simulator can replay a run
-        self._replicated: list[tuple[int, asyncio.Future[None]]] = []
+        self.subscribers: dict[int, Subscriber] = {}  # by replica
+        # Appends that are not yet on all in-sync replicas, in the order of their ends.
+        self._waiting: deque[tuple[int, Done]] = deque()
         self._workers = workers
         self._flushing: asyncio.Future[None] | None = None
 
@@ -67,7 +104,11 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self.leader.high_watermark if self.leader is not None else self._last_high_watermark
+        if self.leader is not None:
+            return self.leader.high_watermark
+        if self.follower is not None:
+            return self.follower.high_watermark
+        return self._last_high_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -108,16 +149,20 @@ class Partition:
             before = leader.high_watermark
             if leader.on_append(self.log.end) > before:
                 self._on_high_watermark(appended.bytes)
+            if self.subscribers:
+                for subscriber in self.subscribers.values():
+                    subscriber.on_more(appended.bytes)
         return appended
 
     def _on_high_watermark(self, added_bytes: int) -> None:
-        if self._replicated:
+        waiting = self._waiting
+        if waiting:
             high_watermark = self.high_watermark
-            waiting = self._replicated
-            self._replicated = [entry for entry in waiting if entry[0] > high_watermark]
-            for end, future in waiting:
-                if end <= high_watermark and not future.done():
-                    future.set_result(None)
+            while waiting and waiting[0][0] <= high_watermark:
+                waiting.popleft()[1](None)
+        if self.subscribers:
+            for subscriber in self.subscribers.values():
+                subscriber.on_news()
         if self.watchers:
             for watcher in tuple(self.watchers):
                 watcher.on_more(self, added_bytes)
@@ -130,8 +175,16 @@ class Partition:
         """Refuses what was committed by fewer replicas than `min.insync.replicas`: the others left
         the in-sync set after the append."""
         leader = self.leader
+        if leader is not None:
+            required = min(leader.min_isr, len(leader.replicas))
+            if len(leader.maximal_isr) < required:
+                raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, leader)
+
+    def check_writable(self) -> None:
+        """Refuses, before anything is decided, what an append with acks=all would refuse."""
+        leader = self.leader
         if leader is not None and leader.is_under_min_isr:
-            raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, leader)
+            raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS, leader)
 
     def _not_enough(self, code: ErrorCode, leader: LeaderState) -> ApiError:
         return ApiError(
@@ -140,13 +193,39 @@ class Partition:
             f"min.insync.replicas is {leader.min_isr}",
         )
 
+    def when_replicated(self, end: int, done: Done) -> None:
+        """Calls `done` when everything below `end`, which is not committed yet, is on all in-sync
+        replicas, or when this broker no longer leads the partition."""
+        waiting = self._waiting
+        if waiting and end < waiting[-1][0]:
+            # A repeated batch waits for the end of its first copy.
+            ordered = list(waiting)
+            insort(ordered, (end, done), key=itemgetter(0))
+            self._waiting = deque(ordered)
+        else:
+            waiting.append((end, done))
+
+    def forget(self, end: int, done: Done) -> None:
+        """Ends a wait that took too long."""
+        if (end, done) in self._waiting:
+            self._waiting.remove((end, done))
+
     def replicated(self, end: int) -> asyncio.Future[None] | None:
         """Returns a future that is done when everything below `end` is on all in-sync replicas;
         None if it already is."""
         if self.high_watermark >= end:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._replicated.append((end, future))
+
+        def done(failure: ApiError | None) -> None:
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(None)
+
+        self.when_replicated(end, done)
         return future
 
     @property
@@ -191,6 +270,137 @@ class Partition:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
 
+    # Followers of this leader
+
+    def on_follower_fetch(
+        self,
+        replica: int,
+        *,
+        offset: int,
+        log_start: int,
+        broker_epoch: int,
+        clock: FetchClock,
+        now: float,
+    ) -> None:
+        """Takes a follower's position, which was compared with the log."""
+        leader = self.leader
+        assert leader is not None, f"{self.tp} is not led here"
+        before = leader.high_watermark
+        leader.on_fetch(
+            replica,
+            offset=offset,
+            log_start=log_start,
+            now=now,
+            broker_epoch=broker_epoch,
+            clock=clock,
+        )
+        if replica not in leader.isr:
+            self.try_to_join(replica)
+        if leader.high_watermark > before:
+            self._on_high_watermark(0)
+
+    def try_to_join(self, replica: int) -> None:
+        """Proposes a replica for the in-sync set, if it may join."""
+        proposal = self.leader.propose_join(replica) if self.leader is not None else None
+        if proposal is not None:
+            self.on_proposal(self, proposal)
+
+    def _try_all_to_join(self) -> None:
+        leader = self.leader
+        if leader is not None and len(leader.isr) < len(leader.replicas):
+            for replica in leader.replicas:
+                self.try_to_join(replica)
+
+    def shrink(self, now: float) -> None:
+        """Proposes to remove the replicas that lag."""
+        leader = self.leader
+        if leader is None or not leader.followers:
+            return
+        before = leader.high_watermark
+        if leader.on_tick(now) > before:
+            self._on_high_watermark(0)
+        proposal = leader.propose_shrink(now)
+        if proposal is not None:
+            self.on_proposal(self, proposal)
+
+    def on_altered(
+        self,
+        proposal: IsrProposal,
+        *,
+        leader_epoch: int,
+        isr: tuple[int, ...],
+        partition_epoch: int,
+    ) -> None:
+        """Takes the controller's answer to a proposal, which may be ahead of the metadata."""
+        leader = self.leader
+        if leader is None or leader.pending is not proposal or leader.epoch != leader_epoch:
+            return  # the metadata was faster
+        if partition_epoch == proposal.partition_epoch:
+            leader.on_refused(proposal)  # it was so already
+        self.partition_epoch = max(self.partition_epoch, partition_epoch)
+        self._on_isr(leader, isr, leader.replicas, partition_epoch)
+
+    def on_refused(self, proposal: IsrProposal) -> None:
+        """Drops a proposal that the controller will never commit."""
+        leader = self.leader
+        if leader is not None and leader.pending is proposal:
+            before = leader.high_watermark
+            if leader.on_refused(proposal) > before:
+                self._on_high_watermark(0)
+
+    def _on_isr(
+        self,
+        leader: LeaderState,
+        isr: tuple[int, ...],
+        replicas: tuple[int, ...],
+        partition_epoch: int,
+    ) -> None:
+        leader.on_change(isr=isr, replicas=replicas, partition_epoch=partition_epoch)
+        for gone in [replica for replica in self.subscribers if replica not in replicas]:
+            del self.subscribers[gone]
+        self._on_high_watermark(0)
+        self._try_all_to_join()
+
+    # Following another leader
+
+    def append_as_follower(
+        self, data: Buffer, *, high_watermark: int, leader_start: int, now_ms: int
+    ) -> int:
+        """Takes the records and offsets that the leader has sent; returns the bytes appended."""
+        follower, log = self.follower, self.log
+        assert follower is not None, f"{self.tp} does not follow"
+        if log.start == log.end:
+            self._begin_within(data)
+        count = log.append_as_follower(data, now_ms=now_ms).bytes if len(memoryview(data)) else 0
+        follower.on_fetched(leader_high_watermark=high_watermark, log_end=log.end)
+        if leader_start > log.start:
+            start = follower.log_start(leader_start=leader_start, log_start=log.start)
+            log.delete_records_before(start)
+        return count
+
+    def _begin_within(self, data: Buffer) -> None:
+        """Lets an empty log begin with the first batch of the leader's, whose start may lie within
+        it."""
+        view = memoryview(data).cast("B")
+        base = int.from_bytes(view[:_BASE_OFFSET_BYTES], "big") if len(view) else self.log.end
+        if base < self.log.end:
+            self.log.truncate_and_start_at(base)
+
+    def begin_cut(self, cut: Cut) -> TruncationJob | None:
+        """Cuts the log; returns the job that makes it durable, after which `cut_ended` is called.
+        None if nothing has to be made durable."""
+        follower = self.follower
+        assert follower is not None, f"{self.tp} does not follow"
+        job = self.log.begin_anew(cut.offset) if cut.begins_anew else self.log.cut_at(cut.offset)
+        follower.on_cut(cut)
+        self.is_being_cut = job is not None
+        return job
+
+    def cut_ended(self, job: TruncationJob) -> None:
+        self.log.cut_ended(job)
+        self.is_being_cut = False
+        self.changed()
+
     # Changes of role and place
 
     def replace_log(self, log: Log) -> None:
@@ -207,56 +417,84 @@ class Partition:
 
     def become_leader(
         self,
+        state: PartitionState,
         *,
-        epoch: int,
-        isr: tuple[int, ...],
-        replicas: tuple[int, ...],
         node_id: int,
+        lag_seconds_max: float,
+        active_epoch: ActiveEpoch,
         now: float,
     ) -> None:
         """Begins a leadership, or takes a change of replicas within it."""
+        if state.partition_epoch < self.partition_epoch:
+            return  # a proposal was answered before the metadata came
+        assert not self.is_being_cut, f"{self.tp} is being truncated"
+        self.partition_epoch = state.partition_epoch
         leader = self.leader
-        if leader is not None and leader.epoch == epoch:
-            if (leader.isr, leader.replicas) != (isr, replicas):
-                leader.on_change(isr=isr, replicas=replicas)
-                self._on_high_watermark(0)
+        if leader is not None and leader.epoch == state.leader_epoch:
+            if state.partition_epoch > leader.partition_epoch or leader.replicas != state.replicas:
+                self._on_isr(leader, state.isr, state.replicas, state.partition_epoch)
             return
-        self.log.assign_epoch(epoch, self.log.end)
+        # Requests that wait since an earlier epoch of this leader go on: the log is the same.
+        high_watermark = self.high_watermark
+        self.follower = None
+        self.log.assign_epoch(state.leader_epoch, self.log.end)
         self.leader = LeaderState(
             node_id=node_id,
-            epoch=epoch,
-            isr=isr,
-            replicas=replicas,
+            epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            isr=state.isr,
+            replicas=state.replicas,
             log_end=self.log.end,
-            high_watermark=self.high_watermark,
+            high_watermark=high_watermark,
             min_isr=self.log.config.min_insync_replicas,
+            lag_seconds_max=lag_seconds_max,
+            active_epoch=active_epoch,
             now=now,
         )
         self.changed()
 
-    def resign(self) -> None:
-        """Ends the leadership: another broker leads now. Waiting produce requests fail."""
-        if self.leader is None:
+    def become_follower(self, state: PartitionState) -> None:
+        """Follows another leader, or none. Waiting produce requests fail."""
+        if state.partition_epoch < self.partition_epoch:
             return
-        self._last_high_watermark = self.leader.high_watermark
-        self.leader = None
-        self._fail_waiting("has another leader now")
+        assert not self.is_being_cut, f"{self.tp} is being truncated"
+        self.partition_epoch = state.partition_epoch
+        follower = self.follower
+        if follower is not None and follower.epoch == state.leader_epoch:
+            return
+        high_watermark = self.high_watermark
+        self._resign("has another leader now")
+        # An epoch without records is not one that this log has.
+        self.log.cut_at(self.log.end)
+        self.follower = FollowerState(
+            leader_id=state.leader,
+            epoch=state.leader_epoch,
+            high_watermark=high_watermark,
+        )
         self.changed()
 
     def changed(self) -> None:
         for watcher in tuple(self.watchers):
             watcher.on_changed(self)
+        for subscriber in tuple(self.subscribers.values()):
+            subscriber.on_changed()
 
     def close(self) -> None:
         """Removes the replica from this broker. Waiting requests fail."""
-        if self.leader is not None:
-            self._last_high_watermark = self.leader.high_watermark
-        self.leader = None
-        self._fail_waiting("left this broker")
+        self._last_high_watermark = self.high_watermark
+        self._resign("left this broker")
+        self.follower = None
         self.changed()
 
+    def _resign(self, why: str) -> None:
+        self.leader = None
+        self._fail_waiting(why)
+
     def _fail_waiting(self, why: str) -> None:
-        for _, future in self._replicated:
-            if not future.done():
-                future.set_exception(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} {why}"))
-        self._replicated.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for _, done in waiting:
+            done(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} {why}"))
+
+
+def _drop_proposal(partition: Partition, proposal: IsrProposal) -> None:
+    partition.on_refused(proposal)

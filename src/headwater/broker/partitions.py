@@ -7,6 +7,7 @@ leadership and configs are passed on. Handlers look up partitions here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,10 +19,14 @@ from headwater.metadata import Delta, Image, PartitionState, Resource, ResourceT
 from headwater.metadata.model import CLUSTER_DEFAULT
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.observability import Log as Lines
-from headwater.storage import LogDirs, StorageFailed
+from headwater.replication.leader import IsrProposal
+from headwater.storage import LogDirs, StorageFailed, TruncationJob
 
 # A new log costs several files, and a topic may have thousands of partitions: not all at once.
 _MADE_AT_ONCE = 4
+
+
+def _ignore(_: Partition) -> None: ...
 
 
 class LeaderHint(NamedTuple):
@@ -49,6 +54,10 @@ class Partitions:
         # Created a few at a time, or when they are used.
         self._to_make: dict[TopicPartition, None] = {}
         self._making: asyncio.Handle | None = None
+        # Told of each replica whose leader, epoch or existence has changed.
+        self.on_role: Callable[[Partition], None] = _ignore
+        # Takes proposals of other in-sync sets for the controller.
+        self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
 
     # Looking up
 
@@ -80,6 +89,16 @@ class Partitions:
         state = self._image.partition(topic, index)
         return LeaderHint(state.leader, state.leader_epoch) if state is not None else None
 
+    def active_epoch(self, broker_id: int) -> int | None:
+        """Returns the epoch of a broker that is neither fenced nor shutting down; None for any
+        other."""
+        broker = self._image.brokers.get(broker_id)
+        return broker.epoch if broker is not None and broker.is_active else None
+
+    def has(self, partition: Partition) -> bool:
+        """Returns whether this is still the replica of its partition on this broker."""
+        return self._here.get(partition.tp.topic, {}).get(partition.tp.partition) is partition
+
     def all(self) -> list[Partition]:
         return [partition for found in self._here.values() for partition in found.values()]
 
@@ -109,6 +128,7 @@ class Partitions:
                     self._to_make[tp] = None
                     continue
             self._follow_partition(found.name, topic_id, index, state)
+        self._follow_brokers(delta)
         self._follow_configs(image, delta)
         self._make_later()
 
@@ -161,17 +181,46 @@ class Partitions:
             self._without_room.discard(tp)
             self._offline.discard(tp)
             self._here.setdefault(name, {})[index] = partition
+        if not partition.is_being_cut:  # otherwise `cut_ended` does this
+            self._take_role(partition, state)
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        node_id = self._config.node_id
+        before = partition.leader or partition.follower
         if state.leader == node_id:
             partition.become_leader(
-                epoch=state.leader_epoch,
-                isr=state.isr,
-                replicas=state.replicas,
+                state,
                 node_id=node_id,
+                lag_seconds_max=self._config.replica_lag_time_max_ms / 1000,
+                active_epoch=self.active_epoch,
                 now=self._clock.monotonic(),
             )
-            self._lines.debug(f"{name}-{index}: leads epoch {state.leader_epoch}")
         else:
-            partition.resign()
+            partition.become_follower(state)
+        if (partition.leader or partition.follower) is not before:
+            whom = "leads" if state.leader == node_id else f"follows {state.leader} in"
+            self._lines.debug(f"{partition.tp}: {whom} epoch {state.leader_epoch}")
+            self.on_role(partition)
+
+    def cut_ended(self, partition: Partition, job: TruncationJob) -> None:
+        """Takes note of a truncation that is durable now, and of the role that the replica was
+        given meanwhile."""
+        partition.cut_ended(job)
+        state = self._image.partition(*partition.tp)
+        if state is not None and self.has(partition):
+            self._take_role(partition, state)
+
+    def _follow_brokers(self, delta: Delta) -> None:
+        """Lets replicas join that were caught up before their broker was unfenced: while nothing is
+        appended, no fetch brings news of them."""
+        active = [each for each in sorted(delta.brokers) if self.active_epoch(each) is not None]
+        if not active:
+            return
+        for partition in self.all():
+            leader = partition.leader
+            if leader is not None and len(leader.isr) < len(leader.replicas):
+                for broker in active:
+                    partition.try_to_join(broker)
 
     def _open(self, tp: TopicPartition, topic_id: bytes) -> Partition:
         config = self.topic_config(tp.topic)
@@ -187,7 +236,10 @@ class Partitions:
             log = self._log_dirs.create(tp, topic_id, config)
         log.configure(config)
         high_watermark = self._log_dirs.high_watermarks.get(tp, log.start)
-        return Partition(tp, topic_id, log, self._workers, high_watermark)
+        partition = Partition(tp, topic_id, log, self._workers, high_watermark)
+        if self.on_proposal is not None:
+            partition.on_proposal = self.on_proposal
+        return partition
 
     def _check_is_not_offline(self, tp: TopicPartition, topic_id: bytes) -> None:
         """Refuses an empty log for a partition that may have one in a directory that is offline:
@@ -198,6 +250,7 @@ class Partitions:
 
     def _remove(self, partition: Partition) -> None:
         partition.close()
+        self.on_role(partition)
         self._lines.debug(f"{partition.tp}: the log is deleted")
         try:
             self._log_dirs.delete(partition.tp)

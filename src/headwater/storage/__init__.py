@@ -7,7 +7,7 @@ what has to wait is returned as a job that a driver runs in a worker.
 from __future__ import annotations
 
 from headwater.storage.failures import FullDiskWarnings, StorageFailed
-from headwater.storage.flush import FlushJob
+from headwater.storage.flush import FlushJob, TruncationJob
 from headwater.storage.log import Log
 from headwater.storage.log_dirs import (
     CheckpointJob,
@@ -48,6 +48,7 @@ __all__ = [
     "RetiredSegment",
     "StorageFailed",
     "TimestampedOffset",
+    "TruncationJob",
     "read_meta_properties",
     "write_meta_properties",
 ]

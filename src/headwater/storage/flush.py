@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from headwater.io import Disk, File
 from headwater.storage.checkpoints import CheckpointWrite
-from headwater.storage.failures import Health
+from headwater.storage.failures import Health, is_full
+from headwater.storage.producer_state import Replay
+from headwater.storage.retention import RetiredSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,51 @@ class FlushJob:
             if self.epochs is not None:
                 with contextlib.suppress(FileNotFoundError):
                     self.epochs.run()
+
+
+@dataclass(slots=True)
+class TruncationJob:
+    """Makes a truncation durable and restores the producers' states. Run it in a worker, then call
+    `Log.cut_ended`; nothing may be appended before. The truncated records must not come back behind
+    what is appended next, and a truncated epoch must not make another replica truncate what took
+    its place. The checkpoints of the directory follow: a recovery point above the new end would
+    leave later appends unchecked (`LogDirs.ends_job`)."""
+
+    disk: Disk
+    health: Health
+    truncations: int  # when the job was made
+    retired: list[RetiredSegment]  # segments that were dropped whole
+    replay: Replay
+    file: File  # the active segment, held until it is synced
+    folders: tuple[str, ...]
+    epochs: CheckpointWrite | None
+    epochs_failed: bool = False
+
+    def run(self) -> None:
+        with self.health.errors():
+            try:
+                self.replay.run()
+                self.file.sync()
+            finally:
+                self.file.release()
+            # A log that was deleted meanwhile has a directory of another name.
+            for folder in self.folders:
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.sync_dir(folder)
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        if self.epochs is None:
+            return
+        try:
+            self.epochs.run()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # The next flush writes them, and until then recovery believes the batches.
+            self.epochs_failed = True
 
 
 class FlushState:
@@ -151,6 +198,12 @@ class DirtyFiles:
         for folder in self._folders:
             self._disk.sync_dir(folder)
         self._folders.clear()
+
+    def take_folders(self) -> tuple[str, ...]:
+        """Returns and forgets the directories, for a job that syncs them."""
+        taken = tuple(self._folders)
+        self._folders.clear()
+        return taken
 
     def take(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
         """Returns and forgets all files, folders, and the numbers of the indexes among the

@@ -22,8 +22,14 @@ from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartiti
 from headwater.storage import names, recovery, retention, validation
 from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite, write_topic_id
 from headwater.storage.failures import Health, StorageFailed, is_full
-from headwater.storage.flush import FlushJob, FlushState
-from headwater.storage.producer_state import SentBatch, increment_sequence, note_batch
+from headwater.storage.flush import FlushJob, FlushState, TruncationJob
+from headwater.storage.producer_state import (
+    ProducerStates,
+    Replay,
+    SentBatch,
+    increment_sequence,
+    note_batch,
+)
 from headwater.storage.retention import Reason, RetiredSegment
 from headwater.storage.segment import Segment
 from headwater.storage.segments import LogSlice, Segments, TimestampedOffset
@@ -555,15 +561,37 @@ class Log:
             self._disk, self.health, segment.base, segment.size, reason, tuple(paths)
         )
 
-    # The end.
+    # The end. A cut has three steps: the log is cut at once (`cut_at`, `begin_anew`); a worker runs
+    # the job that is returned, which makes it durable; `cut_ended` takes note. Nothing may be
+    # appended meanwhile. `truncate_to` and `truncate_and_start_at` do all three and block.
 
     def truncate_to(self, offset: int) -> list[RetiredSegment]:
         """Drops everything from `offset` on. Returns the segments that were dropped whole."""
+        return self._finish_cut(self.cut_at(offset))
+
+    def truncate_and_start_at(
+        self, offset: int, log_start: int | None = None
+    ) -> list[RetiredSegment]:
+        """Drops everything and begins anew at an offset. Returns the dropped segments."""
+        return self._finish_cut(self.begin_anew(offset, log_start))
+
+    def _finish_cut(self, job: TruncationJob | None) -> list[RetiredSegment]:
+        if job is None:
+            return []
+        job.run()
+        self.cut_ended(job)
+        if self._on_truncated is not None:
+            self._on_truncated()
+        return job.retired
+
+    def cut_at(self, offset: int) -> TruncationJob | None:
+        """Drops everything from `offset` on. Returns the job that makes it durable, None if there
+        is nothing to drop."""
         if offset >= self.end:
             self.epochs.truncate_from_end(self.end)
-            return []
+            return None
         if offset < self.segments[0].base:
-            return self.truncate_and_start_at(offset)
+            return self.begin_anew(offset)
         with self.health.errors():
             self.abandon_swap()
             retired = []
@@ -572,16 +600,18 @@ class Log:
             self.segments.truncate_active(offset)
             self._reset_ends(min(self.start, offset), offset)
             self.epochs.truncate_from_end(offset)
-            self._reload_producers(offset)
-            self._close_gap()
-            self._make_truncation_durable()
+            replay = self._reload_producers(offset)
+            if self._has_gap():
+                replay.run()
+                self.producers = replay.producers
+                self._begin_segment(self._reached(), self._flush.last_flush_ms)
+            job = self._truncation_job(retired, replay)
         self._check()
-        return retired
+        return job
 
-    def truncate_and_start_at(
-        self, offset: int, log_start: int | None = None
-    ) -> list[RetiredSegment]:
-        """Drops everything and begins anew at an offset. Returns the dropped segments."""
+    def begin_anew(self, offset: int, log_start: int | None = None) -> TruncationJob:
+        """Drops everything; the log begins anew at an offset. Returns the job that makes it
+        durable."""
         with self.health.errors():
             self.abandon_swap()
             retired = [
@@ -595,9 +625,9 @@ class Log:
             self.epochs.clear()
             self._snapshots.restart_at(offset)
             self.producers.clear()
-            self._make_truncation_durable()
+            job = self._truncation_job(retired, Replay(self.producers, (), offset, offset))
         self._check()
-        return retired
+        return job
 
     def _reset_ends(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -605,11 +635,11 @@ class Log:
         if self.cleaned_to is not None:
             self.cleaned_to = min(self.cleaned_to, end)
 
-    def _reload_producers(self, end: int) -> None:
-        """Restores the states as they were at a lower end."""
+    def _reload_producers(self, end: int) -> Replay:
+        """Returns what restores the states as they were at a lower end."""
         self._snapshots.drop(lambda offset: offset > end)
-        self._snapshots.restore(
-            self.producers,
+        return self._snapshots.restore(
+            ProducerStates(self.tp),
             self.segments[:],
             start=self.start,
             end=end,
@@ -617,36 +647,42 @@ class Log:
             expiration_ms=self._producer_expiration_ms,
         )
 
-    def _close_gap(self) -> None:
-        """A cut may fall where compaction, here or at the leader, has left nothing, so that the
-        next append leaves a gap. The gap must be within a segment: between two it looks like a
-        loss."""
+    def _has_gap(self) -> bool:
+        """Returns whether a cut fell where compaction, here or at the leader, has left nothing, so
+        that the next append leaves a gap. The gap must be within a segment: between two it looks
+        like a loss."""
+        return bool(self.segments.active.size) and self._reached() < self.end
+
+    def _reached(self) -> int:
         active = self.segments.active
         reached = active.base
         for _, _, _, last, _ in active.headers(active.index.lookup(self.end)):
             reached = last + 1
-        if active.size and reached < self.end:
-            self._begin_segment(reached, self._flush.last_flush_ms)
+        return reached
 
-    def _make_truncation_durable(self) -> None:
-        """The truncated records must not come back behind what is appended next; a recovery point
-        above the new end must not leave later appends unchecked; a truncated epoch must not make
-        another replica truncate what took its place. Truncation is rare enough to wait for the
-        device."""
-        self.segments.active.file.sync()
-        self._flush.dirty.add_folder(self.path)
-        self._flush.dirty.sync_folders()
-        epochs = self._save_epochs(self.end)
-        if epochs is not None:
-            try:
-                epochs.run()
-            except OSError as error:
-                self.epochs.not_saved()
-                if not is_full(error):
-                    raise
-                # The next flush writes them, and until then recovery believes the batches.
-        if self._on_truncated is not None:
-            self._on_truncated()
+    def _truncation_job(self, retired: list[RetiredSegment], replay: Replay) -> TruncationJob:
+        dirty = self._flush.dirty
+        dirty.add_folder(self.path)
+        file = self.segments.active.file
+        file.hold()
+        return TruncationJob(
+            disk=self._disk,
+            health=self.health,
+            truncations=self.truncations,
+            retired=retired,
+            replay=replay,
+            file=file,
+            folders=dirty.take_folders(),
+            epochs=self._save_epochs(self.end),
+        )
+
+    def cut_ended(self, job: TruncationJob) -> None:
+        """Takes note of a job that has run."""
+        if job.epochs_failed:
+            self.epochs.not_saved()
+        if job.truncations == self.truncations:
+            self.producers = job.replay.producers
+        self._check()
 
     # Compaction's last step: a new segment takes the place of some that follow each other. It was
     # made and synced as `.cleaned`. After each of the three calls (`begin_swap`, `commit_swap`,

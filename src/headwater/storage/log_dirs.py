@@ -680,6 +680,18 @@ class LogDirs:
         cleaned = _cleaned(self.logs_in(directory)) | self._kept(directory, directory.cleaned_to)
         return CheckpointJob(((directory, directory.checkpoint(names.CLEANER_OFFSETS, cleaned)),))
 
+    def ends_job(self, logs: Iterable[Log]) -> CheckpointJob:
+        """Returns a job that writes recovery points and log starts in the directories of these
+        logs, once they were truncated."""
+        directories = {id(log.health): self.directory_of(log) for log in logs}
+        return CheckpointJob(
+            tuple(
+                (directory, ends)
+                for directory in directories.values()
+                for ends in _checkpoints_of_ends(directory, self.logs_in(directory))
+            )
+        )
+
     def _write_ends(self, directory: LogDirectory) -> None:
         """Writes the checkpoints after a truncation: a recovery point above the new end would
         leave later appends unchecked, and a start at the end would be lost with all that came

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headwater import _core
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import Disk
+from headwater.io import Disk, File
 from headwater.model import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
 from headwater.storage import names
-from headwater.storage.segment import Segment, segment_at, whole_size
+from headwater.storage.segment import Scan, Segment, segment_at, whole_size
 from headwater.storage.txn_index import AbortedTransaction, TransactionIndex
 
 if TYPE_CHECKING:
@@ -387,20 +387,46 @@ def note_batch(
     producers.complete(completed)
 
 
-def replay(
-    producers: ProducerStates, segments: Sequence[Segment], from_offset: int, to_offset: int
-) -> None:
-    """Brings producer states from one offset to another by the batches in between."""
-    for segment in segments[segment_at(segments, from_offset) :]:
-        if segment.base >= to_offset:
-            break
-        begin = segment.index.lookup(from_offset) if from_offset > segment.base else 0
-        for _, batch, chunk in segment.scan(begin, check_crc=False):
-            if batch.base_offset >= to_offset:
+class Replay:
+    """Brings producer states to an offset by the batches before it. `run` may take long, for a
+    whole segment may have to be read: it touches only files, which it holds, and the states."""
+
+    __slots__ = ("_from_offset", "_ranges", "_to_offset", "producers")
+
+    def __init__(
+        self,
+        producers: ProducerStates,
+        segments: Sequence[Segment],
+        from_offset: int,
+        to_offset: int,
+    ) -> None:
+        self.producers = producers
+        self._from_offset = from_offset
+        self._to_offset = to_offset
+        self._ranges: list[tuple[File, int, int]] = []
+        if from_offset >= to_offset:
+            return
+        for segment in segments[segment_at(segments, from_offset) :]:
+            if segment.base >= to_offset:
                 break
-            # The log may start within a batch, which then still counts.
-            if batch.last_offset >= from_offset and batch.producer_id >= 0:
-                note_batch(producers, batch, chunk, None)
+            if segment.size:
+                begin = segment.index.lookup(from_offset) if from_offset > segment.base else 0
+                segment.file.hold()
+                self._ranges.append((segment.file, begin, segment.size))
+
+    def run(self) -> None:
+        try:
+            for file, begin, end in self._ranges:
+                for _, batch, chunk in Scan(file, begin, end, check_crc=False):
+                    if batch.base_offset >= self._to_offset:
+                        break
+                    # The log may start within a batch, which then still counts.
+                    if batch.last_offset >= self._from_offset and batch.producer_id >= 0:
+                        note_batch(self.producers, batch, chunk, None)
+        finally:
+            for file, _, _ in self._ranges:
+                file.release()
+            self._ranges.clear()
 
 
 class Snapshots:
@@ -447,9 +473,9 @@ class Snapshots:
         end: int,
         now_ms: int,
         expiration_ms: int,
-    ) -> None:
-        """Brings the states to `end`: from the newest good snapshot, then by the batches after it.
-        A damaged snapshot is removed."""
+    ) -> Replay:
+        """Loads the newest good snapshot at or below `end`; returns what brings the states from
+        there to `end`. A damaged snapshot is removed."""
         producers.clear()
         self._saved_to = start
         for offset in reversed(self.offsets.copy()):
@@ -462,8 +488,7 @@ class Snapshots:
                 break
             except SnapshotCorrupt:
                 self.drop(lambda other, bad=offset: other == bad)  # type: ignore[misc]
-        if self._saved_to < end:
-            replay(producers, segments, self._saved_to, end)
+        return Replay(producers, segments, self._saved_to, end)
 
     def restart_at(self, offset: int) -> None:
         """Removes all snapshots, for a log that begins anew at this offset."""

@@ -151,7 +151,7 @@ def _restore_producers(log: Loaded, producers: ProducerStates, end: int) -> None
         end=end,
         now_ms=log.now_ms,
         expiration_ms=log.producer_expiration_ms,
-    )
+    ).run()
 
 
 def _recover(log: Loaded, segment: Segment) -> tuple[int, bool]:

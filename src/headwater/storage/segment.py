@@ -389,18 +389,18 @@ class Segment:
         return end
 
     def scan(self, position: int = 0, end: int | None = None, *, check_crc: bool) -> Scan:
-        return Scan(self, position, self.size if end is None else end, check_crc=check_crc)
+        return Scan(self.file, position, self.size if end is None else end, check_crc=check_crc)
 
 
 class Scan:
-    """Iterates over the batches in a range of a segment, reading large chunks. At the end,
+    """Iterates over the batches in a range of a segment's file, reading large chunks. At the end,
     `position` says how far good batches reach, and `reason` why they end there, if it is before the
     end."""
 
-    __slots__ = ("_check_crc", "_end", "_segment", "position", "reason")
+    __slots__ = ("_check_crc", "_end", "_file", "position", "reason")
 
-    def __init__(self, segment: Segment, position: int, end: int, *, check_crc: bool) -> None:
-        self._segment = segment
+    def __init__(self, file: File, position: int, end: int, *, check_crc: bool) -> None:
+        self._file = file
         self._end = end
         self._check_crc = check_crc
         self.position = position
@@ -415,7 +415,7 @@ class Scan:
 
     def chunks(self) -> Iterator[tuple[int, list[_core.Batch], bytes]]:
         """Yields (position of the chunk in the file, the whole batches in it, its bytes)."""
-        file, end = self._segment.file, self._end
+        file, end = self._file, self._end
         chunk_bytes = _SCAN_BYTES
         while self.position < end:
             start = self.position
