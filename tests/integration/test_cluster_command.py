@@ -36,6 +36,8 @@ def test_a_cluster_that_is_well_says_so(command: Command, wire: Wire, topic: str
     assert (told["offline"], told["not_in_sync"]) == (0, 0)
     assert told["partitions"] >= 3
     assert "healthy               yes" in command("status")
+    assert told["summary"].startswith("all is well: 1 node")
+    assert (told["voters"], told["below_min_isr"]) == ([told["controller"]], 0)
 
 
 def test_a_directory_that_is_offline_is_a_problem_with_a_remedy(
@@ -51,9 +53,7 @@ def test_a_directory_that_is_offline_is_a_problem_with_a_remedy(
         (problem,) = told["problems"]
         assert problem["problem"] == f"node 1: directory {broken} is offline"
         assert "restart the node" in problem["action"]
-        assert f"directory {broken} is offline\n  the node's log" in command(
-            "status", *here, code=1
-        )
+        assert f"directory {broken} is offline: the node's log" in command("status", *here, code=1)
         # Waiting does not help, and ends with the same answer.
         assert "is offline" in command("status", *here, "--wait", "0.5", code=1)
 

@@ -1,50 +1,48 @@
-"""`headwater cluster status`: whether the cluster is healthy, and what to do if it is not."""
+"""`headwater cluster status`: asks the cluster how it is, and says what is wrong and what to do."""
 
 from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.arguments import seconds
-from headwater.cli.connection import START_TIMEOUT_MS, one_line, open_admin
+from headwater.cli.cluster_health import Problem, Replicated, View, problems_of, sentence
+from headwater.cli.connection import START_TIMEOUT_MS, open_admin
 from headwater.cli.errors import FAILED, USAGE, CommandError
-from headwater.cli.output import plural, print_fields, print_json, size_text
+from headwater.cli.output import plural, print_fields, print_json
 from headwater.cli.watch import add_watch_options, watch
 
 if TYPE_CHECKING:
     from headwater.blocking import Admin
-    from headwater.client.admin import LogDir, Quorum, Topic
-    from headwater.client.errors import ClientError
+    from headwater.client.admin import ClusterDescription, Quorum, Topic
 
-# A directory counts as full below this part of its disk, but never above this many bytes: a
-# hundredth of a large disk is room for a long time.
-_FULL_PART = 0.01
-_FULL_BYTES = 1 << 30
 _WAIT_STEP_SECONDS = 0.25
 
-
-class Problem(NamedTuple):
-    """A sentence about what is wrong, and what to do about it."""
-
-    what: str
-    action: str
+# For what only one node can answer, which may be the one that is down.
+STEP_MS = 5_000
+_PROBE_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    """Numbers are None where controllers were asked, which do not report them."""
+
     cluster: str | None
     healthy: bool
+    summary: str
     nodes: int
     fenced: tuple[int, ...]
     controller: int | None
-    topics: int
-    partitions: int
-    offline: int
-    not_in_sync: int
-    not_preferred_leader: int
+    voters: tuple[int, ...]
+    topics: int | None
+    partitions: int | None
+    offline: int | None
+    not_in_sync: int | None
+    below_min_isr: int | None
+    not_preferred_leader: int | None
     problems: tuple[Problem, ...]
 
 
@@ -87,30 +85,70 @@ def _wait(options: Namespace) -> Status:
 
 def _ask(options: Namespace) -> Status:
     with open_admin(options) as admin:
+        if admin.config.asks_controllers:
+            return _of_controllers(admin)
         cluster = admin.describe_cluster()
         fenced = _fenced(admin)
         topics = all_topics(admin)
-        quorum = quorum_if_told(admin)
         serving = [each.id for each in cluster.nodes if each.id not in fenced]
-        dirs = admin.describe_log_dirs(serving, partitions=())  # the directories alone
-    partitions = [each for topic in topics for each in topic.partitions]
-    status = Status(
+        # The directories alone.
+        dirs = admin.describe_log_dirs(serving, partitions=(), timeout_ms=STEP_MS)
+        partitions = replicated(admin, topics)
+        quorum, has_leader = quorum_and_leader(admin)
+    problems = problems_of(
+        View(tuple(serving), tuple(fenced), quorum, has_leader, partitions=partitions, dirs=dirs)
+    )
+    return Status(
         cluster=cluster.id,
-        healthy=True,
+        healthy=not problems,
+        summary=sentence(
+            problems,
+            f"all is well: {plural(len(cluster.nodes), 'node')}, every partition with its leader "
+            "and all its replicas",
+        ),
         nodes=len(cluster.nodes),
         fenced=tuple(fenced),
-        controller=quorum.leader_id if quorum is not None else cluster.controller_id,
+        controller=_controller(cluster, quorum),
+        voters=tuple(each.node_id for each in quorum.voters) if quorum is not None else (),
         topics=len(topics),
         partitions=len(partitions),
-        offline=sum(each.leader is None for each in partitions),
-        not_in_sync=sum(len(each.in_sync) < len(each.replicas) for each in partitions),
+        offline=sum(each.is_offline for each in partitions),
+        not_in_sync=sum(bool(each.missing) for each in partitions),
+        below_min_isr=sum(each.is_below_minimum for each in partitions),
         not_preferred_leader=sum(
-            each.leader is not None and each.leader != each.replicas[0] for each in partitions
+            not each.is_offline and each.partition.leader != each.partition.replicas[0]
+            for each in partitions
         ),
-        problems=(),
+        problems=problems,
     )
-    problems = (*_partition_problems(status), *directory_problems(dirs))
-    return replace(status, problems=problems, healthy=not problems)
+
+
+def _of_controllers(admin: Admin) -> Status:
+    """What controllers know by themselves: their quorum."""
+    cluster = admin.describe_cluster()
+    quorum, has_leader = quorum_and_leader(admin)
+    silent = () if has_leader else unreachable(admin, (each.id for each in cluster.nodes))
+    problems = problems_of(View(quorum=quorum, has_leader=has_leader, unreachable=silent))
+    return Status(
+        cluster=cluster.id,
+        healthy=not problems,
+        summary=sentence(problems, "all is well: every voter follows the leader of the quorum"),
+        nodes=len(cluster.nodes),
+        fenced=(),
+        controller=_controller(cluster, quorum),
+        voters=tuple(each.node_id for each in quorum.voters) if quorum is not None else (),
+        topics=None,
+        partitions=None,
+        offline=None,
+        not_in_sync=None,
+        below_min_isr=None,
+        not_preferred_leader=None,
+        problems=problems,
+    )
+
+
+def _controller(cluster: ClusterDescription, quorum: Quorum | None) -> int | None:
+    return quorum.leader_id if quorum is not None else cluster.controller_id
 
 
 def _fenced(admin: Admin) -> list[int]:
@@ -124,14 +162,30 @@ def _fenced(admin: Admin) -> list[int]:
     return [each.id for each in nodes if each.is_fenced]
 
 
-def quorum_if_told(admin: Admin) -> Quorum | None:
-    """The quorum, or None from a cluster that has none or does not let this user ask."""
-    from headwater.client.errors import AuthorizationError, UnsupportedVersion
+def quorum_and_leader(admin: Admin) -> tuple[Quorum | None, bool]:
+    """Returns the quorum, or None, and whether it has a leader as far as one may know. To be asked
+    last: without a leader, a broker of Kafka's holds the request, and those behind it."""
+    from headwater.client.errors import AuthorizationError, RetriableError, UnsupportedVersion
 
     try:
-        return admin.describe_quorum()
+        return admin.describe_quorum(timeout_ms=STEP_MS), True
     except (UnsupportedVersion, AuthorizationError):
-        return None
+        return None, True
+    except RetriableError:
+        return None, False
+
+
+def unreachable(admin: Admin, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Returns the nodes that do not answer."""
+    from headwater.client.errors import RetriableError
+
+    silent = []
+    for node in nodes:
+        try:
+            admin.describe_features(node_id=node, timeout_ms=_PROBE_MS)
+        except RetriableError:
+            silent.append(node)
+    return tuple(silent)
 
 
 def all_topics(admin: Admin) -> list[Topic]:
@@ -142,55 +196,22 @@ def all_topics(admin: Admin) -> list[Topic]:
     return [each for each in admin.describe_topics(names).values() if isinstance(each, Topic)]
 
 
-# Problems
+def replicated(admin: Admin, topics: Iterable[Topic]) -> tuple[Replicated, ...]:
+    """Returns all partitions. How many replicas a topic wants in sync is asked only where some are
+    missing."""
+    from headwater.client.admin import topic_config
+    from headwater.client.errors import ClientError
 
-
-def _partition_problems(status: Status) -> Iterator[Problem]:
-    for node in status.fenced:
-        yield Problem(
-            f"node {node} is registered and does not serve",
-            "start it; if it runs, its log says why it is fenced",
-        )
-    shown = "`headwater topic describe --problems` shows which"
-    if status.offline:
-        yield Problem(f"no leader: {plural(status.offline, 'partition')}", shown)
-    if status.not_in_sync:
-        yield Problem(f"replicas not in sync: {plural(status.not_in_sync, 'partition')}", shown)
-
-
-def directory_problems(
-    nodes: Mapping[int, Mapping[str, LogDir] | ClientError],
-) -> Iterator[Problem]:
-    """Directories that are offline or full, and nodes that do not answer."""
-    from headwater.client.errors import AuthorizationError, ClientError, UnsupportedVersion
-
-    for node, told in sorted(nodes.items()):
-        if isinstance(told, AuthorizationError | UnsupportedVersion):
-            continue  # nothing is known of its directories, and nothing is wrong with that
-        if isinstance(told, ClientError):
-            yield Problem(f"node {node} does not answer: {one_line(told)}", "look at its log")
-            continue
-        for each in told.values():
-            where = f"node {node}: directory {each.path}"
-            if each.error is not None:
-                yield Problem(
-                    f"{where} is offline",
-                    "the node's log says why; repair the disk, then restart the node",
-                )
-            elif _is_full(each):
-                assert each.usable_bytes is not None
-                yield Problem(
-                    f"{where} is full: {size_text(each.usable_bytes)} left of "
-                    f"{size_text(each.total_bytes or 0)}",
-                    "free some space, or lower retention.ms or retention.bytes of large topics "
-                    "(`headwater topic list --sizes`)",
-                )
-
-
-def _is_full(directory: LogDir) -> bool:
-    if directory.usable_bytes is None or directory.total_bytes is None:
-        return False
-    return directory.usable_bytes < min(directory.total_bytes * _FULL_PART, _FULL_BYTES)
+    found = [(topic.name, each) for topic in topics for each in topic.partitions]
+    lacking = {name for name, each in found if len(each.in_sync) < len(each.replicas)}
+    name = "min.insync.replicas"
+    told = admin.describe_configs([topic_config(each) for each in sorted(lacking)], names=[name])
+    minimum = {
+        resource.name: int(entries[name].value or 1)
+        for resource, entries in told.items()
+        if not isinstance(entries, ClientError) and name in entries
+    }
+    return tuple(Replicated(topic, each, minimum.get(topic, 1)) for topic, each in found)
 
 
 # Output
@@ -203,13 +224,18 @@ def _show(status: Status, output: str) -> int:
     if output == "json":
         problems = [{"problem": each.what, "action": each.action} for each in status.problems]
         print_json(fields | {"problems": problems})
-    else:
-        fields["healthy"] = "yes" if status.healthy else "no"
-        fenced = ",".join(map(str, status.fenced))
-        fields["fenced"] = f"node {fenced}" if fenced else "none"
-        print_fields(
-            {name.replace("_", " "): value for name, value in fields.items()}, output="text"
-        )
+        return 0 if status.healthy else FAILED
+    print(f"{fields.pop('summary')}\n")
+    fields["healthy"] = "yes" if status.healthy else "no"
+    fields["fenced"] = _ids(status.fenced)
+    fields["voters"] = _ids(status.voters)
+    known = {name: value for name, value in fields.items() if value is not None}
+    print_fields({name.replace("_", " "): value for name, value in known.items()}, output="text")
+    if len(status.problems) > 1:
         for each in status.problems:
             print(f"\n{each.what}\n  {each.action}")
     return 0 if status.healthy else FAILED
+
+
+def _ids(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers)) or "none"

@@ -51,6 +51,15 @@ def add_cluster_options(parser: ArgumentParser) -> None:
     )
 
 
+def add_controller_option(parser: ArgumentParser) -> None:
+    """For commands that controllers can answer as well."""
+    parser.add_argument(
+        "--bootstrap-controller",
+        metavar="HOST:PORT",
+        help="a controller of the cluster, or several with commas, to ask instead of brokers",
+    )
+
+
 def add_property_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--property",
@@ -67,6 +76,7 @@ class Cluster:
 
     bootstrap: str
     settings: dict[str, str]
+    is_of_controllers: bool = False  # the address is
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -82,6 +92,15 @@ def cluster_of(options: Namespace) -> Cluster:
         path = profile.client_config
     path = path or os.environ.get(CONFIG_VARIABLE)
     settings = read_client_config(path) if path else {}
+    controllers = getattr(options, "bootstrap_controller", None)
+    if controllers is not None:
+        if options.bootstrap is not None:
+            raise CommandError(
+                "--bootstrap and --bootstrap-controller cannot be combined", code=USAGE
+            )
+        if not controllers.strip(" ,"):
+            raise CommandError("--bootstrap-controller is empty: expected HOST:PORT", code=USAGE)
+        return Cluster(controllers, for_any_client(settings), is_of_controllers=True)
     bootstrap = settings.get("bootstrap.servers", BOOTSTRAP_DEFAULT)
     if options.bootstrap is not None:
         bootstrap = str(options.bootstrap)
@@ -156,9 +175,9 @@ def open_admin(options: Namespace) -> Iterator[Admin]:
         from headwater.blocking import Admin
 
         cluster = cluster_of(options)
+        where = "bootstrap.controllers" if cluster.is_of_controllers else "bootstrap.servers"
         with Admin(
-            cluster.bootstrap,
-            config=cluster.settings,
+            config=cluster.settings | {where: cluster.bootstrap},
             client_id=CLIENT_ID,
             default_api_timeout_ms=_TIMEOUT_MS,
             start_timeout_ms=getattr(options, "start_timeout_ms", START_TIMEOUT_MS),
@@ -191,6 +210,7 @@ def explained(error: ClientError) -> CommandError:
         NotKafka,
         UnknownTopic,
         UnsupportedVersion,
+        WrongListener,
     )
 
     then = None
@@ -203,6 +223,8 @@ def explained(error: ClientError) -> CommandError:
             then = "--client-config names a file with credentials; see `--help`"
         case BufferFull():
             then = "the cluster accepted no records for that long: check that its nodes are up"
+        case WrongListener():
+            then = "--bootstrap names brokers, and --bootstrap-controller of `cluster` controllers"
         case NotKafka():
             then = "--bootstrap names the node to ask"
         case UnknownTopic() if error.code is not None:  # otherwise a partition is missing
