@@ -688,7 +688,7 @@ class LogDirs:
             tuple(
                 (directory, ends)
                 for directory in directories.values()
-                for ends in _checkpoints_of_ends(directory, self.logs_in(directory))
+                for ends in self._checkpoints_of_ends(directory)
             )
         )
 
