@@ -3,6 +3,9 @@
 A session knows the position of each partition, so that a request names only what changed and a
 response carries only what is new. The cache has a fixed number of slots; a full fetch that finds
 none works without a session.
+
+Followers have sessions of another kind: they stay subscribed to their partitions (`Feed`), and a
+fetch reads only those that were named or have news. With thousands of partitions, most are idle.
 """
 
 from __future__ import annotations
@@ -10,15 +13,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.fetch import FetchPartition, FetchRequest
+from headwater.replication.leader import FetchClock
+
+if TYPE_CHECKING:
+    from headwater.broker.partition import Partition
 
 SESSIONLESS_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
 _EVICT_AFTER_SECONDS = 120.0
+
+
+class Parked(Protocol):
+    """A follower's fetch that waits for records."""
+
+    def on_bytes(self, added_bytes: int) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class Feed:
+    """What a follower's next fetch has to look at."""
+
+    __slots__ = ("clock", "parked", "ready", "replica_id")
+
+    def __init__(self, replica_id: int) -> None:
+        self.replica_id = replica_id
+        self.clock = FetchClock()
+        self.ready: dict[Wanted, None] = {}  # the longest waiting first
+        self.parked: Parked | None = None
 
 
 class Wanted:
@@ -27,6 +54,7 @@ class Wanted:
     __slots__ = (
         "bytes_max",
         "current_epoch",
+        "feed",
         "known_high_watermark",
         "last_fetched_epoch",
         "log_start",
@@ -34,11 +62,16 @@ class Wanted:
         "partition",
         "sent_high_watermark",
         "sent_log_start",
+        "source",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, partition: int) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, partition: int, feed: Feed | None = None
+    ) -> None:
+        self.feed = feed  # of the follower that asks
+        self.source: Partition | None = None  # to which it is subscribed
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -59,6 +92,41 @@ class Wanted:
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.log_start = asked.log_start_offset
         self.known_high_watermark = asked.high_watermark
+
+    # Subscribed to a partition (`partition.Subscriber`)
+
+    def subscribe(self, source: Partition) -> None:
+        """Follows the partition from now on, instead of an earlier session of the replica."""
+        assert self.feed is not None, "only followers stay subscribed"
+        if self.source is not source:
+            self.unsubscribe()
+            self.source = source
+        source.subscribers[self.feed.replica_id] = self
+
+    def unsubscribe(self) -> None:
+        source, feed = self.source, self.feed
+        if source is not None and feed is not None:
+            if source.subscribers.get(feed.replica_id) is self:
+                del source.subscribers[feed.replica_id]
+            self.source = None
+
+    def on_more(self, added_bytes: int) -> None:
+        feed = self.feed
+        assert feed is not None
+        feed.ready[self] = None
+        if feed.parked is not None:
+            feed.parked.on_bytes(added_bytes)
+
+    def on_news(self) -> None:
+        assert self.feed is not None
+        self.feed.ready[self] = None
+
+    def on_changed(self) -> None:
+        feed = self.feed
+        assert feed is not None
+        feed.ready[self] = None
+        if feed.parked is not None:
+            feed.parked.wake()
 
     def is_news(
         self, *, error: int, has_records: bool, high_watermark: int, log_start: int
@@ -88,20 +156,36 @@ class Session:
     privileged: bool  # followers' sessions are not given up for those of consumers
     epoch: int
     used_at: float
+    feed: Feed | None = None  # of a follower's session
     wanted: dict[Key, Wanted] = field(default_factory=dict)  # in the order they are read
 
-    def update(self, request: FetchRequest) -> None:
-        """Adds, moves and forgets partitions as an incremental request says."""
-        for key, asked in _asked(request, self.uses_topic_ids):
-            known = self.wanted.get(key)
-            if known is None:
-                self.wanted[key] = asked.wanted()
-            else:
-                known.ask(asked.partition)
+    def update(self, request: FetchRequest) -> list[Wanted]:
+        """Adds, moves and forgets partitions as an incremental request says. Returns those that it
+        names."""
+        named: list[Wanted] = []
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if self.uses_topic_ids else topic.topic
             for partition in topic.partitions:
-                self.wanted.pop((name, partition), None)
+                self._forget((name, partition))
+        for key, asked in _asked(request, self.uses_topic_ids):
+            known = self.wanted.get(key)
+            if known is None:
+                known = self.wanted[key] = asked.wanted(self.feed)
+            else:
+                known.ask(asked.partition)
+            named.append(known)
+        return named
+
+    def _forget(self, key: Key) -> None:
+        gone = self.wanted.pop(key, None)
+        if gone is not None and self.feed is not None:
+            gone.unsubscribe()
+            self.feed.ready.pop(gone, None)
+
+    def close(self) -> None:
+        """Ends the subscriptions of a follower's session."""
+        for wanted in self.wanted.values():
+            wanted.unsubscribe()
 
     def rotate(self, sent: Iterable[Wanted]) -> None:
         """Moves the partitions that were sent to the end of the line, so that one busy partition
@@ -119,6 +203,7 @@ class Selection(NamedTuple):
     wanted: list[Wanted]
     session: Session | None
     is_incremental: bool
+    feed: Feed | None = None  # of a follower; `wanted` are those that the request names
 
 
 class _Asked(NamedTuple):
@@ -126,8 +211,8 @@ class _Asked(NamedTuple):
     topic_id: bytes
     partition: FetchPartition
 
-    def wanted(self) -> Wanted:
-        wanted = Wanted(self.topic, self.topic_id, self.partition.partition)
+    def wanted(self, feed: Feed | None) -> Wanted:
+        wanted = Wanted(self.topic, self.topic_id, self.partition.partition, feed)
         wanted.ask(self.partition)
         return wanted
 
@@ -150,24 +235,31 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def select(self, request: FetchRequest, *, by_id: bool, now: float) -> Selection:
-        """Finds or creates the session of a request; returns the partitions that it reads."""
+    def select(
+        self, request: FetchRequest, *, by_id: bool, now: float, replica_id: int = -1
+    ) -> Selection:
+        """Finds or creates the session of a request; returns the partitions that it reads, for a
+        follower only those that it names."""
         epoch = request.session_epoch
         if epoch not in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             session = self.find(request.session_id, epoch, now=now, uses_topic_ids=by_id)
-            session.update(request)
+            named = session.update(request)
+            if session.feed is not None:
+                return Selection(named, session, True, session.feed)
             if session.wanted:
                 return Selection(list(session.wanted.values()), session, True)
             self.remove(session.id)
             return Selection([], None, True)
         self.remove(request.session_id)
-        wanted = {key: asked.wanted() for key, asked in _asked(request, by_id)}
+        feed = Feed(replica_id) if replica_id >= 0 else None
+        wanted = {key: asked.wanted(feed) for key, asked in _asked(request, by_id)}
         begun: Session | None = None
         if epoch == INITIAL_EPOCH:
-            begun = self.create(now=now, uses_topic_ids=by_id, privileged=False)
+            begun = self.create(now=now, uses_topic_ids=by_id, privileged=feed is not None)
             if begun is not None:
+                begun.feed = feed
                 begun.wanted = wanted
-        return Selection(list(wanted.values()), begun, False)
+        return Selection(list(wanted.values()), begun, False, feed)
 
     def create(self, *, now: float, uses_topic_ids: bool, privileged: bool) -> Session | None:
         """Creates a session, whose next epoch is 1, if there is a slot."""
@@ -187,7 +279,7 @@ class FetchSessions:
         for session_id, session in self._sessions.items():
             unused = now - session.used_at > _EVICT_AFTER_SECONDS
             if unused or (privileged and not session.privileged):
-                del self._sessions[session_id]
+                self.remove(session_id)
                 return True
         return False
 
@@ -213,4 +305,6 @@ class FetchSessions:
         return session
 
     def remove(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None and session.feed is not None:
+            session.close()

@@ -5,9 +5,11 @@ is read (`read`); if the bytes found are fewer than `min_bytes` and nothing is w
 waits on its partitions (`start`, `on_more`) until there are enough, `max_wait_ms` has passed or the
 peer sends another request, and reads again; the response is built from what was read (`_build`).
 
-Followers come the same way. Their sessions are to differ in two places only: in the partitions that
-are selected, those with news instead of all, and in what a wait watches, the session instead of
-each partition.
+Followers come the same way and differ in three places. The positions that a request names are taken
+first (`_take_positions`): they may move high watermarks, so that producers are answered and the
+response already has what is committed. Only partitions with news are read, which the session
+collects (`Feed`). A wait watches the session instead of each partition, and ends for records, not
+for a high watermark.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.fetch_sessions import Selection, Wanted
+from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice
@@ -32,6 +34,7 @@ from headwater.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from headwater.replication.leader import NO_BROKER_EPOCH, LeaderState
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -59,10 +62,12 @@ class _Fetch:
 
     __slots__ = (
         "_broker",
+        "_broker_epoch",
         "_bytes_max",
         "_bytes_min",
         "_context",
         "_done",
+        "_feed",
         "_found_bytes",
         "_incremental",
         "_partitions",
@@ -84,9 +89,10 @@ class _Fetch:
         self._broker = broker
         self._context = context
         self._request = request
-        self._wanted, self._session, self._incremental = selection
+        self._wanted, self._session, self._incremental, self._feed = selection
         state = request.replica_state
-        self._replica_id = state.replica_id if state is not None else request.replica_id
+        self._replica_id = _replica_id(request)
+        self._broker_epoch = state.replica_epoch if state is not None else NO_BROKER_EPOCH
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._done: asyncio.Future[FetchResponse | None] | None = None
@@ -97,12 +103,49 @@ class _Fetch:
         # for, and how many bytes were appended since it last moved.
         self._stable: dict[Partition, tuple[int, int]] | None = None
 
+    # Followers' positions
+
+    def _take_positions(self, feed: Feed) -> None:
+        """Takes the offsets that a follower names: it has everything below them."""
+        now = self._broker.clock.monotonic()
+        feed.clock.at = now
+        for wanted in self._wanted:
+            feed.ready[wanted] = None
+            try:
+                partition = self._find(wanted)
+                self._check_follower(partition.lead(wanted.current_epoch), wanted)
+                wanted.subscribe(partition)
+                log = partition.log
+                if not log.start <= wanted.offset <= log.end:
+                    continue
+                if wanted.last_fetched_epoch >= 0 and self._divergence(partition, wanted):
+                    continue
+            except ApiError:
+                continue  # the response will say so
+            partition.on_follower_fetch(
+                self._replica_id,
+                offset=wanted.offset,
+                log_start=wanted.log_start,
+                broker_epoch=self._broker_epoch,
+                clock=feed.clock,
+                now=now,
+            )
+
+    def _check_follower(self, leader: LeaderState, wanted: Wanted) -> None:
+        leader.check_fetch(
+            self._replica_id,
+            broker_epoch=self._broker_epoch,
+            knows_epoch=wanted.current_epoch >= 0,
+        )
+
     # Reading
 
     def read(self) -> _Read:
         read = _Read()
         left = self._bytes_max
         self._partitions.clear()
+        if self._feed is not None and self._incremental:
+            self._wanted = list(self._feed.ready)
         for wanted in self._wanted:
             data = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
             read.results.append((wanted, data))
@@ -145,11 +188,8 @@ class _Fetch:
     ) -> int:
         """Fills in one partition's part of the response; returns its bytes of records."""
         leader = partition.lead(wanted.current_epoch)
-        if self._replica_id >= 0 and self._replica_id not in leader.replicas:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self._replica_id} is not a replica of {partition.tp}",
-            )
+        if self._replica_id >= 0:
+            self._check_follower(leader, wanted)
         log = partition.log
         committed = self._request.isolation_level == READ_COMMITTED
         high_watermark, stable = leader.high_watermark, partition.last_stable_offset
@@ -161,8 +201,10 @@ class _Fetch:
         data.log_start_offset = log.start
         if not committed:
             data.aborted_transactions = None
-        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, data):
-            return 0
+        if wanted.last_fetched_epoch >= 0:
+            data.diverging_epoch = self._divergence(partition, wanted)
+            if data.diverging_epoch is not None:
+                return 0
         if not log.start <= wanted.offset <= log.end:
             raise log.out_of_range(wanted.offset)
         if wanted.bytes_max < 0:
@@ -189,9 +231,9 @@ class _Fetch:
             ]
         return len(found.slice)
 
-    def _diverges(self, partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
-        """Returns whether the reader's last epoch ends elsewhere here (KIP-595): it must truncate
-        first."""
+    def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+        """Returns the end of the reader's last epoch, or of the one before it, if the reader's log
+        ends elsewhere (KIP-595): it must truncate first."""
         known = partition.log.epoch_end(wanted.last_fetched_epoch)
         if known.epoch < 0 or known.offset < 0:
             raise ApiError(
@@ -199,9 +241,8 @@ class _Fetch:
                 f"epoch {wanted.last_fetched_epoch} is not known for {partition.tp}",
             )
         if known.epoch < wanted.last_fetched_epoch or known.offset < wanted.offset:
-            data.diverging_epoch = EpochEndOffset(epoch=known.epoch, end_offset=known.offset)
-            return True
-        return False
+            return EpochEndOffset(epoch=known.epoch, end_offset=known.offset)
+        return None
 
     def _refuse(self, wanted: Wanted, data: PartitionData, refusal: ApiError) -> None:
         data.error_code = refusal.code
@@ -218,19 +259,25 @@ class _Fetch:
     # Waiting
 
     def start(self) -> FetchResponse | Awaitable[FetchResponse | None]:
+        feed = self._feed
+        if feed is not None:
+            self._take_positions(feed)
         read = self.read()
         if (
             read.bytes >= self._bytes_min
             or read.urgent
             or self._request.max_wait_ms <= 0
-            or not self._wanted
+            or not (self._wanted or feed)
         ):
             return self._respond(read)
         loop = asyncio.get_running_loop()
         self._found_bytes = read.bytes
         self._done = loop.create_future()
-        for partition in self._partitions:
-            partition.watchers[self] = None
+        if feed is not None:
+            feed.parked = self
+        else:
+            for partition in self._partitions:
+                partition.watchers[self] = None
         if self._request.isolation_level == READ_COMMITTED:
             self._stable = {each: (each.last_stable_offset, 0) for each in self._partitions}
         self._context.connection.on_gone[self._cancel] = None
@@ -250,10 +297,16 @@ class _Fetch:
             self._stable[partition] = partition.last_stable_offset, 0
         self._found_bytes += added_bytes
         if self._found_bytes >= self._bytes_min:
-            self._wake()
+            self.wake()
 
     def on_changed(self, partition: Partition) -> None:
-        self._wake()
+        self.wake()
+
+    def on_bytes(self, added_bytes: int) -> None:
+        """Takes note of records for a follower."""
+        self._found_bytes += added_bytes
+        if self._found_bytes >= self._bytes_min:
+            self.wake()
 
     def _on_next(self, api: int) -> None:
         """Ends the wait for a request that came behind this one: responses go out in order, and the
@@ -261,17 +314,20 @@ class _Fetch:
         next fetch waits already; so does each task of Spark's Kafka connector.) A client that sends
         one fetch behind another wants both to wait."""
         if api != ApiKey.FETCH:
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self._stop_waiting()
         # Not at once: this may run inside the produce request that brought the records, and its
         # response goes first.
         asyncio.get_running_loop().call_soon(self._finish)
 
     def _stop_waiting(self) -> None:
-        for partition in self._partitions:
-            partition.watchers.pop(self, None)
+        if self._feed is None:
+            for partition in self._partitions:
+                partition.watchers.pop(self, None)
+        elif self._feed.parked is self:
+            self._feed.parked = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -320,6 +376,8 @@ class _Fetch:
 
     def _build(self, read: _Read) -> FetchResponse:
         session = self._session
+        if self._feed is not None:
+            self._keep_unfinished(self._feed, read)
         response = FetchResponse(session_id=session.id if session is not None else 0, responses=[])
         by_id = self._context.version >= 13
         topics: dict[str | bytes, FetchableTopicResponse] = {}
@@ -350,9 +408,28 @@ class _Fetch:
                 for node in self._broker.endpoints(self._context)
                 if node.id in leaders
             ]
-        if session is not None and self._incremental:
+        if session is not None and self._incremental and self._feed is None:
             session.rotate(wanted for wanted, data in read.results if len(data.records))
         return response
+
+    def _keep_unfinished(self, feed: Feed, read: _Read) -> None:
+        """Forgets what this response settles. What it sends is looked at again unless the follower
+        names another offset: it may have got only a part of a batch."""
+        for wanted, data in read.results:
+            source = wanted.source
+            if (
+                source is not None
+                and not data.error_code
+                and data.diverging_epoch is None
+                and data.high_watermark == source.high_watermark
+                and wanted.offset >= source.log.end
+            ):
+                feed.ready.pop(wanted, None)
+
+
+def _replica_id(request: FetchRequest) -> int:
+    state = request.replica_state
+    return state.replica_id if state is not None else request.replica_id
 
 
 def handle(
@@ -360,7 +437,10 @@ def handle(
 ) -> FetchResponse | Awaitable[FetchResponse | None]:
     try:
         selection = broker.fetch_sessions.select(
-            request, by_id=context.version >= 13, now=broker.clock.monotonic()
+            request,
+            by_id=context.version >= 13,
+            now=broker.clock.monotonic(),
+            replica_id=_replica_id(request),
         )
     except ApiError as refusal:
         return FetchResponse(error_code=refusal.code, responses=[])
