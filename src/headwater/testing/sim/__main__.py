@@ -1,7 +1,8 @@
 """Runs many seeds: `python -m headwater.testing.sim --seeds 1000 --jobs 2`.
 
-One seed again, with all that happened in it: `--seed 17 --events`. A failure prints its seed and
-the last events; the last line says how many seeds held and which rare things were seen.
+One seed again, with all that happened in it: `--kind cluster --seed 17 --events`. A failure prints
+its seed and the last events; the last line says how many seeds held and which rare things were
+seen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from headwater.testing.sim.runner import Result, run_seed
+from headwater.testing.sim.runner import KINDS, Result, run_seed
 
 
 def _arguments() -> argparse.Namespace:
@@ -23,13 +24,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--kind", choices=("node", "log"), default="node")
-    parser.add_argument("--rounds", type=int, default=8, help="faults in each history of a node")
+    parser.add_argument("--kind", choices=KINDS, default="node")
+    parser.add_argument("--rounds", type=int, help="faults in each history of a node or cluster")
     parser.add_argument("--events", action="store_true", help="print all events of a failure")
     return parser.parse_args()
 
 
-def _results(seeds: list[int], jobs: int, kind: str, rounds: int) -> Iterator[Result]:
+def _results(seeds: list[int], jobs: int, kind: str, rounds: int | None) -> Iterator[Result]:
     run = partial(run_seed, kind=kind, rounds=rounds)
     if jobs <= 1 or len(seeds) == 1:
         yield from map(run, seeds)
@@ -56,7 +57,7 @@ def _summary(results: Iterable[Result], *, events: bool) -> int:
     for label, times in sorted(sometimes.items()):
         print(f"  {times:8} {label}")
     print(
-        f"{count - len(failed)} of {count} seeds held; {acknowledged} batches acknowledged in "
+        f"{count - len(failed)} of {count} seeds held; {acknowledged} sends acknowledged in "
         f"{virtual_seconds:.0f} virtual seconds" + (f"; failed: {failed}" if failed else "")
     )
     return 1 if failed else 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
@@ -158,6 +158,7 @@ class Checker:
     def __init__(self) -> None:
         self.partitions: dict[str, _Partition] = {}
         self.counts: dict[str, int] = {}
+        self.excused_groups: set[str] = set()  # their committed offsets may be lost
 
     def allow_gaps(self, partition: str) -> None:
         self._partition(partition).has_gaps = True
@@ -252,7 +253,8 @@ class Checker:
         if op.outcome is not Outcome.OK or not op.records:
             return
         reader = partition.readers.setdefault(op.process, _Reader(None, op.time, op.group))
-        if reader.position is None and reader.group and not partition.excused:
+        is_judged = not partition.excused and reader.group not in self.excused_groups
+        if reader.position is None and reader.group and is_judged:
             yield from self._check_start(partition, reader, op)
         for offset, value in op.records:
             yield from self._check_next(partition, reader, op.process, offset)
@@ -356,9 +358,10 @@ class Checker:
 
     # The end
 
-    def finish(self, groups: Iterable[str] = ()) -> list[Anomaly]:
+    def finish(self, groups: Mapping[str, Container[str]] | None = None) -> list[Anomaly]:
         """Returns what was acknowledged and never read, after a last read of everything; for each
-        of `groups`, which had time to read everything, also what its members have not seen."""
+        of `groups`, which had time to read all of its partitions, also what its members have not
+        seen."""
         found = []
         for partition in self.partitions.values():
             if partition.excused:
@@ -371,7 +374,9 @@ class Checker:
                 found.append(
                     Anomaly(kind, partition.name, f"{value}, acknowledged at {sent.offset}")
                 )
-            for group in groups:
+            for group, partitions in (groups or {}).items():
+                if partition.name not in partitions:
+                    continue
                 seen = partition.seen_by_group.get(group, set())
                 missed = [offset for offset in sorted(partition.known) if offset not in seen]
                 if missed:

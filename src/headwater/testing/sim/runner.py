@@ -6,11 +6,13 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass
 
+from headwater.testing.sim.fleet_history import FleetHistory
 from headwater.testing.sim.history import History
 from headwater.testing.sim.log_history import LogHistory
 from headwater.testing.sim.violation import Violation
 
 _LOG_STEPS = 150
+KINDS = ("node", "log", "cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,19 @@ class Result:
     virtual_seconds: float = 0.0
 
 
-def run_seed(seed: int, *, kind: str = "node", rounds: int = 8) -> Result:
+def history_of(
+    seed: int, kind: str, rounds: int | None = None
+) -> LogHistory | FleetHistory | History:
+    if kind == "log":
+        return LogHistory(seed)
+    if kind == "cluster":
+        return FleetHistory(seed, rounds=5 if rounds is None else rounds)
+    return History(seed, rounds=8 if rounds is None else rounds)
+
+
+def run_seed(seed: int, *, kind: str = "node", rounds: int | None = None) -> Result:
     """Runs a history; a broken promise is in the result, not raised."""
-    history = LogHistory(seed) if kind == "log" else History(seed, rounds=rounds)
+    history = history_of(seed, kind, rounds)
     failure: str | None = None
     acknowledged = 0
     try:

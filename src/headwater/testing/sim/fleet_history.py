@@ -1,0 +1,531 @@
+"""A whole history of a cluster on one seed: work under faults, then progress without them.
+
+Each seed draws its cluster and the kinds of faults that it allows (swarm testing). Faults come one
+after another or several at once; then all of them end, every node must serve, every partition must
+take records and every group must read all of them, in bounded time; then everything is read once
+more from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.client.admin import Admin
+from headwater.client.consumer import Consumer
+from headwater.client.errors import ClientError
+from headwater.io import Host
+from headwater.model import TopicPartition
+from headwater.testing.sim.checker import Action
+from headwater.testing.sim.fleet import Fleet, Layout, Member
+from headwater.testing.sim.fleet_clients import (
+    AdminActor,
+    MemberActor,
+    ProducerActor,
+    ReaderActor,
+    Recorder,
+    take,
+)
+from headwater.testing.sim.fleet_watch import GROUP, FleetWatch
+from headwater.testing.sim.history import Report
+from headwater.testing.sim.loop import SimTask, Stuck
+from headwater.testing.sim.network import Weather
+from headwater.testing.sim.world import Machine, World
+
+START_SECONDS_MAX = 60.0
+PROGRESS_SECONDS_MAX = 120.0
+FAULTS = (
+    "kill",
+    "kill",
+    "power cut",
+    "stop",
+    "kill all",
+    "pause",
+    "pause client",
+    "kill client",
+    "cut",
+    "block one way",
+    "block both ways",
+    "isolate",
+    "slow link",
+    "weather",
+    "clock",
+    "clock drift",
+    "full",
+    "sync error",
+    "write error",
+    "read error",
+    "slow disk",
+    "disk loss",
+)
+
+
+class Actor(Protocol):
+    async def run(self, host: Host) -> None: ...
+
+
+@dataclass(slots=True)
+class Seat:
+    """An actor on a client machine. It is started again after the machine has crashed."""
+
+    machine: Machine
+    actor: Actor
+    task: SimTask[None]
+
+
+class FleetHistory:
+    def __init__(self, seed: int | str, *, rounds: int = 5, layout: Layout | None = None) -> None:
+        self.world = World(f"cluster/{seed}")
+        self.world.seed = seed
+        self._fate = self.world.chance("faults")
+        self._rounds = rounds
+        layout = layout or Layout.draw(self.world.chance("layout"))
+        self.fleet = Fleet(self.world, layout, self._settings(layout))
+        self.recorder = Recorder(self.fleet)
+        self.watch = FleetWatch(self.fleet, self.recorder)
+        chosen = [fault for fault in dict.fromkeys(FAULTS) if self._fate.random() < 0.3]
+        self._allowed = [fault for fault in FAULTS if fault in chosen] or ["kill"]
+        self._seats: list[Seat] = []
+        self._admin = AdminActor(self.recorder, self.world.chance("admin"))
+        self._members: list[MemberActor] = []
+        self._producers: list[ProducerActor] = []
+
+    def _settings(self, layout: Layout) -> dict[str, str]:
+        fate = self.world.chance("settings")
+        copies = min(3, len(layout.brokers))
+        return {
+            "auto.create.topics.enable": "false",
+            "log.index.size.max.bytes": "4096",
+            "offsets.topic.num.partitions": fate.choice(("1", "2")),
+            "offsets.topic.replication.factor": str(copies),
+            "min.insync.replicas": str(min(2, copies)),
+            "group.initial.rebalance.delay.ms": fate.choice(("0", "500")),
+            "metadata.log.max.record.bytes.between.snapshots": fate.choice(
+                ("1000", "5000", "20971520")
+            ),
+            "metadata.log.segment.bytes": "8388608",
+            "replica.lag.time.max.ms": fate.choice(("4000", "10000", "30000")),
+            "log.flush.offset.checkpoint.interval.ms": fate.choice(("2000", "60000")),
+            "replica.high.watermark.checkpoint.interval.ms": fate.choice(("900", "5000")),
+            "log.initial.task.delay.ms": "500",
+        }
+
+    # Running
+
+    def run(self) -> Report:
+        """Raises `Violation` if a promise was broken."""
+        collecting = gc.isenabled()
+        gc.disable()  # what is collected when must not depend on what ran before
+        lines = logging.getLogger("headwater.client")
+        level = lines.level
+        lines.setLevel(logging.CRITICAL)  # what clients complain about is what we do to them
+        try:
+            self.world.run(self._run())
+        except Stuck as stuck:
+            raise self.fleet.fail(str(stuck)) from stuck
+        finally:
+            self._bury()
+            lines.setLevel(level)
+            if collecting:
+                gc.enable()
+        return Report(
+            self.world.seed,
+            self.world.digest(),
+            self.world.loop.steps,
+            self.world.loop.time(),
+            self.recorder.acknowledged,
+            self.recorder.read,
+            self.world.sometimes,
+        )
+
+    def _bury(self) -> None:
+        """Lets go of everything. Coroutines that are closed now talk to nobody."""
+        self.world.close()
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda unraisable: None
+        try:
+            for machine in self.world.machines.values():
+                machine.bury()
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
+
+    async def _run(self) -> None:
+        self.world.note(f"{self.fleet.layout}, faults {self._allowed}")
+        self.fleet.format()
+        self.fleet.start()
+        self.watch.start()
+        await self.fleet.all_serve(START_SECONDS_MAX)
+        await self._first_topics()
+        self._seat_actors()
+        for _ in range(self._rounds):
+            await self._wait(self._fate.random() * 4.0)
+            await self._fault()
+        await self._heal()
+        await self._progress()
+        await self._read_everything()
+        self.watch.check_all()
+        self._check()
+
+    async def _first_topics(self) -> None:
+        """Without faults topics are made at once."""
+        host = self._client_machine("first").boot()
+        admin = Admin(self.fleet.bootstrap, host=host)
+        await admin.start()
+        for _ in range(self._fate.choice((1, 2, 3))):
+            topic = self._admin.draw_topic()
+            topic.is_grouped = True
+            await self._admin.create(admin, topic, timeout_ms=60_000)
+        await admin.close()
+
+    def _client_machine(self, name: str) -> Machine:
+        return self.world.machine(f"client {name}")
+
+    def _seat_actors(self) -> None:
+        chance = self.world.chance
+        self._producers = [
+            ProducerActor.draw(self.recorder, f"p{n}", chance(f"p{n}")) for n in range(3)
+        ]
+        protocol = self._fate.choice(("classic", "consumer"))
+        self._members = [
+            MemberActor(self.recorder, f"m{n}", chance(f"m{n}"), GROUP, protocol) for n in range(2)
+        ]
+        reader = ReaderActor(self.recorder, "r0", chance("r0"))
+        actors: list[tuple[str, Actor]] = [
+            *((each.name, each) for each in self._producers),
+            *((each.name, each) for each in self._members),
+            (reader.name, reader),
+            ("admin", self._admin),
+        ]
+        for name, actor in actors:
+            machine = self._client_machine(name)
+            task = machine.spawn(actor.run(machine.boot()))
+            self._seats.append(Seat(machine, actor, task))
+
+    async def _wait(self, seconds: float) -> None:
+        """Lets time pass, and looks whether all is well."""
+        deadline = self.world.loop.time() + seconds
+        while True:
+            self._check()
+            self.fleet.revive()
+            left = deadline - self.world.loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, 0.25))
+
+    def _check(self) -> None:
+        for seat in self._seats:
+            if seat.task.done() and not seat.task.cancelled():
+                seat.task.result()
+                raise AssertionError(f"{seat.actor} has ended")
+        if self.watch.violation is not None:
+            raise self.watch.violation
+        self.fleet.check_health()
+
+    # Faults
+
+    async def _fault(self) -> None:
+        """One fault, or two at once."""
+        fate = self._fate
+        faults = [fate.choice(self._allowed) for _ in range(fate.choice((1, 1, 2)))]
+        running = [asyncio.ensure_future(self._one_fault(fault)) for fault in faults]
+        while not all(task.done() for task in running):
+            await self._wait(0.25)
+        for task in running:
+            task.result()
+
+    async def _one_fault(self, fault: str) -> None:
+        fate, net = self._fate, self.world.net
+        member = fate.choice(list(self.fleet.members.values()))
+        if fate.random() < 0.4:
+            member = self.watch.somebody_important(fate) or member
+        seconds = fate.choice((1.0, 5.0, 15.0)) * fate.random()
+        self.world.note(f"fault: {fault} of node {member.id} for {seconds:.3f} s")
+        match fault:
+            case "kill" | "power cut":
+                await self._crash([member], seconds, power_cut=fault == "power cut")
+            case "kill all":
+                await self._crash(list(self.fleet.members.values()), seconds, power_cut=False)
+            case "stop":
+                await self._stop(member, seconds)
+            case "pause":
+                await self._pause(member, seconds)
+            case "pause client" | "kill client":
+                await self._client_fault(fault, seconds)
+            case "cut":
+                for _ in range(fate.randint(1, 4)):
+                    await asyncio.sleep(fate.random())
+                    self.world.sometimes["connection cut"] += net.cut_all()
+            case "block one way" | "block both ways" | "isolate":
+                await self._block(fault, member, seconds)
+            case "slow link" | "weather":
+                await self._weather(fault, member, seconds)
+            case "clock":
+                member.machine.clock.skew_ms += fate.choice((-3_600_000, -500, 500, 3_600_000))
+            case "clock drift":
+                member.machine.clock.drift = fate.choice((-0.01, 0.01))
+            case _:
+                await self._disk_fault(fault, member, seconds)
+
+    async def _crash(self, members: list[Member], seconds: float, *, power_cut: bool) -> None:
+        down = [member for member in members if member.is_up and not member.held_down]
+        for member in down:
+            member.crash(power_cut=power_cut)
+            member.held_down = True
+            if power_cut:
+                self.watch.power_cut(member)
+        await asyncio.sleep(seconds)
+        for member in down:
+            member.held_down = False
+            self._mend(member)
+
+    async def _stop(self, member: Member, seconds: float) -> None:
+        if not member.is_serving or member.held_down or member.paused:
+            return
+        member.held_down = True
+        await member.stop()
+        self.world.happened("clean stop")
+        await asyncio.sleep(seconds)
+        member.held_down = False
+
+    async def _pause(self, member: Member, seconds: float) -> None:
+        if not member.is_up or member.paused:
+            return
+        life = member.machine.life
+        member.pause()
+        self.world.happened("pause")
+        await asyncio.sleep(seconds)
+        if member.machine.life is life:
+            member.resume()
+
+    async def _client_fault(self, fault: str, seconds: float) -> None:
+        seat = self._fate.choice(self._seats)
+        machine = seat.machine
+        if machine.life is None or machine.life.paused:
+            return
+        if fault == "pause client":
+            machine.pause()
+            await asyncio.sleep(seconds)
+            machine.resume()
+            self.world.happened("client paused")
+            return
+        machine.crash(power_cut=self._fate.random() < 0.5)
+        self.world.happened("client killed")
+        await asyncio.sleep(seconds)
+        seat.task = machine.spawn(seat.actor.run(machine.boot()))
+
+    async def _block(self, fault: str, member: Member, seconds: float) -> None:
+        net, ip = self.world.net, member.machine.ip
+        others = [other for other in self.fleet.ips() if other != ip]
+        clients = [seat.machine.ip for seat in self._seats]
+        if fault != "isolate":
+            others = [self._fate.choice(others or clients)]
+        elif self._fate.random() < 0.3:
+            others += clients
+        links = [(ip, other) for other in others]
+        if fault != "block one way":
+            links += [(other, ip) for other in others]
+        elif self._fate.random() < 0.5:
+            links = [(other, ip) for other in others]
+        for link in links:
+            net.block(*link)
+        self.world.happened(fault)
+        await asyncio.sleep(seconds)
+        for link in links:
+            net.unblock(*link)
+
+    async def _weather(self, fault: str, member: Member, seconds: float) -> None:
+        fate, net = self._fate, self.world.net
+        weather = Weather(
+            latency_seconds=fate.choice((0.0005, 0.05, 0.3)),
+            jitter_seconds=fate.choice((0.001, 0.1, 0.5)),
+            piece_bytes_max=fate.choice((50, 1_000, 65_536)),
+            connect_failure_rate=fate.choice((0.0, 0.3)),
+            cut_rate=fate.choice((0.0, 0.01)),
+            bytes_per_second=fate.choice((0.0, 5_000.0)),
+        )
+        others = [ip for ip in self.fleet.ips() if ip != member.machine.ip]
+        others += [seat.machine.ip for seat in self._seats]
+        if fault == "slow link":
+            others = [fate.choice(others)]
+        links = [(member.machine.ip, other) for other in others]
+        links += [(other, member.machine.ip) for other in others]
+        for link in links:
+            net.link_weather[link] = weather
+        await asyncio.sleep(seconds)
+        for link in links:
+            net.link_weather.pop(link, None)
+        self.world.happened(fault)
+
+    async def _disk_fault(self, fault: str, member: Member, seconds: float) -> None:
+        fate = self._fate
+        disk = member.machine.disk
+        match fault:
+            case "full":
+                member.broken = True
+                disk.capacity_bytes = disk.used_bytes + fate.choice((0, 2_000, 30_000))
+                await asyncio.sleep(seconds)
+            case "slow disk":
+                disk.faults.sync_seconds_max = fate.choice((0.1, 0.5, 2.0))
+                disk.faults.cold_rate = 0.5
+                await asyncio.sleep(seconds)
+            case "disk loss":
+                await self._lose_disk(member, seconds)
+            case _:
+                member.broken = True
+                disk.faults.error_on_call[fault.split()[0]] = fate.randint(1, 30)
+                await asyncio.sleep(seconds)
+        self.world.happened(fault)
+        self._mend(member, power_cut=fault == "sync error")
+
+    async def _lose_disk(self, member: Member, seconds: float) -> None:
+        # A static voter that forgets its votes and its log can break any promise.
+        if member.id in self.fleet.layout.voters or not member.is_up or member.held_down:
+            return
+        member.crash(power_cut=True)
+        member.held_down = True
+        self.watch.disk_lost(member)
+        member.machine.lose_disk()
+        member.make_mount()
+        await asyncio.sleep(seconds)
+        member.format()
+        member.held_down = False
+
+    def _mend(self, member: Member, *, power_cut: bool = False) -> None:
+        """Ends the faults of a disk. A node that met one is started again: what it has in memory
+        may differ from what is on its disk. After a failed sync its machine is, too: nobody knows
+        which pages in the kernel's memory are on the platter."""
+        disk = member.machine.disk
+        disk.faults.clear()
+        disk.capacity_bytes = member.capacity_bytes
+        if member.broken:
+            if member.is_up and not member.held_down:
+                member.crash(power_cut=power_cut)
+                if power_cut:
+                    self.watch.power_cut(member)
+            self.world.loop.failures = [
+                failure
+                for failure in self.world.loop.failures
+                if not isinstance(failure.get("exception"), OSError)
+            ]
+            member.broken = False
+
+    # Afterwards
+
+    async def _heal(self) -> None:
+        self.world.note("all faults end")
+        self.world.net.heal()
+        for member in self.fleet.members.values():
+            member.resume()
+            member.held_down = False
+            self._mend(member)
+        self.fleet.revive()
+        await self.fleet.all_serve(PROGRESS_SECONDS_MAX)
+
+    async def _progress(self) -> None:
+        """Without faults every partition takes records in bounded time."""
+        partitions = self.recorder.partitions()
+        machine = self._client_machine("last")
+        host = machine.boot()
+        probes = []
+        for tp in partitions:
+            actor = ProducerActor(
+                self.recorder,
+                f"last-{tp.topic}-{tp.partition}",
+                self.world.chance(f"last {tp}"),
+                {"acks": "all", "enable_idempotence": True, "request_timeout_ms": 5_000},
+                only=tp,
+            )
+            probes.append((tp, actor, machine.spawn(actor.run(host))))
+        before = dict(self.recorder.acknowledged_of)
+        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
+        waiting = {f"{tp.topic}-{tp.partition}" for tp in partitions}
+        while waiting:
+            await self._wait(0.5)
+            waiting = {
+                name
+                for name in waiting
+                if self.recorder.acknowledged_of.get(name, 0) <= before.get(name, 0)
+            }
+            if self.world.loop.time() > deadline:
+                raise self.fleet.fail(f"{sorted(waiting)} take no records after all faults ended")
+        for _, _, task in probes:
+            task.cancel()
+        await asyncio.gather(*(task for _, _, task in probes), return_exceptions=True)
+        await self._end_actors()
+
+    async def _end_actors(self) -> None:
+        """Ends all but the members of the group, which have to read the rest."""
+        leaving = [seat for seat in self._seats if not isinstance(seat.actor, MemberActor)]
+        self._seats = [seat for seat in self._seats if isinstance(seat.actor, MemberActor)]
+        for seat in leaving:
+            seat.task.cancel()
+        await asyncio.gather(*(seat.task for seat in leaving), return_exceptions=True)
+        for seat in leaving:
+            if seat.task.done() and not seat.task.cancelled():
+                seat.task.result()
+
+    async def _read_everything(self) -> None:
+        """Reads all partitions from the beginning to their ends, which do not move any more."""
+        for member in self._members:
+            member.settled = True
+        host = self._client_machine("judge").boot()
+        process = "judge"
+        consumer: Consumer[bytes, bytes] = Consumer(
+            self.fleet.bootstrap, host=host, client_id=process, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        partitions = self.recorder.partitions()
+        consumer.assign(partitions)
+        for tp in partitions:
+            self.recorder.happened(process, Action.ASSIGN, tp)
+        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
+        ends = dict[TopicPartition, int]()
+        read = dict.fromkeys(partitions, 0)
+        while not ends or any(read[tp] < ends[tp] for tp in partitions):
+            self._check()
+            if self.world.loop.time() > deadline:
+                raise self.fleet.fail(f"read up to {read} of {ends} after all faults ended")
+            try:
+                found = take(self.recorder, process, await consumer.poll(timeout_ms=500))
+                for tp, records in found.items():
+                    read[tp] = records[-1][0] + 1
+                if not ends:
+                    ends = await consumer.end_offsets(*partitions, timeout_ms=30_000)
+            except ClientError as error:
+                self.world.note(f"judge fails: {type(error).__name__}: {error}")
+        await consumer.close()
+        await self._group_reads_everything(ends)
+        grouped = {f"{tp.topic}-{tp.partition}" for tp in self._grouped(partitions)}
+        groups = {} if self._group_is_excused else {GROUP: grouped}
+        self.recorder.judge(self.recorder.checker.finish(groups))
+
+    @property
+    def _group_is_excused(self) -> bool:
+        return GROUP in self.recorder.checker.excused_groups
+
+    def _grouped(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        topics = self.recorder.topics
+        return [tp for tp in partitions if topics[tp.topic].is_grouped]
+
+    async def _group_reads_everything(self, ends: dict[TopicPartition, int]) -> None:
+        if self._group_is_excused:
+            return
+        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
+        while True:
+            behind = {}
+            for tp in self._grouped(list(ends)):
+                end = ends[tp]
+                partition = self.recorder.checker.partitions[f"{tp.topic}-{tp.partition}"]
+                seen = partition.seen_by_group.get(GROUP, set())
+                if end and end - 1 not in seen and not partition.excused:
+                    behind[tp] = (max(seen, default=-1) + 1, end)
+            if not behind:
+                return
+            if self.world.loop.time() > deadline:
+                raise self.fleet.fail(f"the group does not read on: {behind}")
+            await self._wait(0.5)
