@@ -91,6 +91,74 @@ def topic_setting(key: str, value: str | None) -> ConfigRecord:
     )
 
 
+# Directories
+
+
+def test_a_folder_with_other_files_is_neither_formatted_nor_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs, data = tmp_path / "docs", tmp_path / "data"
+    (docs / "chapter-1").mkdir(parents=True)
+    (docs / "notes.txt").write_text("mine")
+    for command in ("start", "format"):
+        assert main([command, "--data", str(docs)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{docs} is not empty and does not belong to a node (chapter-1, notes.txt)" in line
+        assert "choose an empty" in line
+    start(data, {})
+    before = fingerprints(data)
+    with pytest.raises(FormatRefused, match=r"docs is not empty"):
+        start(data, {"log.dirs": f"{data},{docs}"})  # a further directory of a node
+    assert fingerprints(data) == before
+    assert sorted(path.name for path in docs.iterdir()) == ["chapter-1", "notes.txt"]
+
+
+def test_a_new_file_system_and_an_interrupted_format_are_empty(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / METADATA_LOG).mkdir()
+    (tmp_path / METADATA_LOG / "00000000000000000000-0000000000.checkpoint").write_bytes(b"")
+    for name in (".lock", "bootstrap.checkpoint", "meta.properties.tmp", ".headwater-reserve"):
+        (tmp_path / name).write_bytes(b"")
+    start(tmp_path, {})
+    assert (tmp_path / "meta.properties").exists()
+
+
+def test_a_node_that_lost_its_identity_is_not_formatted_again(tmp_path: Path) -> None:
+    """It would begin an empty cluster and put the logs aside as strays."""
+    with EmbeddedBroker(data=tmp_path, topics={"orders": 1}):
+        pass
+    (tmp_path / "meta.properties").unlink()
+    before = fingerprints(tmp_path)
+    with pytest.raises(FormatRefused, match=r"has data of a node .* restore that file"):
+        start(tmp_path, {})
+    assert fingerprints(tmp_path) == before
+
+
+def test_directories_that_cannot_belong_together_are_refused(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    both = {"log.dirs": f"{first},{second}"}
+    start(first, both)
+    properties = second / "meta.properties"
+    text = properties.read_text()
+    own = dict(line.split("=") for line in text.splitlines()[1:])
+    others = dict(
+        line.split("=") for line in (first / "meta.properties").read_text().splitlines()[1:]
+    )
+    for old, new, said in (
+        (own["cluster.id"], CLUSTER, "belong to different clusters"),
+        (own["directory.id"], others["directory.id"], "same directory.id"),
+        (own["directory.id"], "AAAAAAAAAAAAAAAAAAAAAA", "is reserved"),
+        ("node.id=1", "node.id=2", "belongs to node 2"),
+    ):
+        properties.write_text(text.replace(old, new))
+        before = fingerprints(tmp_path)
+        with pytest.raises((FormatRefused, DirectoryRefused), match=said):
+            start(first, both)
+        assert fingerprints(tmp_path) == before
+    properties.write_text(text)
+    start(first, both)
+
+
 # A quorum
 
 

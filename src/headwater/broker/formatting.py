@@ -25,6 +25,7 @@ from headwater.metadata.features import (
     release_of_level,
     unmet_need,
 )
+from headwater.metadata.model import DIRECTORIES_RESERVED
 from headwater.metadata.snapshot import (
     BOOTSTRAP_ID,
     decode_snapshot,
@@ -35,14 +36,35 @@ from headwater.metadata.snapshot import (
 from headwater.model import METADATA_TOPIC, id_from_text, id_text
 from headwater.protocol import Message
 from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from headwater.storage import names
 from headwater.storage.log_dirs import (
+    DirectoryRefused,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
+from headwater.storage.reserve import RESERVE
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 METADATA_LOG = f"{METADATA_TOPIC}-0"
+
+# What a directory may have before it is formatted: traces of a format or of a start that was
+# interrupted, checkpoints, and what the file system itself puts there.
+_HARMLESS = frozenset(
+    (
+        names.LOCK,
+        names.CLEAN_SHUTDOWN,
+        names.RECOVERY_POINTS,
+        names.LOG_STARTS,
+        names.HIGH_WATERMARKS,
+        names.CLEANER_OFFSETS,
+        f"{names.META_PROPERTIES}.tmp",
+        BOOTSTRAP_FILE,
+        RESERVE,
+        "lost+found",
+    )
+)
+_SHOWN_MAX = 3
 
 
 class FormatRefused(Exception):
@@ -84,7 +106,7 @@ def format_directories(
     without `quorum`, a node that has no static voters is its only voter."""
     disk = host.disk
     paths = [path for path in directories_of(config) if path not in offline]
-    found = {path: read_meta_properties(disk, path) for path in paths}
+    found = check_directories(disk, paths)
     cluster_id = _agreed_cluster_id(host, found, cluster_id)
     for path, properties in found.items():
         if properties is None:
@@ -118,6 +140,69 @@ def format_directories(
         properties = MetaProperties(cluster_id, config.node_id, directory_id)
         write_meta_properties(disk, path, properties)
     return Formatted(cluster_id, tuple(missing))
+
+
+def check_directories(disk: Disk, paths: Sequence[str]) -> dict[str, MetaProperties | None]:
+    """Returns what identifies each directory, None if it is not formatted; the first is that of the
+    metadata log. Refuses, before anything is written, directories that are something else than a
+    node's, and ones with the same id."""
+    found = {path: read_meta_properties(disk, path) for path in paths}
+    owners: dict[bytes, str] = {}
+    for path, properties in found.items():
+        if properties is None:
+            _check_is_unused(disk, path, is_first=found[paths[0]] is None)
+            continue
+        directory_id = properties.directory_id
+        if directory_id is None:
+            continue
+        if directory_id in DIRECTORIES_RESERVED:
+            raise DirectoryRefused(
+                f"{path}: directory.id {id_text(directory_id)} in {names.META_PROPERTIES} is "
+                "reserved; remove the line, and the directory gets a new one"
+            )
+        other = owners.setdefault(directory_id, path)
+        if other != path:
+            raise DirectoryRefused(
+                f"{other} and {path} have the same directory.id ({id_text(directory_id)}), so one "
+                "is a copy of the other; remove it from log.dirs"
+            )
+    return found
+
+
+def _check_is_unused(disk: Disk, path: str, *, is_first: bool) -> None:
+    """Refuses a directory that has files of somebody else, or a node's data without its
+    identity. `is_first`: the node has no formatted directory yet."""
+    if not disk.exists(path) or not disk.is_dir(path):
+        return  # created by the lock, or reported by it
+    logs: list[str] = []
+    others: list[str] = []
+    for name in disk.list(path):
+        if name in _HARMLESS or (name == METADATA_LOG and not _is_log(disk, path, name)):
+            continue  # the latter is from a format that was interrupted
+        (logs if _is_log(disk, path, name) else others).append(name)
+    if others:
+        raise FormatRefused(
+            f"{path} is not empty and does not belong to a node ({_some(others)}); choose an empty "
+            "or a new directory"
+        )
+    # A further directory of a node that is there may have logs: their topics are in the metadata.
+    if logs and is_first:
+        raise FormatRefused(
+            f"{path} has data of a node ({_some(logs)}) and no {names.META_PROPERTIES}; restore "
+            "that file from a backup, or choose an empty directory"
+        )
+
+
+def _is_log(disk: Disk, path: str, name: str) -> bool:
+    if names.parse_dir_name(name) is None or not disk.is_dir(f"{path}/{name}"):
+        return False
+    files = disk.list(f"{path}/{name}")
+    return names.PARTITION_METADATA in files or any(file.endswith(names.LOG) for file in files)
+
+
+def _some(found: Sequence[str]) -> str:
+    more = len(found) - _SHOWN_MAX
+    return ", ".join(found[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _agreed_cluster_id(

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headwater import _core
-from headwater.broker.formatting import METADATA_LOG, FormatRefused
+from headwater.broker.formatting import (
+    METADATA_LOG,
+    FormatRefused,
+    check_directories,
+    directories_of,
+)
 from headwater.config import NodeConfig
 from headwater.config.support import check_supported
 from headwater.io import Disk, Host
@@ -33,6 +38,8 @@ def check_start(host: Host, config: NodeConfig) -> None:
     """Raises ConfigError, FormatRefused or DirectoryRefused if this node must not start."""
     check_supported(config)
     path = config.metadata_log_dir
+    if not host.is_volatile:
+        _check_directories(host.disk, config)
     with contextlib.suppress(OSError, DecodeError):  # the start itself reports what it cannot read
         if not host.disk.exists(path) or read_meta_properties(host.disk, path) is None:
             _check_unformatted(config, is_volatile=host.is_volatile)
@@ -40,6 +47,19 @@ def check_start(host: Host, config: NodeConfig) -> None:
         found = _Files.of(host.disk, f"{path}/{METADATA_LOG}")
         _check_voters(config, found)
         _check_tiered(path, found)
+
+
+def _check_directories(disk: Disk, config: NodeConfig) -> None:
+    """Checks that the directories are the node's or empty. One that cannot be read is reported by
+    the start itself, and may be offline."""
+    readable = []
+    for path in directories_of(config):
+        with contextlib.suppress(OSError):
+            if disk.exists(path):
+                disk.list(path)
+            readable.append(path)
+    if readable and readable[0] == config.metadata_log_dir:
+        check_directories(disk, readable)
 
 
 def _check_unformatted(config: NodeConfig, *, is_volatile: bool) -> None:

@@ -104,6 +104,7 @@ def run(options: Namespace) -> int:
     from headwater.broker.formatting import (
         FormatRefused,
         check_cluster_id,
+        check_directories,
         directories_of,
         format_directories,
         initial_levels,
@@ -123,9 +124,13 @@ def run(options: Namespace) -> int:
     except (ConfigError, FormatRefused) as error:
         raise CommandError(str(error), code=USAGE) from None
     try:
+        # Before the locks, which are files in the directories.
+        check_directories(host.disk, directories_of(config))
         taken = lock_directories(host.disk, directories_of(config), "headwater format")
-    except DirectoryRefused as error:
+    except (FormatRefused, DirectoryRefused) as error:
         raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
     try:
         for directory in taken:
             if not directory.health.is_online:

@@ -13,14 +13,14 @@ from headwater.storage.failures import Health, is_full
 RESERVE_BYTES = 512 * 1024
 # This much must be free besides before it is created again, or it would come and go.
 _BESIDE_BYTES = 3 * RESERVE_BYTES
-_NAME = ".headwater-reserve"
+RESERVE = ".headwater-reserve"
 
 
 class Reserve:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._path = f"{directory}/{_NAME}"
+        self._path = f"{directory}/{RESERVE}"
         self._health: Health | None = None
         self.is_held = False
 
