@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from pathlib import Path
+from unittest.mock import patch
 
 from harness.wire import Wire, batch
 from headwater.errors import ErrorCode
+from headwater.io.disk import SystemFile
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS
@@ -109,3 +113,35 @@ def test_partitions_of_a_directory_that_is_offline_are_offline_and_not_empty(
     with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
         assert wire.values(topic, partition=lost) == [b"1"]
         assert wire.values(topic, partition=1 - lost) == [b"1", b"2"]
+
+
+def test_a_read_that_fails_takes_the_directory_offline_and_no_other_partition(
+    tmp_path: Path, topic: str
+) -> None:
+    good, broken = tmp_path / "good", tmp_path / "broken"
+    read = SystemFile.pread
+
+    def fails_there(file: SystemFile, count: int, offset: int) -> bytes:
+        if file.path.startswith(f"{broken}/"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        return read(file, count, offset)
+
+    with (
+        EmbeddedBroker(data=f"{good},{broken}", topics={topic: 2}) as broker,
+        Wire(broker.bootstrap) as wire,
+    ):
+        for partition in range(2):
+            assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
+        (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
+        with (
+            patch.object(SystemFile, "is_warm", lambda *_: False),
+            patch.object(SystemFile, "pread", fails_there),
+        ):
+            told = wire.fetch(topic, partition=lost, version=BY_NAME)
+        assert told.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (told.high_watermark, bytes(told.records or b"")) == (-1, b"")
+        for partition, code in ((lost, ErrorCode.KAFKA_STORAGE_ERROR), (1 - lost, ErrorCode.NONE)):
+            result = wire.produce(topic, batch([b"2"]), partition=partition, version=BY_NAME)
+            assert result.error_code == code
+        assert wire.values(topic, partition=1 - lost) == [b"1", b"2"]
+    assert not [line for line in broker.log_lines if "Traceback" in line]

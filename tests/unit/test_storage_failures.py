@@ -208,3 +208,29 @@ def test_segments_leave_a_disk_without_room_for_their_new_names(how: str, refuse
     log = reopen(disk, log, clean=False, recovery_point=log.trusted_end)
     assert not log.reports
     assert len(contents(log)) == log.end - log.start
+
+
+def test_a_slice_that_cannot_be_read_takes_the_directory_offline() -> None:
+    log = open_log(sim_disk())
+    append(log, batch(b"a"))
+    found = log.read(0, bytes_max=1000, upto=log.end)
+    assert found.slice is not None
+    assert len(log.load(found.slice)) == len(found.slice)
+    failure = OSError(errno.EIO, os.strerror(errno.EIO))
+    with (
+        patch.object(SimFile, "pread", side_effect=failure),
+        pytest.raises(StorageFailed) as refusal,
+    ):
+        log.load(found.slice)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.health.is_online
+
+
+def test_a_page_that_fails_when_it_is_looked_at_is_cold(tmp_path: Path) -> None:
+    """The read that follows reports it, and its directory is known there."""
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.append(b"x" * 10)
+    for code, is_warm in ((errno.EIO, False), (errno.EOPNOTSUPP, True), (errno.EAGAIN, False)):
+        with patch("os.preadv", side_effect=OSError(code, os.strerror(code))):
+            assert file.is_warm(0, 10) is is_warm
+    file.close()

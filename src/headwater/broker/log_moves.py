@@ -8,6 +8,7 @@ survives a restart and goes on from what the copy has.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.errors import ApiError
@@ -127,7 +128,7 @@ class LogMoves:
         found = log.read(offset, bytes_max=_COPY_BYTES, upto=log.end)
         if found.slice is None:
             return False
-        data = await self._workers.run(found.slice.read)
+        data = await self._workers.run(partial(log.load, found.slice))
         found.slice.close()
         if not self._is_under_way(future):
             return False
@@ -145,7 +146,7 @@ class LogMoves:
         found = log.read(log.start, bytes_max=1, upto=log.end)
         base = log.end
         if found.slice is not None:
-            head = await self._workers.run(found.slice.read)
+            head = await self._workers.run(partial(log.load, found.slice))
             found.slice.close()
             base = int.from_bytes(head[:_BASE_OFFSET_BYTES], "big")
         if future.end != base and self._is_under_way(future):

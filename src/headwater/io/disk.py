@@ -227,9 +227,9 @@ class SystemFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                return True  # not supported; most such file systems are in memory
-            raise
+            # Where it is not supported, the file system is mostly one in memory. Any other error is
+            # left to the read that follows, in a worker: its owner knows what to do about it.
+            return error.errno in (errno.EOPNOTSUPP, errno.EINVAL)
         return True
 
     def hold(self) -> None:

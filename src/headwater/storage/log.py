@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headwater import _core
 from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import Disk
+from headwater.io import Disk, FileSlice
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, OffsetAndEpoch, TopicPartition
 from headwater.storage import names, recovery, retention, validation
 from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite, write_topic_id
@@ -419,13 +419,20 @@ class Log:
         except OSError as error:
             raise self.health.refusal(error) from error
 
+    def load(self, found: FileSlice) -> bytes:
+        """Reads the bytes of a slice, for a worker. An error of the device takes the directory
+        offline."""
+        with self.health.errors():
+            return found.read()
+
     def offset_bound(self, read: LogSlice) -> int:
         """Returns an offset at or above all that a slice may contain, without reading it."""
         return self.segments.offset_bound(read, self.end)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that overlap [from, to)."""
-        return self.segments.aborted(from_offset, to_offset)
+        with self.health.errors():
+            return self.segments.aborted(from_offset, to_offset)
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
         """Returns the first record whose timestamp is not below this one."""

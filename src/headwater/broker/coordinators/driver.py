@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
+from functools import partial
 from struct import Struct
 from typing import Generic, Protocol, TypeVar
 
@@ -142,7 +143,7 @@ class CoordinatorDriver(Generic[M]):
             found = log.read(offset, bytes_max=_LOAD_BYTES, upto=log.end)
             if found.slice is None:
                 break
-            data = await self._workers.run(found.slice.read)
+            data = await self._workers.run(partial(log.load, found.slice))
             batches, _, _ = _core.scan(data, check_crc=False)
             if not batches:
                 break

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
@@ -35,6 +36,7 @@ from headwater.protocol.messages.fetch import (
     PartitionData,
 )
 from headwater.replication.leader import NO_BROKER_EPOCH, LeaderState
+from headwater.storage import Log
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -42,6 +44,15 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class _Cold(NamedTuple):
+    """A slice that may have to come from the device, and whose it is."""
+
+    slice: FileSlice
+    log: Log
+    wanted: Wanted
+    data: PartitionData
 
 
 class _Read:
@@ -53,7 +64,7 @@ class _Read:
         self.results: list[tuple[Wanted, PartitionData]] = []
         self.bytes = 0
         self.urgent = False  # an error, or something else that must not wait
-        self.cold: list[FileSlice] = []
+        self.cold: list[_Cold] = []
 
 
 class _Fetch:
@@ -164,7 +175,7 @@ class _Fetch:
                 if isinstance(slice_, FileSlice) and not slice_.file.is_warm(
                     slice_.position, slice_.count
                 ):
-                    read.cold.append(slice_)
+                    read.cold.append(_Cold(slice_, partition.log, wanted, data))
             elif data.diverging_epoch is not None:
                 read.urgent = True
         return read
@@ -370,8 +381,13 @@ class _Fetch:
 
     async def _respond_warm(self, read: _Read) -> FetchResponse:
         """Reads cold slices in a worker first: one reader far behind must not stall the loop."""
-        for slice_ in read.cold:
-            await self._broker.workers.run(slice_.read)
+        for cold in read.cold:
+            try:
+                await self._broker.workers.run(partial(cold.log.load, cold.slice))
+            except ApiError as refusal:  # the device failed; other partitions may be on another
+                cold.slice.close()
+                cold.data.records = b""
+                self._refuse(cold.wanted, cold.data, refusal)
         return self._build(read)
 
     def _build(self, read: _Read) -> FetchResponse:
