@@ -31,7 +31,7 @@ cluster have the same --cluster-id. Which option says who votes depends on the n
   controller.quorum.voters is set          none of them: the settings name the voters
   the first controller                     --standalone
   a controller that is added later         --no-initial-controllers; it follows the quorum until
-                                           it is added to the voters
+                                           headwater cluster quorum add makes it a voter
   several controllers at once              --initial-controllers 1@host1:9093:ID,2@host2:9093:ID,...
                                            the same list on each, with a new id for each directory
   a node that is only a broker             none of them
@@ -41,7 +41,7 @@ cluster have the same --cluster-id. Which option says who votes depends on the n
 def define(parser: ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_settings_options(parser)
-    parser.add_argument("-c", dest="config", metavar="FILE", help=SUPPRESS)
+    parser.add_argument("-c", dest="config", action="append", metavar="FILE", help=SUPPRESS)
     parser.add_argument(
         "--cluster-id", "-t", metavar="ID", help="id of the cluster (default: a new one)"
     )

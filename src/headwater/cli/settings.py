@@ -26,7 +26,11 @@ def add_settings_options(parser: ArgumentParser) -> None:
         help=f"where to keep the data (log.dirs; default: ./{DATA_DEFAULT})",
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="settings in Kafka's server.properties format"
+        "--config",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="settings in Kafka's server.properties format; of several files, later ones win",
     )
     parser.add_argument(
         "--set",
@@ -41,12 +45,7 @@ def read_settings(
     options: Namespace, *, listen: str | None = None, memory: bool = False
 ) -> dict[str, str]:
     """The user's keys and values, and where the data is kept if they do not say."""
-    properties = _from_file(options.config) if options.config else {}
-    for item in options.set:
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip():
-            raise CommandError(f"--set {item}: expected KEY=VALUE", code=USAGE)
-        properties[key.strip()] = value.strip()
+    properties = given_settings(options)
     if memory:
         if options.data:
             raise CommandError("--memory keeps no files: leave out --data", code=USAGE)
@@ -63,6 +62,19 @@ def read_settings(
             # that serves in the clear.
             check_settings(properties)
         properties["listeners"] = _listeners(listen, properties)
+    return properties
+
+
+def given_settings(options: Namespace) -> dict[str, str]:
+    """The keys and values of the files and of `--set`."""
+    properties: dict[str, str] = {}
+    for path in options.config:
+        properties |= _from_file(path)
+    for item in options.set:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"--set {item}: expected KEY=VALUE", code=USAGE)
+        properties[key.strip()] = value.strip()
     return properties
 
 

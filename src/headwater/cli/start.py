@@ -13,7 +13,8 @@ import gc
 import os
 import signal
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.errors import USAGE, CommandError
@@ -39,6 +40,7 @@ examples:
   headwater start --data /srv/headwater --listen :9092
   headwater start --config server.properties --set log.retention.hours=24
   headwater start --memory --listen 127.0.0.1:0   for tests: no files, any free port
+  headwater start --nodes 3 --data /srv/cluster   three nodes on this host, which replicate
 
 A new directory is formatted on the first start, unless the settings name a quorum (see headwater
 format). One line on stdout says when the node can serve:
@@ -71,10 +73,36 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--memory", action="store_true", help="keep all data in memory; nothing is written to disk"
     )
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        type=int,
+        help="run a cluster of N nodes on this host, one process each, in subdirectories of --data",
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="with --nodes: start a node that dies again"
+    )
+    # For the process that supervises several nodes, and for tests.
+    for flag in ("--supervised", "--faults"):
+        parser.add_argument(flag, action="store_true", help=SUPPRESS)
+    for name in ("--cluster-id", "--initial-controllers"):
+        parser.add_argument(name, help=SUPPRESS)
     parser.set_defaults(run=run)
 
 
 def run(options: Namespace) -> int:
+    if options.nodes is not None:
+        from headwater.cli.local_cluster import run_cluster
+
+        return run_cluster(options)
+    if options.restart:
+        raise CommandError(
+            "--restart: expected --nodes N; let a service manager restart a single node", code=USAGE
+        )
+    return _run_node(options)
+
+
+def _run_node(options: Namespace) -> int:
     config = check_settings(read_settings(options, listen=options.listen, memory=options.memory))
     _raise_file_limit()
     gc.disable()  # a start creates many objects and hardly any garbage
@@ -86,12 +114,43 @@ def run(options: Namespace) -> int:
     from headwater.observability import Log
 
     host = Host.in_memory() if options.memory else Host.system()
+    if options.memory and options.cluster_id:
+        _format_memory(host, config, options)
+    if not options.memory:
+        _refuse_folder_of_cluster(config)
+    if options.faults:
+        from headwater.io.cut import CuttableNetwork
+
+        host = replace(host, network=CuttableNetwork())
     log = Log(host.clock, _write_line)
     with asyncio.Runner(loop_factory=WatchfulLoop) as runner:
-        return runner.run(_serve(config, host, log))
+        return runner.run(_serve(config, host, log, supervised=options.supervised))
 
 
-async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
+def _format_memory(host: Host, config: NodeConfig, options: Namespace) -> None:
+    """Formats a disk in memory for a cluster; on a real one that is a command of its own."""
+    from headwater.broker.formatting import InitialQuorum, format_directories, parse_voters
+
+    listed = None
+    if options.initial_controllers:
+        listed = parse_voters(options.initial_controllers, config.controller_listener_names[0])
+    quorum = InitialQuorum(listed=listed)
+    format_directories(host, config, cluster_id=options.cluster_id, quorum=quorum)
+
+
+def _refuse_folder_of_cluster(config: NodeConfig) -> None:
+    from headwater.cli.cluster_plan import count_of_cluster
+
+    for path in config.log_dirs:
+        count = count_of_cluster(path)
+        if count is not None:
+            raise CommandError(
+                f"{path} has a cluster of {count} nodes",
+                then=f"start it with --nodes {count}, or choose another directory with --data",
+            )
+
+
+async def _serve(config: NodeConfig, host: Host, log: Log, *, supervised: bool = False) -> int:
     import asyncio
 
     from headwater.broker.formatting import FormatRefused
@@ -106,6 +165,10 @@ async def _serve(config: NodeConfig, host: Host, log: Log) -> int:
     manager = ServiceManager.from_environment()
     asked_to_stop = asyncio.Event()
     _on_signals(asked_to_stop)
+    if supervised:
+        from headwater.cli.supervision import follow_supervisor
+
+        await follow_supervisor(asked_to_stop, host.network)
     node = Node(config, host, log)
     asked = asyncio.ensure_future(asked_to_stop.wait())
     starting = asyncio.ensure_future(node.start())
@@ -166,7 +229,8 @@ def _on_signals(asked_to_stop: asyncio.Event) -> None:
 
 
 def _ready_address(config: NodeConfig, node: Node) -> Address:
-    address = node.addresses[config.broker_listeners[0].name]
+    serving = config.broker_listeners or config.controller_listeners
+    address = node.addresses[serving[0].name]
     if address.host == "::":
         # The same socket, in a form that every client can parse.
         address = address._replace(host="0.0.0.0")

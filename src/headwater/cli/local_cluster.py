@@ -1,0 +1,323 @@
+"""`headwater start --nodes N`: a cluster on this host, one process for each node.
+
+This process starts the nodes, prints their log lines with the node in front, and stops them in
+order. It keeps a pipe to each: a node whose supervisor is gone stops by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headwater.cli.cluster_plan import (
+    NODES_MAX,
+    ClusterPlan,
+    PlannedNode,
+    check_shared,
+    new_plan,
+    plan_on_disk,
+)
+from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.settings import DATA_DEFAULT, check_settings, given_settings
+from headwater.io.service import ServiceManager
+
+_STDERR = 2
+_CHUNK_BYTES = 65536
+_LINE_BYTES_MAX = 1024 * 1024
+_REPORT_SECONDS = 10.0
+_RESTART_SECONDS_MIN = 1.0
+_RESTART_SECONDS_MAX = 30.0
+_STOPPED_AT_ONCE = 130
+_READY = b"ready: "
+
+
+def run_cluster(options: Namespace) -> int:
+    if not 1 <= options.nodes <= NODES_MAX:
+        raise CommandError(f"--nodes {options.nodes}: expected 1 to {NODES_MAX}", code=USAGE)
+    shared = given_settings(options)
+    check_shared(shared)
+    if options.memory:
+        if options.data:
+            raise CommandError("--memory keeps no files: leave out --data", code=USAGE)
+        with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+            plan = new_plan(folder, options.nodes, options.listen)
+            check_settings(plan.properties(plan.nodes[0]) | shared)
+            plan.write_files()
+            return _supervise(plan, options, "memory")
+    folder = os.path.abspath(options.data or DATA_DEFAULT)
+    check_settings(shared)  # before anything is written
+    plan = plan_on_disk(folder, options.nodes, options.listen)
+    return _supervise(plan, options, folder)
+
+
+def _supervise(plan: ClusterPlan, options: Namespace, data: str) -> int:
+    def command(node: PlannedNode, *, again: bool) -> list[str]:
+        shared = [word for path in options.config for word in ("--config", os.path.abspath(path))]
+        shared += [word for item in options.set for word in ("--set", item)]
+        return node_command(plan, node, shared, memory=options.memory, again=again)
+
+    def announce(addresses: Sequence[str]) -> str:
+        return (
+            f"ready: {','.join(addresses)} nodes={len(plan.nodes)} cluster={plan.cluster_id} "
+            f"data={data}"
+        )
+
+    supervisor = Supervisor(
+        {node.id: node for node in plan.nodes},
+        command,
+        announce,
+        majority=len(plan.voters) // 2 + 1,
+        restarts=options.restart,
+    )
+    return asyncio.run(supervisor.run())
+
+
+def node_command(
+    plan: ClusterPlan,
+    node: PlannedNode,
+    options: Sequence[str] = (),
+    *,
+    memory: bool = False,
+    again: bool = False,
+) -> list[str]:
+    """Returns the command that runs one node of a plan. In memory, a node that is started `again`
+    is a new and empty one, which does not vote until it is added."""
+    command = [sys.executable, "-m", "headwater.cli.main", "start", "--supervised"]
+    command += ["--config", plan.config_file(node.id), *options]
+    if memory:
+        command += ["--memory", "--cluster-id", plan.cluster_id]
+        if not again:
+            command += ["--initial-controllers", plan.initial_controllers]
+    return command
+
+
+@dataclass(slots=True)
+class _Child:
+    """One node's process, over any number of starts."""
+
+    node: PlannedNode
+    process: asyncio.subprocess.Process | None = None
+    address: str | None = None  # once it serves
+    starts: int = 0
+    pause: float = _RESTART_SECONDS_MIN
+    reading: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+
+class Supervisor:
+    """Runs nodes until it is told to stop."""
+
+    def __init__(
+        self,
+        nodes: dict[int, PlannedNode],
+        command: Callable[..., list[str]],
+        announce: Callable[[Sequence[str]], str],
+        *,
+        majority: int,
+        restarts: bool,
+    ) -> None:
+        """`command` returns the command line of a node, `announce` the line for when all serve."""
+        self._children = [_Child(node) for node in nodes.values()]
+        self._command = command
+        self._announce = announce
+        self._majority = majority
+        self._restarts = restarts
+        self._watching: dict[int, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._announced = False
+        self._failed = False
+        self._manager = ServiceManager.from_environment()
+
+    async def run(self) -> int:
+        """Returns the exit code when all nodes have ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal)
+        for child in self._children:
+            self._watching[child.node.id] = asyncio.ensure_future(self._watch(child))
+        try:
+            await self._until_asked_to_stop()
+            await self._stop_in_order()
+        finally:
+            self._kill_all()
+            await asyncio.gather(*self._watching.values(), return_exceptions=True)
+        return 1 if self._failed else 0
+
+    def _on_signal(self) -> None:
+        if self._stopping.is_set():
+            self._kill_all()
+            os._exit(_STOPPED_AT_ONCE)  # the next start recovers, as after a crash
+        self._stopping.set()
+        self._changed.set()
+
+    # Running
+
+    async def _until_asked_to_stop(self) -> None:
+        while not self._stopping.is_set():
+            waiting = [child.node.id for child in self._children if child.address is None]
+            if not waiting and not self._announced:
+                self._say_ready()
+            if all(watch.done() for watch in self._watching.values()):
+                self._failed = True
+                _report("no node is left")
+                return
+            timeout = _REPORT_SECONDS if waiting and not self._announced else None
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._manager.busy("starting", seconds=3 * _REPORT_SECONDS)
+                _report(f"still waiting for {_named(waiting)} to serve")
+            self._changed.clear()
+
+    def _say_ready(self) -> None:
+        self._announced = True
+        addresses = [child.address or "" for child in self._children]
+        with contextlib.suppress(OSError):  # nobody may be reading
+            print(self._announce(addresses), flush=True)
+        self._manager.ready(f"serving on {','.join(addresses)}")
+
+    async def _watch(self, child: _Child) -> None:
+        """Runs a node, and runs it again after it has died where that is wanted."""
+        try:
+            while True:
+                code = await self._run_once(child)
+                if self._stopping.is_set():
+                    return
+                self._on_death(child, code)
+                if not self._restarts:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(child.pause):
+                        await self._stopping.wait()
+                    return
+                child.pause = min(2 * child.pause, _RESTART_SECONDS_MAX)
+        finally:
+            self._changed.set()
+
+    async def _run_once(self, child: _Child) -> int:
+        command = self._command(child.node, again=child.starts > 0)
+        child.starts += 1
+        # A process group of its own: Ctrl-C at a terminal goes to all processes of a group, and the
+        # nodes are to stop one after the other.
+        child.process = process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            process_group=0,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await asyncio.gather(
+            _each_line(process.stdout, lambda line: self._on_output(child, line)),
+            _each_line(process.stderr, lambda line: _print_line(child.node.id, line)),
+        )
+        code = await process.wait()
+        child.address = None
+        return code
+
+    def _on_output(self, child: _Child, line: bytes) -> None:
+        if not line.startswith(_READY):
+            _print_line(child.node.id, line)
+            return
+        child.address = line[len(_READY) :].split()[0].decode()
+        child.pause = _RESTART_SECONDS_MIN
+        if self._announced:
+            _report(f"node {child.node.id} serves again on {child.address}")
+        self._changed.set()
+
+    def _on_death(self, child: _Child, code: int) -> None:
+        assert child.process is not None
+        who = f"node {child.node.id} (process {child.process.pid}) {_how_it_ended(code)}"
+        if self._restarts:
+            _report(f"{who}; starting it again in {child.pause:.0f} s")
+        elif self._announced:
+            _report(
+                f"{who}; the others go on. --restart starts a dead node again; now, end this "
+                "command with Ctrl-C and run it once more"
+            )
+        else:
+            _report(f"{who} before all nodes were ready; stopping the others")
+            self._failed = True
+            self._stopping.set()
+        self._changed.set()
+
+    # Stopping
+
+    async def _stop_in_order(self) -> None:
+        """Stops the last node first. Each moves its leaderships to others, for which a majority of
+        the voters must be there; the last ones are stopped together."""
+        self._stopping.set()
+        self._manager.stopping()
+        left = [child for child in self._children if child.is_running]
+        while len(left) > self._majority:
+            last = left.pop()
+            await self._stop([last])
+        await self._stop(left)
+
+    async def _stop(self, children: list[_Child]) -> None:
+        for child in children:
+            if child.process is not None and child.is_running:
+                child.process.terminate()
+        waiting = {child.node.id: self._watching[child.node.id] for child in children}
+        while waiting:
+            await asyncio.wait(waiting.values(), timeout=_REPORT_SECONDS)
+            waiting = {node: watch for node, watch in waiting.items() if not watch.done()}
+            if waiting:
+                _report(f"waiting for {_named(list(waiting))} to stop; Ctrl-C ends it at once")
+
+    def _kill_all(self) -> None:
+        for child in self._children:
+            if child.process is not None and child.is_running:
+                with contextlib.suppress(ProcessLookupError):
+                    child.process.kill()
+
+
+async def _each_line(stream: asyncio.StreamReader, take: Callable[[bytes], None]) -> None:
+    rest = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            take(line)
+        if len(rest) > _LINE_BYTES_MAX:
+            take(rest)
+            rest = b""
+    if rest:
+        take(rest)
+
+
+def _print_line(node_id: int, line: bytes) -> None:
+    with contextlib.suppress(OSError):  # a log that cannot be written must not stop the nodes
+        os.write(_STDERR, b"[node %d] %s\n" % (node_id, line))
+
+
+def _report(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, f"headwater start: {text}\n".encode())
+
+
+def _how_it_ended(code: int) -> str:
+    if code < 0:
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+    return f"ended with exit code {code}"
+
+
+def _named(nodes: Sequence[int]) -> str:
+    listed = ", ".join(map(str, nodes))
+    return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
