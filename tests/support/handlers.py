@@ -1,19 +1,22 @@
-"""A broker that consists of a controller only, for tests of handlers that do little but ask it."""
+"""A node that consists of a controller only, for tests of handlers that do little but ask it."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from headwater.broker.context import Context
+from headwater.broker.controller_role import HANDLERS as CONTROLLER_HANDLERS
 from headwater.config import node_config
 from headwater.controller import Controller, Decision
 from headwater.io.clock import SystemClock
 from headwater.observability import Log
 from headwater.protocol import Message, decode, encode
+from headwater.protocol.apis import APIS
 from tests.support.controllers import Bench
 
 R = TypeVar("R")
@@ -35,12 +38,13 @@ class HandlerBench:
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         settings = settings or {}
         self.cluster = Bench([1], node_id=1, settings=settings)
-        self.broker: Any = SimpleNamespace(
-            config=node_config({"log.dirs": "/d", "node.id": "1"} | settings),
-            controller=Direct(self.cluster),
-            metadata=SimpleNamespace(kraft_version=1),
-            log=Log(SystemClock(), lambda line: None),
-        )
+        parts: dict[str, Any] = {
+            "config": node_config({"log.dirs": "/d", "node.id": "1"} | settings),
+            "metadata": SimpleNamespace(kraft_version=1),
+            "log": Log(SystemClock(), lambda line: None),
+        }
+        self.role: Any = SimpleNamespace(**parts, controller=Direct(self.cluster))
+        self.broker: Any = SimpleNamespace(**parts, channel=SimpleNamespace(forward=self._forward))
 
     @property
     def image(self) -> Any:
@@ -49,10 +53,17 @@ class HandlerBench:
     def ask(self, handler: ModuleType, request: Message, version: int) -> Any:
         """The handler's answer as it comes off the wire in this version."""
         context = Context(None, version, "test")  # type: ignore[arg-type]
-        handled = handler.handle(self.broker, context, request)
+        parts = self.role if handler.__name__.startswith(CONTROLLER_HANDLERS) else self.broker
+        handled = handler.handle(parts, context, request)
         if inspect.isawaitable(handled):
             handled = asyncio.run(_awaited(handled))
         return decode(type(handled), encode(handled, version), version)
+
+    async def _forward(self, context: Context, request: Message) -> Message:
+        assert request.API is not None
+        module = import_module(f"{CONTROLLER_HANDLERS}.{APIS[request.API].module}")
+        answer: Message = await module.handle(self.role, context, request)
+        return answer
 
 
 async def _awaited(handled: Any) -> Any:

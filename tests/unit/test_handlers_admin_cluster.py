@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.broker.handlers import allocate_producer_ids, unregister_broker, update_features
+from headwater.broker.controller_handlers import (
+    allocate_producer_ids,
+    unregister_broker,
+    update_features,
+)
 from headwater.controller.features import UpgradeType
 from headwater.errors import ErrorCode
 from headwater.metadata.features import KRAFT_VERSION

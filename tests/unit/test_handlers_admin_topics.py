@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.broker.handlers import (
+from headwater.broker.controller_handlers import (
     create_partitions,
     create_topics,
     delete_topics,

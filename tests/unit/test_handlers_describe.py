@@ -8,11 +8,8 @@ from typing import Any, cast
 import pytest
 
 from headwater.broker.context import Context
-from headwater.broker.handlers import (
-    describe_client_quotas,
-    describe_user_scram_credentials,
-    list_partition_reassignments,
-)
+from headwater.broker.controller_handlers import list_partition_reassignments
+from headwater.broker.handlers import describe_client_quotas, describe_user_scram_credentials
 from headwater.metadata import Delta, Image
 from headwater.protocol import Message
 from headwater.protocol.messages.describe_client_quotas import (
@@ -37,7 +34,8 @@ TOPIC_ID = b"t" * 16
 
 
 def ask(handler: Any, image: Image, request: Message) -> Any:
-    return handler.handle(SimpleNamespace(image=image), cast(Context, None), request)
+    node = SimpleNamespace(image=image, check_active=lambda: None)
+    return handler.handle(node, cast(Context, None), request)
 
 
 def image_of(*records: Message) -> Image:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.context import Context
-from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.dispatch import Routes, served_versions
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
@@ -19,6 +20,8 @@ from headwater.io import Clock, Workers
 from headwater.metadata import Image
 from headwater.model import NO_NODE
 from headwater.observability import Log as Lines
+from headwater.protocol import Message
+from headwater.protocol.apis import APIS, Versions
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
@@ -35,6 +38,22 @@ class Endpoint(NamedTuple):
     fenced: bool = False
 
 
+def broker_routes() -> Routes:
+    return Routes(served_versions(), forward=_forward)
+
+
+async def _forward(broker: Broker, context: Context, request: Message) -> Message:
+    """Handles the APIs that a broker forwards to the active controller unseen."""
+    return await broker.channel.forward(context, request)
+
+
+def _common(ours: Versions, theirs: Versions | None) -> Versions | None:
+    if theirs is None:
+        return None
+    low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
+    return (low, high) if low <= high else None
+
+
 @dataclass(slots=True)
 class Broker:
     config: NodeConfig
@@ -42,9 +61,9 @@ class Broker:
     clock: Clock
     workers: Workers
     log: Lines
-    served: dict[int, tuple[int, int]]
+    routes: Routes
     metadata: MetadataLog
-    controller: ControllerDriver
+    channel: ControllerChannel
     log_dirs: LogDirs
     partitions: Partitions
     log_moves: LogMoves
@@ -52,6 +71,19 @@ class Broker:
     producer_ids: ProducerIds
     auto_topics: AutoTopics
     groups: GroupCoordinator
+
+    @property
+    def served(self) -> dict[int, Versions]:
+        """The APIs and versions to advertise. Those of forwarded APIs must be known to the active
+        controller, too."""
+        served, known = self.routes.served, self.channel.controller_versions
+        if known is None:
+            return served
+        return {
+            key: common
+            for key, versions in served.items()
+            if (common := _common(versions, known.get(key)) if APIS[key].forwardable else versions)
+        }
 
     @property
     def image(self) -> Image:

@@ -15,6 +15,7 @@ from headwater.metadata import Resource, ResourceType
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 _KEPT_BY_CONTROLLER = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
@@ -37,14 +38,14 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
         check_is_here(broker, resource.name)
 
 
-def check_is_here(broker: Broker, name: str) -> None:
+def check_is_here(node: Broker | ControllerRole, name: str) -> None:
     """Refuses anything but the id of this broker."""
     try:
         node_id = int(name)
     except ValueError:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name!r}, expected its id") from None
-    if node_id != broker.config.node_id:
+    if node_id != node.config.node_id:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"this is broker {broker.config.node_id}, expected a request for it, not for {name}",
+            f"this is broker {node.config.node_id}, expected a request for it, not for {name}",
         )

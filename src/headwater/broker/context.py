@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, cast
+
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Connection
+from headwater.security.principal import ANONYMOUS, Principal
+
+
+class Origin(NamedTuple):
+    """The client of a request that a broker handed on."""
+
+    principal: Principal
+    host: str
 
 
 class Context:
     """One request: its version, who sent it, and on which connection."""
 
-    __slots__ = ("client_id", "connection", "version")
+    __slots__ = ("client_id", "connection", "origin", "version")
 
-    def __init__(self, connection: Connection, version: int, client_id: str | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        version: int,
+        client_id: str | None,
+        origin: Origin | None = None,
+    ) -> None:
         self.connection = connection
         self.version = version
         self.client_id = client_id
+        self.origin = origin  # None: the client is at the other end of the connection
+
+    @classmethod
+    def internal(cls, version: int) -> Context:
+        """A request of this node to its own controller. It has no connection, and no handler that a
+        node asks this way looks for one."""
+        return cls(cast(Connection, None), version, None, Origin(ANONYMOUS, ""))
+
+    @property
+    def principal(self) -> Principal:
+        return ANONYMOUS if self.origin is None else self.origin.principal
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client, without its port."""
+        return self.connection.stream.peer.host if self.origin is None else self.origin.host
 
 
 def check_timeout(timeout_ms: int) -> None:

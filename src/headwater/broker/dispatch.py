@@ -8,34 +8,34 @@ is first used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from struct import Struct, pack_into
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from headwater.broker.context import Context
 from headwater.broker.node_log import REQUESTS
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, PendingResponse
 from headwater.net.connection import CloseConnection
-from headwater.observability import printable
+from headwater.observability import Log, printable
 from headwater.protocol import DecodeError, EncodeError, Message, decoder, encode_parts, encoder
-from headwater.protocol.apis import APIS, ApiKey, request_class, response_class
+from headwater.protocol.apis import APIS, ApiKey, Versions, request_class, response_class
 from headwater.protocol.frame import is_flexible, response_header_is_flexible, skip_tags
 
-if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
-
 Handled = Message | None | Awaitable[Message | None]
-Handle = Callable[["Broker", Context, Any], Handled]
+Handle = Callable[[Any, Context, Any], Handled]
 
 _HEADER = Struct(">hhih")  # api key, api version, correlation id, length of the client id
 _ANSWER = Struct(">ii")
 _ANSWER_FLEXIBLE = Struct(">iib")
 
-# An API is listed here when its handler exists. What is not listed is not advertised, and a request
-# for it ends the connection, as with Kafka.
+BROKER_HANDLERS = "headwater.broker.handlers"
+
+# What brokers serve (for controllers, see `controller_role`). An API is listed here when its
+# handler exists. What is not listed is not advertised, and a request for it ends the connection, as
+# with Kafka.
 SERVED = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -84,10 +84,22 @@ SERVED = (
 )
 
 
-def served_versions() -> dict[int, tuple[int, int]]:
+# Forwardable APIs whose requests a broker looks into before it forwards them.
+_CHECKED_FIRST = frozenset(
+    {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM}
+)
+
+
+class Parts(Protocol):
+    """The parts of a broker or a controller, which its handlers get."""
+
+    log: Log
+
+
+def served_versions(keys: Iterable[ApiKey] = SERVED) -> dict[int, Versions]:
     """Returns the first and the last version served, by API key."""
-    versions: dict[int, tuple[int, int]] = {}
-    for key in SERVED:
+    versions: dict[int, Versions] = {}
+    for key in keys:
         advertised = APIS[key].advertised
         assert advertised is not None, key
         versions[int(key)] = advertised
@@ -138,15 +150,73 @@ class Route:
         return (out,)
 
 
-class Dispatcher:
-    """Serves the frames of one listener."""
+class Routes:
+    """The handlers of one kind of listener; each is imported when it is first used."""
 
-    def __init__(self, broker: Broker, served: dict[int, tuple[int, int]]) -> None:
-        self._broker = broker
-        self._served = served
-        self._routes: dict[int, Route] = {}
+    __slots__ = ("_forward", "_package", "found", "served")
+
+    def __init__(
+        self,
+        served: dict[int, Versions],
+        package: str = BROKER_HANDLERS,
+        forward: Handle | None = None,
+    ) -> None:
+        """`forward` handles the APIs that a broker passes on to the controller."""
+        self.served = served
+        self.found: dict[int, Route] = {}  # by API key and version
+        self._package = package
+        self._forward = forward
+
+    def find(self, key: int, version: int) -> Route:
+        """Returns a route; raises CloseConnection if there is none."""
+        found = self.found.get(key << 16 | version)
+        if found is not None:
+            return found
+        try:
+            low, high = self.served[key]
+        except KeyError:
+            raise CloseConnection(_not_served(key)) from None
+        if not low <= version <= high:
+            if key == ApiKey.API_VERSIONS:
+                raise _UnknownVersion
+            name = ApiKey(key).name
+            raise CloseConnection(
+                f"{name} version {version} is not supported, expected {low} to {high}"
+            )
+        api = ApiKey(key)
+        if self._forward is not None and APIS[key].forwardable and api not in _CHECKED_FIRST:
+            handle = self._forward
+        else:
+            handle = self.module(api).handle
+        route = self.found[key << 16 | version] = Route(api, version, handle)
+        return route
+
+    def module(self, api: ApiKey) -> Any:
+        return import_module(f"{self._package}.{api.name.lower()}")
+
+
+def _not_served(key: int) -> str:
+    api = APIS.get(key)
+    if api is None:
+        return f"unknown API {key}"
+    what = f"{api.name} (API {key}) is not served here"
+    if api.on_broker and not api.on_controller:
+        return f"{what}; if this is a controller, connect to a broker"
+    if api.on_controller and not api.on_broker:
+        return f"{what}; if this is a broker, connect to a controller"
+    return what
+
+
+class Dispatcher:
+    """Serves the frames of the listeners of one kind."""
+
+    def __init__(self, parts: Parts, routes: Routes) -> None:
+        self._parts = parts
+        self._find_route = routes.find
+        self._routes = routes.found
+        self._served = routes.served
         self._tasks: set[asyncio.Task[None]] = set()
-        self._log = broker.log.named(REQUESTS)
+        self._log = parts.log.named(REQUESTS)
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         try:
@@ -171,7 +241,7 @@ class Dispatcher:
             )
         context = Context(connection, version, client_id)
         try:
-            handled = route.handle(self._broker, context, request)
+            handled = route.handle(self._parts, context, request)
             if isinstance(handled, Message):
                 return route.answer(correlation_id, handled)
         except Exception as error:
@@ -185,24 +255,6 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return pending
-
-    def _find_route(self, key: int, version: int) -> Route:
-        try:
-            low, high = self._served[key]
-        except KeyError:
-            raise CloseConnection(f"unknown API {key}") from None
-        if not low <= version <= high:
-            if key == ApiKey.API_VERSIONS:
-                raise _UnknownVersion
-            name = ApiKey(key).name
-            raise CloseConnection(
-                f"{name} version {version} is not supported, expected {low} to {high}"
-            )
-        api = ApiKey(key)
-        module = import_module(f"headwater.broker.handlers.{api.name.lower()}")
-        route = Route(api, version, module.handle)
-        self._routes[key << 16 | version] = route
-        return route
 
     def _unknown_version(self, correlation_id: int) -> Answer:
         # KIP-511: a client that is too new gets a response in version 0 with the supported range of
@@ -239,7 +291,7 @@ class Dispatcher:
             raise error
         code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            self._broker.log.failure(f"{route.api.name} v{route.version} failed", error)
+            self._parts.log.failure(f"{route.api.name} v{route.version} failed", error)
         try:
             message = route.response(error_code=code)  # type: ignore[call-arg]
             return route.answer(correlation_id, message)

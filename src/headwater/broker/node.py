@@ -12,11 +12,13 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from headwater.broker import node_log
-from headwater.broker.broker import Broker
+from headwater.broker.broker import Broker, broker_routes
 from headwater.broker.cleaning import Cleaning
+from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.controller_role import ControllerRole, controller_routes
 from headwater.broker.coordinators.groups import GroupCoordinator
-from headwater.broker.dispatch import Dispatcher, served_versions
+from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import directories_of, format_directories
 from headwater.broker.housekeeping import Housekeeping
@@ -51,7 +53,8 @@ class Node:
 
     def __init__(self, config: NodeConfig, host: Host, log: Lines) -> None:
         self.config = config
-        self.addresses: dict[str, Address] = {}
+        self.addresses: dict[str, Address] = {}  # of the broker's listeners
+        self.controller_addresses: dict[str, Address] = {}
         self.cluster_id = ""
         self._host = host
         self._lines = log
@@ -59,14 +62,19 @@ class Node:
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
         for name in node_log.LOGGERS:
             log.named(name)  # shown to admins before the first line is written
-        self._server = Server(
-            host,
-            _limits(config),
-            log.warn,
-            _socket_options(config),
-            debug=log.named(node_log.CONNECTIONS).debug,
-        )
+        self._server = self._new_server()
+        # One of its own: it opens before the node has found its quorum, and closes last.
+        self._controller_server = self._new_server()
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot continue
+
+    def _new_server(self) -> Server:
+        return Server(
+            self._host,
+            _limits(self.config),
+            self._lines.warn,
+            _socket_options(self.config),
+            debug=self._lines.named(node_log.CONNECTIONS).debug,
+        )
 
     async def start(self) -> None:
         config, host = self.config, self._host
@@ -76,8 +84,6 @@ class Node:
             check_start(host, config)
             self._check_ports()
             self._lines.info(node_log.start_line(config))
-            for at in config.controller_listeners:
-                self._lines.info(f"{at} is not opened: the only controller is in this process")
             for warning in config.warnings:
                 self._lines.warn(warning)
             self._open_directories()
@@ -86,6 +92,8 @@ class Node:
             await self._load_logs()
             self._open_metadata()
             undo.push_async_callback(self._metadata.close)
+            undo.push_async_callback(self._controller_server.stop, 0.0)
+            self._build_controller()
             self._build_broker()
             undo.push_async_callback(self._end_tasks)
             await self._start_quorum()
@@ -112,7 +120,7 @@ class Node:
         """Binds each listener and releases it, so that a port in use is found before a directory is
         formatted. The sockets are not kept: a client that connected during a long recovery would
         wait instead of trying another broker."""
-        for at in self.config.broker_listeners:
+        for at in self.config.listeners:
             if at.port:
                 self._host.network.listen(at.host, at.port, _refuse_connection).close()
 
@@ -214,6 +222,28 @@ class Node:
             cluster_id=self.cluster_id,
         )
 
+    def _build_controller(self) -> None:
+        """Builds the controller and opens its listeners: other nodes vote and fetch before this one
+        knows who leads."""
+        role = self._controller_role = ControllerRole(
+            config=self.config,
+            cluster_id=self.cluster_id,
+            clock=self._host.clock,
+            workers=self._host.workers,
+            log=self._lines,
+            routes=controller_routes(),
+            metadata=self._metadata,
+            controller=self._controller,
+        )
+        self._controller_dispatcher = Dispatcher(role, role.routes)
+        for at in self.config.controller_listeners:
+            listener = self._controller_server.listen(
+                at.name, at.host, at.port, self._controller_dispatcher
+            )
+            self.controller_addresses[at.name] = listener.address
+        self._controller_server.open()
+        self._channel = ControllerChannel(self._host, self.config, self._metadata, role)
+
     def _build_broker(self) -> None:
         config, host = self.config, self._host
         storage = self._lines.named(node_log.STORAGE)
@@ -230,17 +260,17 @@ class Node:
             clock=host.clock,
             workers=host.workers,
             log=self._lines,
-            served=served_versions(),
+            routes=broker_routes(),
             metadata=self._metadata,
-            controller=self._controller,
+            channel=self._channel,
             log_dirs=self._log_dirs,
             partitions=self._partitions,
             log_moves=LogMoves(self._log_dirs, host.clock, host.workers, storage),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots, host.random
             ),
-            producer_ids=ProducerIds(self._controller, self._lifecycle, config.node_id),
-            auto_topics=AutoTopics(self._controller, lambda: self.config, self._lines),
+            producer_ids=ProducerIds(self._channel, self._lifecycle, config.node_id),
+            auto_topics=AutoTopics(self._channel, lambda: self.config, self._lines),
             groups=self._groups,
         )
         self._housekeeping = Housekeeping(
@@ -282,7 +312,7 @@ class Node:
                 self._lines.warn(f"{log.tp} is not in the metadata; its log was renamed to {path}")
 
     def _listen(self) -> None:
-        self._dispatcher = Dispatcher(self._broker, self._broker.served)
+        self._dispatcher = Dispatcher(self._broker, self._broker.routes)
         for at in self.config.broker_listeners:
             listener = self._server.listen(at.name, at.host, at.port, self._dispatcher)
             self.addresses[at.name] = listener.address
@@ -310,12 +340,13 @@ class Node:
         except ConfigError as error:
             # From a directory of Kafka: the controller here refuses such a change.
             self._lines.error(f"a dynamic setting has no effect: {error}")
-        self.config = self._broker.config = config
-        self._server.limits = _limits(config)
+        self.config = self._broker.config = self._controller_role.config = config
+        self._server.limits = self._controller_server.limits = _limits(config)
         self._partitions.reconfigure(config)
 
     def drop_connections(self) -> int:
-        """Closes all client connections; returns how many there were. For tests of clients."""
+        """Closes all connections; returns how many clients had. For tests of clients."""
+        self._controller_server.drop_connections()
         return self._server.drop_connections()
 
     async def _watch_metadata(self) -> None:
@@ -365,6 +396,9 @@ class Node:
             partition.close()
         await self._server.stop(_DRAIN_SECONDS)
         await self._dispatcher.stop()
+        self._channel.close()
+        await self._controller_server.stop(_DRAIN_SECONDS)
+        await self._controller_dispatcher.stop()
         await asyncio.gather(*(partition.flush_ended() for partition in self._partitions.all()))
         await self._metadata.close()
         epoch = self._lifecycle.broker_epoch

@@ -30,6 +30,7 @@ from headwater.protocol.records.metadata_topics import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 # The parts of a node that have a logger of their own.
 REQUESTS = "headwater.requests"
@@ -62,7 +63,7 @@ def start_line(config: NodeConfig) -> str:
         f"pid={process_id()}",
         f"node={config.node_id}",
         f"roles={','.join(config.process_roles)}",
-        f"listeners={','.join(map(str, config.broker_listeners))}",
+        f"listeners={','.join(map(str, config.listeners))}",
         f"directories={','.join(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))}",
     ]
     implied = implied_properties({})
@@ -135,23 +136,27 @@ def _config_line(record: ConfigRecord) -> str:
     return f"{what}: {record.name} was set to {value}"
 
 
-def log_levels(broker: Broker) -> dict[str, str]:
-    return {name: log.level.upper() for name, log in broker.log.loggers().items()}
+def log_levels(node: Broker | ControllerRole) -> dict[str, str]:
+    return {name: log.level.upper() for name, log in node.log.loggers().items()}
 
 
 def alter_log_levels(
-    broker: Broker, name: str, alterations: Sequence[Alteration], *, validate_only: bool
+    node: Broker | ControllerRole,
+    name: str,
+    alterations: Sequence[Alteration],
+    *,
+    validate_only: bool,
 ) -> None:
     if any(count > 1 for count in Counter(a.name for a in alterations).values()):
         raise ApiError(ErrorCode.INVALID_REQUEST, "a logger is named more than once")
-    check_is_here(broker, name)
-    loggers = broker.log.loggers()
+    check_is_here(node, name)
+    loggers = node.log.loggers()
     levels = {each.name: _checked(each, loggers) for each in alterations}
     if validate_only:
         return
     for logger, level in levels.items():
         if level is None:
-            loggers[logger].follow(broker.log)
+            loggers[logger].follow(node.log)
         else:
             loggers[logger].level = level
 

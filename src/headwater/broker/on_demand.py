@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
 from headwater.broker.lifecycle import Lifecycle
 from headwater.config import NodeConfig
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.observability import Log as Lines
+from headwater.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -18,14 +19,16 @@ from headwater.protocol.messages.create_topics import (
 )
 
 _IN_FLIGHT_MAX = 1000
+_PRODUCER_ID_TIMEOUT_MS = 5000
+_CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class ProducerIds:
     """Hands out producer ids from blocks. No id is given twice: what is left of a block at a stop
     is lost."""
 
-    def __init__(self, controller: ControllerDriver, lifecycle: Lifecycle, node_id: int) -> None:
-        self._controller = controller
+    def __init__(self, channel: ControllerChannel, lifecycle: Lifecycle, node_id: int) -> None:
+        self._channel = channel
         self._lifecycle = lifecycle
         self._node_id = node_id
         self._next = 0
@@ -33,13 +36,19 @@ class ProducerIds:
 
     async def next(self) -> int:
         while self._next >= self._end:
-            block = await self._controller.ask(
-                lambda machine: machine.decide_allocate_producer_ids(
-                    broker_id=self._node_id, broker_epoch=self._lifecycle.broker_epoch
-                )
+            request = AllocateProducerIdsRequest(
+                broker_id=self._node_id, broker_epoch=self._lifecycle.broker_epoch
             )
+            block = await self._channel.ask(request, timeout_ms=_PRODUCER_ID_TIMEOUT_MS)
+            if block.error_code:
+                # As in Kafka: the client tries again, and finds the next block or a new epoch.
+                raise ApiError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    f"no producer ids: {ErrorCode(block.error_code).name}",
+                )
             # Several callers may have waited: the block that came last wins, the rest is skipped.
-            self._next, self._end = block.first, block.first + block.size
+            self._next = block.producer_id_start
+            self._end = block.producer_id_start + block.producer_id_len
         self._next += 1
         return self._next - 1
 
@@ -48,9 +57,9 @@ class AutoTopics:
     """Creates topics in the background, each once at a time; clients ask again anyway."""
 
     def __init__(
-        self, controller: ControllerDriver, config: Callable[[], NodeConfig], lines: Lines
+        self, channel: ControllerChannel, config: Callable[[], NodeConfig], lines: Lines
     ) -> None:
-        self._controller = controller
+        self._channel = channel
         self._config = config
         self._lines = lines
         self._under_way: set[str] = set()
@@ -74,7 +83,13 @@ class AutoTopics:
             timeout_ms=config.request_timeout_ms,
         )
         try:
-            await self._controller.ask(lambda machine: machine.decide_create_topics(request))
+            response = await self._channel.ask(request, timeout_ms=config.request_timeout_ms)
+            for topic in response.topics:
+                if topic.error_code not in _CREATED:
+                    code = ErrorCode(topic.error_code).name
+                    self._lines.warn(
+                        f"topic {topic.name} cannot be created: {code}: {topic.error_message}"
+                    )
         except ApiError as refusal:
             self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
         finally:

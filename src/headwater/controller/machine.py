@@ -14,6 +14,7 @@ from headwater.config.alter import Alteration
 from headwater.controller import (
     brokers,
     configs,
+    directories,
     elections,
     features,
     topics,
@@ -32,6 +33,10 @@ from headwater.protocol import Message
 from headwater.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponseTopicData,
+)
+from headwater.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponseDirectoryData,
 )
 from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -199,6 +204,11 @@ class Controller:
         self, request: AlterPartitionRequest
     ) -> Decision[list[AlterPartitionResponseTopicData]]:
         return elections.alter_partition(self.state, request)
+
+    def decide_assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Decision[list[AssignReplicasToDirsResponseDirectoryData]]:
+        return directories.assign_replicas_to_dirs(self.state, request)
 
     def decide_balance_leaders(self) -> Decision[bool]:
         return elections.balance_leaders(self.state)

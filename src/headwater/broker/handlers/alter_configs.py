@@ -1,4 +1,4 @@
-"""AlterConfigs: a resource's settings are replaced; what is not named goes back to its default."""
+"""AlterConfigs: checked here, then forwarded to the controller without what was refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.config_gate import check_resource, repeated
 from headwater.broker.context import Context
+from headwater.broker.controller_handlers.alter_configs import result
 from headwater.errors import ApiError
 from headwater.metadata import Resource
 from headwater.protocol.messages.alter_configs import (
@@ -23,33 +24,17 @@ async def handle(
 ) -> AlterConfigsResponse:
     named = [Resource(asked.resource_type, asked.resource_name) for asked in request.resources]
     named_twice = repeated(named)
-    outcome: dict[Resource, ApiError | None] = {}
-    wanted: list[tuple[Resource, list[tuple[str, str | None]]]] = []
+    results: dict[Resource, AlterConfigsResourceResponse] = {}
+    remaining = AlterConfigsRequest(resources=[], validate_only=request.validate_only)
     for resource, asked in zip(named, request.resources, strict=True):
         try:
             check_resource(broker, resource, named_twice)
+            remaining.resources.append(asked)
         except ApiError as refusal:
-            outcome[resource] = refusal
-        else:
-            wanted.append((resource, [(config.name, config.value) for config in asked.configs]))
-    if wanted:
-        try:
-            outcome |= await broker.controller.ask(
-                lambda controller: controller.decide_alter_configs(
-                    wanted, validate_only=request.validate_only
-                )
-            )
-        except ApiError as refusal:
-            outcome |= {resource: refusal for resource, _ in wanted}
-    return AlterConfigsResponse(
-        responses=[_answer(resource, outcome[resource]) for resource in named]
-    )
-
-
-def _answer(resource: Resource, refusal: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=refusal.code if refusal else 0,
-        error_message=refusal.message if refusal else None,
-        resource_type=resource.type,
-        resource_name=resource.name,
-    )
+            results[resource] = result(resource, refusal)
+    if remaining.resources:
+        response = await broker.channel.forward(context, remaining)
+        assert isinstance(response, AlterConfigsResponse)
+        for each in response.responses:
+            results[Resource(each.resource_type, each.resource_name)] = each
+    return AlterConfigsResponse(responses=[results[resource] for resource in named])

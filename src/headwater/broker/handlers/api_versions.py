@@ -19,11 +19,14 @@ from headwater.protocol.messages.api_versions import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(
+    node: Broker | ControllerRole, context: Context, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -31,15 +34,15 @@ def handle(broker: Broker, context: Context, request: ApiVersionsRequest) -> Api
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     # KAFKA-17011: clients that speak less than version 4 fall over a feature that starts at 0.
     lowest = 0 if context.version >= 4 else 1
-    finalized = broker.image.features
+    finalized = node.image.features
     return ApiVersionsResponse(
-        api_keys=_ranges(broker.served),
+        api_keys=_ranges(node.served),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)
             for name, levels in supported_features().items()
             if levels.low >= lowest
         ],
-        finalized_features_epoch=broker.metadata.applied - 1,
+        finalized_features_epoch=node.metadata.applied - 1,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in finalized.items()

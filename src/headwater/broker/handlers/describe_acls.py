@@ -11,11 +11,14 @@ from headwater.protocol.messages.describe_acls import DescribeAclsRequest, Descr
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 _UNKNOWN = 0
 
 
-def handle(broker: Broker, context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(
+    node: Broker | ControllerRole, context: Context, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
     if _UNKNOWN in (
         request.resource_type_filter,
         request.pattern_type_filter,

@@ -30,6 +30,7 @@ from headwater.protocol.messages.describe_configs import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 _TYPES = frozenset(
     {
@@ -43,7 +44,7 @@ _TYPES = frozenset(
 
 
 def handle(
-    broker: Broker, context: Context, request: DescribeConfigsRequest
+    node: Broker | ControllerRole, context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse(results=[])
     unknown = [r.resource_type for r in request.resources if r.resource_type not in _TYPES]
@@ -58,7 +59,7 @@ def handle(
             if unknown:
                 # Kafka, too, refuses the whole request for one resource that it cannot place.
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {unknown[0]}")
-            entries = _describe(broker, resource)
+            entries = _describe(node, resource)
         except ApiError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.message or ""
@@ -72,25 +73,27 @@ def handle(
     return response
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribedConfig]:
-    image, layers, name = broker.image, broker.config.layers, resource.resource_name
+def _describe(
+    node: Broker | ControllerRole, resource: DescribeConfigsResource
+) -> list[DescribedConfig]:
+    image, layers, name = node.image, node.config.layers, resource.resource_name
     overrides = image.config(Resource(resource.resource_type, name))
     match resource.resource_type:
         case ResourceType.TOPIC:
             check_topic_name(name)
             if name not in image.topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no words for it
-            return describe_topic(overrides, layers, broker.config.topic_defaults)
+            return describe_topic(overrides, layers, node.config.topic_defaults)
         case ResourceType.BROKER:
             if not name:
                 return describe_broker_defaults(image.config(CLUSTER_DEFAULT))
-            check_is_here(broker, name)
+            check_is_here(node, name)
             return describe_broker(layers)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a broker logger needs a broker id")
-            check_is_here(broker, name)
-            return describe_loggers(log_levels(broker))
+            check_is_here(node, name)
+            return describe_loggers(log_levels(node))
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription needs a name")

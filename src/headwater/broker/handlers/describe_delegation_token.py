@@ -13,10 +13,11 @@ from headwater.protocol.messages.describe_delegation_token import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 def handle(
-    broker: Broker, context: Context, request: DescribeDelegationTokenRequest
+    node: Broker | ControllerRole, context: Context, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(
         error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -16,13 +16,14 @@ from headwater.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 def handle(
-    broker: Broker, context: Context, request: DescribeUserScramCredentialsRequest
+    node: Broker | ControllerRole, context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     credentials: dict[str, list[CredentialInfo]] = {}
-    for (user, mechanism), record in broker.image.scram.items():
+    for (user, mechanism), record in node.image.scram.items():
         credentials.setdefault(user, []).append(
             CredentialInfo(mechanism=mechanism, iterations=record.iterations)
         )

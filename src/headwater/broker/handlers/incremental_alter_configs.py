@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs: single settings are set, removed, or as lists grow and shrink."""
+"""IncrementalAlterConfigs: checked here, then forwarded without what was refused.
+
+Levels of loggers are in the memory of each broker and are set here.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.config_gate import check_resource, repeated
 from headwater.broker.context import Context
+from headwater.broker.controller_handlers.incremental_alter_configs import alterations, result
 from headwater.broker.node_log import alter_log_levels
-from headwater.config.alter import Alteration, AlterOperation
-from headwater.errors import ApiError, ErrorCode
+from headwater.errors import ApiError
 from headwater.metadata import Resource, ResourceType
 from headwater.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -26,58 +28,22 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     named = [Resource(asked.resource_type, asked.resource_name) for asked in request.resources]
     named_twice = repeated(named)
-    outcome: dict[Resource, ApiError | None] = {}
-    changes: list[tuple[Resource, list[Alteration]]] = []
+    results: dict[Resource, AlterConfigsResourceResponse] = {}
+    remaining = IncrementalAlterConfigsRequest(resources=[], validate_only=request.validate_only)
     for resource, asked in zip(named, request.resources, strict=True):
         try:
+            wanted = alterations(asked.configs)
             if resource.type == ResourceType.BROKER_LOGGER and resource not in named_twice:
-                alter_log_levels(
-                    broker,
-                    resource.name,
-                    _alterations(asked.configs),
-                    validate_only=request.validate_only,
-                )
-                outcome[resource] = None
-                continue
-            check_resource(broker, resource, named_twice)
-            changes.append((resource, _alterations(asked.configs)))
+                alter_log_levels(broker, resource.name, wanted, validate_only=request.validate_only)
+                results[resource] = result(resource, None)
+            else:
+                check_resource(broker, resource, named_twice)
+                remaining.resources.append(asked)
         except ApiError as refusal:
-            outcome[resource] = refusal
-    if changes:
-        try:
-            outcome |= await broker.controller.ask(
-                lambda controller: controller.decide_incremental_alter_configs(
-                    changes, validate_only=request.validate_only
-                )
-            )
-        except ApiError as refusal:
-            outcome |= {resource: refusal for resource, _ in changes}
-    return IncrementalAlterConfigsResponse(
-        responses=[_answer(resource, outcome[resource]) for resource in named]
-    )
-
-
-def _alterations(configs: list[AlterableConfig]) -> list[Alteration]:
-    return [
-        Alteration(config.name, _operation(config.config_operation), config.value)
-        for config in configs
-    ]
-
-
-def _operation(number: int) -> AlterOperation:
-    try:
-        return AlterOperation(number)
-    except ValueError:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"operation {number}, expected 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
-        ) from None
-
-
-def _answer(resource: Resource, refusal: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=refusal.code if refusal else 0,
-        error_message=refusal.message if refusal else None,
-        resource_type=resource.type,
-        resource_name=resource.name,
-    )
+            results[resource] = result(resource, refusal)
+    if remaining.resources:
+        response = await broker.channel.forward(context, remaining)
+        assert isinstance(response, IncrementalAlterConfigsResponse)
+        for each in response.responses:
+            results[Resource(each.resource_type, each.resource_name)] = each
+    return IncrementalAlterConfigsResponse(responses=[results[resource] for resource in named])

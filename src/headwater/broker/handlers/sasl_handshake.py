@@ -16,9 +16,10 @@ from headwater.protocol.messages.sasl_handshake import (
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 def handle(
-    broker: Broker, context: Context, request: SaslHandshakeRequest
+    node: Broker | ControllerRole, context: Context, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -13,22 +13,30 @@ from headwater.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: CreateTopicsRequest
+    role: ControllerRole, context: Context, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     try:
         check_timeout(request.timeout_ms)
-        results = await broker.controller.ask(
+        results = await role.controller.ask(
             lambda controller: controller.decide_create_topics(request)
         )
     except ApiError as refusal:
-        results = [
+        return refuse(context, request, refusal)
+    return CreateTopicsResponse(topics=results)
+
+
+def refuse(
+    context: Context, request: CreateTopicsRequest, refusal: ApiError
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
             CreatableTopicResult(
                 name=topic.name, error_code=refusal.code, error_message=refusal.message
             )
             for topic in request.topics
         ]
-    return CreateTopicsResponse(topics=results)
+    )

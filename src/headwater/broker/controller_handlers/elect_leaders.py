@@ -14,28 +14,26 @@ from headwater.protocol.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: ElectLeadersRequest
+    role: ControllerRole, context: Context, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     try:
         check_timeout(request.timeout_ms)
-        results = await broker.controller.ask(
+        results = await role.controller.ask(
             lambda controller: controller.decide_elect_leaders(request)
         )
     except ApiError as refusal:
-        return ElectLeadersResponse(
-            # Version 0 has no code for the whole.
-            error_code=refusal.code if context.version >= 1 else 0,
-            replica_election_results=_refused(request, refusal),
-        )
+        return refuse(context, request, refusal)
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _refused(request: ElectLeadersRequest, refusal: ApiError) -> list[ReplicaElectionResult]:
-    return [
+def refuse(
+    context: Context, request: ElectLeadersRequest, refusal: ApiError
+) -> ElectLeadersResponse:
+    results = [
         ReplicaElectionResult(
             topic=asked.topic,
             partition_result=[
@@ -47,3 +45,8 @@ def _refused(request: ElectLeadersRequest, refusal: ApiError) -> list[ReplicaEle
         )
         for asked in request.topic_partitions or ()
     ]
+    return ElectLeadersResponse(
+        # Version 0 has no code for the whole.
+        error_code=refusal.code if context.version >= 1 else 0,
+        replica_election_results=results,
+    )

@@ -13,22 +13,30 @@ from headwater.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: CreatePartitionsRequest
+    role: ControllerRole, context: Context, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     try:
         check_timeout(request.timeout_ms)
-        results = await broker.controller.ask(
+        results = await role.controller.ask(
             lambda controller: controller.decide_create_partitions(request)
         )
     except ApiError as refusal:
-        results = [
+        return refuse(context, request, refusal)
+    return CreatePartitionsResponse(results=results)
+
+
+def refuse(
+    context: Context, request: CreatePartitionsRequest, refusal: ApiError
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
             CreatePartitionsTopicResult(
                 name=topic.name, error_code=refusal.code, error_message=refusal.message
             )
             for topic in request.topics
         ]
-    return CreatePartitionsResponse(results=results)
+    )

@@ -12,16 +12,22 @@ from headwater.protocol.messages.unregister_broker import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: UnregisterBrokerRequest
+    role: ControllerRole, context: Context, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     try:
-        await broker.controller.ask(
+        await role.controller.ask(
             lambda controller: controller.decide_unregister_broker(request.broker_id)
         )
     except ApiError as refusal:
-        return UnregisterBrokerResponse(error_code=refusal.code, error_message=refusal.message)
+        return refuse(context, request, refusal)
     return UnregisterBrokerResponse()
+
+
+def refuse(
+    context: Context, request: UnregisterBrokerRequest, refusal: ApiError
+) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=refusal.code, error_message=refusal.message)

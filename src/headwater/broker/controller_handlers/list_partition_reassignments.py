@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.errors import ApiError
 from headwater.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -15,13 +16,17 @@ from headwater.protocol.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 def handle(
-    broker: Broker, context: Context, request: ListPartitionReassignmentsRequest
+    role: ControllerRole, context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    topics = broker.image.topics
+    try:
+        role.check_active()
+    except ApiError as refusal:
+        return refuse(context, request, refusal)
+    topics = role.image.topics
     if request.topics is None:
         wanted = {name: set(topic.partitions) for name, topic in topics.items()}
     else:
@@ -33,15 +38,15 @@ def handle(
     moving = [
         OngoingTopicReassignment(name=name, partitions=partitions)
         for name, indexes in wanted.items()
-        if (partitions := _moving(broker, name, indexes))
+        if (partitions := _moving(role, name, indexes))
     ]
     return ListPartitionReassignmentsResponse(error_message=None, topics=moving)
 
 
 def _moving(
-    broker: Broker, topic: str, indexes: Iterable[int]
+    role: ControllerRole, topic: str, indexes: Iterable[int]
 ) -> list[OngoingPartitionReassignment]:
-    partitions = broker.image.topics[topic].partitions
+    partitions = role.image.topics[topic].partitions
     return [
         OngoingPartitionReassignment(
             partition_index=index,
@@ -52,3 +57,11 @@ def _moving(
         for index in sorted(indexes)
         if (state := partitions[index]).is_reassigning
     ]
+
+
+def refuse(
+    context: Context, request: ListPartitionReassignmentsRequest, refusal: ApiError
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(
+        error_code=refusal.code, error_message=refusal.message
+    )

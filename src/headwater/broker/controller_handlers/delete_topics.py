@@ -13,14 +13,14 @@ from headwater.protocol.messages.delete_topics import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: DeleteTopicsRequest
+    role: ControllerRole, context: Context, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     try:
-        if not broker.config.delete_topic_enable:
+        if not role.config.delete_topic_enable:
             raise ApiError(
                 # The code came with version 3.
                 ErrorCode.TOPIC_DELETION_DISABLED
@@ -29,18 +29,20 @@ async def handle(
                 "delete.topic.enable is false",
             )
         check_timeout(request.timeout_ms)
-        results = await broker.controller.ask(
+        results = await role.controller.ask(
             lambda controller: controller.decide_delete_topics(request)
         )
     except ApiError as refusal:
-        results = _refused(request, refusal)
+        return refuse(context, request, refusal)
     return DeleteTopicsResponse(responses=results)
 
 
-def _refused(request: DeleteTopicsRequest, refusal: ApiError) -> list[DeletableTopicResult]:
+def refuse(
+    context: Context, request: DeleteTopicsRequest, refusal: ApiError
+) -> DeleteTopicsResponse:
     results = [DeletableTopicResult(name=name) for name in request.topic_names]
     results += [DeletableTopicResult(name=t.name, topic_id=t.topic_id) for t in request.topics]
     for result in results:
         result.error_code = refusal.code
         result.error_message = refusal.message
-    return results
+    return DeleteTopicsResponse(responses=results)

@@ -12,14 +12,14 @@ from headwater.protocol.messages.allocate_producer_ids import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: AllocateProducerIdsRequest
+    role: ControllerRole, context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     try:
-        block = await broker.controller.ask(
+        block = await role.controller.ask(
             lambda controller: controller.decide_allocate_producer_ids(
                 broker_id=request.broker_id, broker_epoch=request.broker_epoch
             )

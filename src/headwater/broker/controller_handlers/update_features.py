@@ -15,11 +15,11 @@ from headwater.protocol.messages.update_features import (
 )
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 async def handle(
-    broker: Broker, context: Context, request: UpdateFeaturesRequest
+    role: ControllerRole, context: Context, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     updates = [
         FeatureUpdate(
@@ -30,19 +30,25 @@ async def handle(
         for key in request.feature_updates
     ]
     # kraft.version belongs to the quorum, not the controller; only its current level is accepted.
-    as_it_is = (KRAFT_VERSION, broker.metadata.kraft_version)
+    as_it_is = (KRAFT_VERSION, role.metadata.kraft_version)
     for_controller = [update for update in updates if (update.name, update.level) != as_it_is]
     try:
-        await broker.controller.ask(
+        await role.controller.ask(
             lambda controller: controller.decide_update_features(
                 for_controller, validate_only=request.validate_only
             )
         )
     except ApiError as refusal:
-        return UpdateFeaturesResponse(error_code=refusal.code, error_message=refusal.message)
+        return refuse(context, request, refusal)
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
             UpdatableFeatureResult(feature=update.name, error_message="NONE") for update in updates
         ],
     )
+
+
+def refuse(
+    context: Context, request: UpdateFeaturesRequest, refusal: ApiError
+) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(error_code=refusal.code, error_message=refusal.message)

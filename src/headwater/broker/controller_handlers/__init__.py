@@ -1,0 +1,5 @@
+"""What the controller listener serves: one file an API, each with `handle(role, context, request)`.
+
+An API that brokers hand on to the controller also has `refuse(context, request, refusal)`: the
+response that refuses everything in the request. A broker uses it where it reaches no controller.
+"""

@@ -1,0 +1,28 @@
+"""BrokerRegistration: a broker joins the cluster, fenced at first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.errors import ApiError
+from headwater.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.controller_role import ControllerRole
+
+
+async def handle(
+    role: ControllerRole, context: Context, request: BrokerRegistrationRequest
+) -> BrokerRegistrationResponse:
+    try:
+        now = role.clock.monotonic()
+        epoch = await role.controller.ask(
+            lambda controller: controller.decide_register_broker(request, now)
+        )
+    except ApiError as refusal:
+        return BrokerRegistrationResponse(error_code=refusal.code)
+    return BrokerRegistrationResponse(broker_epoch=epoch)

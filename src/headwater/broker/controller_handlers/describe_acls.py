@@ -1,0 +1,7 @@
+"""DescribeAcls on a controller: answered as by a broker."""
+
+from __future__ import annotations
+
+from headwater.broker.handlers.describe_acls import handle
+
+__all__ = ["handle"]

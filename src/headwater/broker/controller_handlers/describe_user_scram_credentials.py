@@ -1,0 +1,7 @@
+"""DescribeUserScramCredentials on a controller: answered as by a broker."""
+
+from __future__ import annotations
+
+from headwater.broker.handlers.describe_user_scram_credentials import handle
+
+__all__ = ["handle"]
