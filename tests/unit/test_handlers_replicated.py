@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from headwater.broker.context import Context
 from headwater.broker.handlers import list_offsets, produce
 from headwater.broker.partition import Partition
 from headwater.errors import ErrorCode
+from headwater.metadata import PartitionState
 from headwater.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,9 +22,12 @@ from headwater.protocol.messages.list_offsets import (
 )
 from headwater.protocol.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
+from headwater.replication.leader import FetchClock
 from headwater.storage import Log
 from tests.support.logs import NOW, TOPIC_ID, TP, append, batch, lead, open_log, settings
 
@@ -32,8 +36,14 @@ LATEST, EARLIEST = -1, -2
 NEVER_MS = 3_600_000
 
 
-def led(log: Log, *, isr: tuple[int, ...], high_watermark: int = 0) -> Partition:
-    workers: Any = None
+class InlineWorkers:
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def led(
+    log: Log, *, isr: tuple[int, ...], high_watermark: int = 0, workers: Any = None
+) -> Partition:
     partition = Partition(TP, TOPIC_ID, log, workers, high_watermark)
     lead(partition, epoch=2, isr=isr, replicas=(1, 2))
     return partition
@@ -60,30 +70,96 @@ def context(version: int) -> Context:
 # Produce
 
 
-def test_a_write_that_too_few_replicas_have_in_the_end_is_said_so() -> None:
-    async def story() -> int:
+def produced(partition: Partition, *, timeout_ms: int = NEVER_MS, version: int = 9) -> Any:
+    """The pending answer to a batch for all replicas."""
+    request = ProduceRequest(
+        acks=ALL,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=TP.topic,
+                partition_data=[
+                    PartitionProduceData(index=TP.partition, records=bytes(batch(b"x")))
+                ],
+            )
+        ],
+    )
+    handled: Any = produce.handle(broker_with(partition), context(version), request)
+    return asyncio.ensure_future(handled)
+
+
+def result_of(answer: ProduceResponse) -> PartitionProduceResponse:
+    (result,) = answer.responses[0].partition_responses
+    return result
+
+
+def test_an_append_is_acknowledged_when_all_in_sync_replicas_have_it() -> None:
+    async def story() -> None:
         partition = led(open_log(), isr=(1, 2))
-        request = ProduceRequest(
-            acks=ALL,
-            timeout_ms=NEVER_MS,
-            topic_data=[
-                TopicProduceData(
-                    name=TP.topic,
-                    partition_data=[
-                        PartitionProduceData(index=TP.partition, records=bytes(batch(b"x")))
-                    ],
-                )
-            ],
+        first, second = produced(partition), produced(partition)
+        leader = partition.leader
+        assert leader is not None
+        partition.on_follower_fetch(
+            2, offset=1, log_start=0, broker_epoch=2, clock=FetchClock(), now=0.0
         )
-        handled: Any = produce.handle(broker_with(partition), context(9), request)
-        waiting = asyncio.ensure_future(handled)
+        await asyncio.sleep(0)
+        assert result_of(first.result()).error_code == 0
+        assert not second.done()
+        partition.on_follower_fetch(
+            2, offset=2, log_start=0, broker_epoch=2, clock=FetchClock(), now=0.0
+        )
+        assert result_of(await second).base_offset == 1
+
+    asyncio.run(story())
+
+
+def test_an_append_that_is_not_replicated_in_time_is_said_so() -> None:
+    async def story() -> None:
+        partition = led(open_log(), isr=(1, 2))
+        result = result_of(await produced(partition, timeout_ms=5))
+        assert (result.error_code, result.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert not partition._waiting
+
+    asyncio.run(story())
+
+
+def test_waiting_producers_hear_of_another_leader() -> None:
+    async def story() -> None:
+        partition = led(open_log(), isr=(1, 2))
+        waiting = produced(partition)
+        partition.become_follower(
+            PartitionState((1, 2), (bytes(16),) * 2, (1, 2), 2, 3, partition.partition_epoch + 1)
+        )
+        assert result_of(await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    asyncio.run(story())
+
+
+def test_waiting_producers_stay_when_the_same_leader_has_a_new_epoch() -> None:
+    async def story() -> None:
+        partition = led(open_log(), isr=(1, 2))
+        waiting = produced(partition)
+        lead(partition, epoch=3, isr=(1, 2), replicas=(1, 2))
         await asyncio.sleep(0)
         assert not waiting.done()
-        # The follower leaves, the leader alone commits, and before the request runs again more
+        partition.on_follower_fetch(
+            2, offset=1, log_start=0, broker_epoch=2, clock=FetchClock(), now=0.0
+        )
+        assert result_of(await waiting).error_code == 0
+
+    asyncio.run(story())
+
+
+def test_a_write_that_too_few_replicas_have_in_the_end_is_said_so() -> None:
+    async def story() -> int:
+        log = open_log(config=settings(flush_messages=1))
+        partition = led(log, isr=(1, 2), workers=InlineWorkers())
+        waiting = produced(partition)
+        # While it is flushed, the other replica leaves, the leader alone commits, and then more
         # replicas are required.
         lead(partition, epoch=2, isr=(1,), replicas=(1, 2))
-        partition.configure(settings(min_insync_replicas=2))
-        (result,) = (await waiting).responses[0].partition_responses
+        partition.configure(settings(min_insync_replicas=2, flush_messages=1))
+        result = result_of(await waiting)
         assert partition.log.end == 1
         return int(result.error_code)
 

@@ -249,6 +249,11 @@ class Dispatcher:
         if handled is None:
             return ()
         pending = PendingResponse(overlapping=route.overlapping)
+        if isinstance(handled, asyncio.Future):  # no task for what only waits
+            handled.add_done_callback(
+                lambda done: self._on_done(route, connection, correlation_id, done, pending)
+            )
+            return pending
         task = asyncio.ensure_future(
             self._finish(route, connection, correlation_id, handled, pending)
         )
@@ -276,12 +281,43 @@ class Dispatcher:
             message = await handled
             parts = route.answer(correlation_id, message) if message is not None else ()
         except Exception as error:
-            try:
-                parts = self._failed(route, connection, correlation_id, error)
-            except CloseConnection as refusal:
-                connection.refuse(str(refusal))
-                return
-        pending.answer(parts)
+            self._answer_failed(route, connection, correlation_id, error, pending)
+        else:
+            pending.answer(parts)
+
+    def _on_done(
+        self,
+        route: Route,
+        connection: Connection,
+        correlation_id: int,
+        done: asyncio.Future[Message | None],
+        pending: PendingResponse,
+    ) -> None:
+        if done.cancelled():
+            pending.answer(())
+            return
+        try:
+            message = done.result()
+            parts = route.answer(correlation_id, message) if message is not None else ()
+        except Exception as error:
+            self._answer_failed(route, connection, correlation_id, error, pending)
+        else:
+            pending.answer(parts)
+
+    def _answer_failed(
+        self,
+        route: Route,
+        connection: Connection,
+        correlation_id: int,
+        error: Exception,
+        pending: PendingResponse,
+    ) -> None:
+        try:
+            parts = self._failed(route, connection, correlation_id, error)
+        except CloseConnection as refusal:
+            connection.refuse(str(refusal))
+        else:
+            pending.answer(parts)
 
     def _failed(
         self, route: Route, connection: Connection, correlation_id: int, error: Exception

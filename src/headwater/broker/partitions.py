@@ -181,10 +181,12 @@ class Partitions:
             self._without_room.discard(tp)
             self._offline.discard(tp)
             self._here.setdefault(name, {})[index] = partition
-        if not partition.is_being_cut:  # otherwise `cut_ended` does this
-            self._take_role(partition, state)
+        # While a truncation is under way, `cut_ended` does this.
+        if not partition.is_being_cut and self._take_role(partition, state):
+            self.on_role(partition)
 
-    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+    def _take_role(self, partition: Partition, state: PartitionState) -> bool:
+        """Passes a state on; returns whether the leader or its epoch has changed."""
         node_id = self._config.node_id
         before = partition.leader or partition.follower
         if state.leader == node_id:
@@ -197,10 +199,11 @@ class Partitions:
             )
         else:
             partition.become_follower(state)
-        if (partition.leader or partition.follower) is not before:
-            whom = "leads" if state.leader == node_id else f"follows {state.leader} in"
-            self._lines.debug(f"{partition.tp}: {whom} epoch {state.leader_epoch}")
-            self.on_role(partition)
+        if (partition.leader or partition.follower) is before:
+            return False
+        whom = "leads" if state.leader == node_id else f"follows {state.leader} in"
+        self._lines.debug(f"{partition.tp}: {whom} epoch {state.leader_epoch}")
+        return True
 
     def cut_ended(self, partition: Partition, job: TruncationJob) -> None:
         """Takes note of a truncation that is durable now, and of the role that the replica was
@@ -209,6 +212,7 @@ class Partitions:
         state = self._image.partition(*partition.tp)
         if state is not None and self.has(partition):
             self._take_role(partition, state)
+            self.on_role(partition)
 
     def _follow_brokers(self, delta: Delta) -> None:
         """Lets replicas join that were caught up before their broker was unfenced: while nothing is

@@ -106,6 +106,10 @@ class NodeConfig(NamedTuple):
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
     replica_lag_time_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int
     replica_socket_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int

@@ -6,11 +6,13 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.broker.partition import ALL_IN_SYNC, Partition
+from headwater.broker.partition import ALL_IN_SYNC, Done, Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import is_internal
 from headwater.model import id_text
@@ -121,15 +123,20 @@ def handle(
         return None
     if waits is None:
         return response
-    return _wait(broker, response, waits, acks, request.timeout_ms)
+    if any(wait.partition.needs_flush() for wait in waits):
+        return _flush_and_wait(broker, context, response, waits, request)
+    return _Replication(broker, context, response, waits).start(request.timeout_ms)
 
 
-class _Wait(NamedTuple):
+class _Wait:
     """An append that is not yet as safe as `acks` and `flush.messages` require."""
 
-    partition: Partition
-    end: int
-    result: PartitionProduceResponse
+    __slots__ = ("end", "partition", "result")
+
+    def __init__(self, partition: Partition, end: int, result: PartitionProduceResponse) -> None:
+        self.partition = partition
+        self.end = end
+        self.result = result
 
 
 def _keep_last(data: list[TopicProduceData]) -> None:
@@ -226,11 +233,15 @@ def _refuse(
         ]
     not_leader = refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if not_leader and name is not None and context.version >= 10:
-        leader = broker.partitions.leader_hint(name, result.index)
-        if leader is not None:
-            result.current_leader = LeaderIdAndEpoch(
-                leader_id=leader.node_id, leader_epoch=leader.epoch
-            )
+        _hint_leader(broker, name, result)
+
+
+def _hint_leader(broker: Broker, name: str, result: PartitionProduceResponse) -> None:
+    leader = broker.partitions.leader_hint(name, result.index)
+    if leader is not None:
+        result.current_leader = LeaderIdAndEpoch(
+            leader_id=leader.node_id, leader_epoch=leader.epoch
+        )
 
 
 def _add_endpoints(broker: Broker, context: Context, response: ProduceResponse) -> None:
@@ -240,6 +251,8 @@ def _add_endpoints(broker: Broker, context: Context, response: ProduceResponse) 
         for partition in topic.partition_responses
         if partition.current_leader is not None
     }
+    if not leaders:
+        return
     response.node_endpoints = [
         NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in broker.endpoints(context)
@@ -256,26 +269,84 @@ def _first_error(response: ProduceResponse) -> ErrorCode:
     )
 
 
-async def _wait(
+class _Replication:
+    """A produce request whose appends are not on all in-sync replicas yet. It costs nothing until
+    the high watermarks of its partitions pass them."""
+
+    __slots__ = ("_broker", "_context", "_done", "_response", "_timer", "_waiting")
+
+    def __init__(
+        self, broker: Broker, context: Context, response: ProduceResponse, waits: list[_Wait]
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._response = response
+        self._waiting: dict[_Wait, Done] = {
+            wait: partial(self._on_replicated, wait) for wait in waits
+        }
+        self._done: asyncio.Future[ProduceResponse | None]
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, timeout_ms: int) -> asyncio.Future[ProduceResponse | None]:
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        for wait, done in list(self._waiting.items()):
+            if wait.partition.high_watermark >= wait.end:
+                done(None)
+            else:
+                wait.partition.when_replicated(wait.end, done)
+        if self._waiting:
+            self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._on_timeout)
+        return self._done
+
+    def _on_replicated(self, wait: _Wait, failure: ApiError | None) -> None:
+        if self._waiting.pop(wait, None) is None:
+            return
+        try:
+            if failure is not None:
+                raise failure
+            wait.partition.check_enough_in_sync()
+        except ApiError as refusal:
+            self._fail(wait, refusal.code)
+        if not self._waiting:
+            self._finish()
+
+    def _on_timeout(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for wait, done in waiting.items():
+            wait.partition.forget(wait.end, done)
+            self._fail(wait, ErrorCode.REQUEST_TIMED_OUT)
+        self._finish()
+
+    def _fail(self, wait: _Wait, code: ErrorCode) -> None:
+        wait.result.error_code = code
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._context.version >= 10:
+            _hint_leader(self._broker, wait.partition.tp.topic, wait.result)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._context.version >= 10:
+            _add_endpoints(self._broker, self._context, self._response)
+        if not self._done.done():
+            self._done.set_result(self._response)
+
+
+async def _flush_and_wait(
     broker: Broker,
+    context: Context,
     response: ProduceResponse,
     waits: list[_Wait],
-    acks: int,
-    timeout_ms: int,
+    request: ProduceRequest,
 ) -> ProduceResponse | None:
-    deadline = broker.clock.monotonic() + timeout_ms / 1000
-    for partition, end, result in waits:
+    for wait in waits:
         try:
-            if partition.needs_flush():
-                await partition.flush()
-            if acks == ALL_IN_SYNC:
-                await broker.until(deadline, partition.replicated(end))
-                partition.check_enough_in_sync()
-        except TimeoutError:
-            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            if wait.partition.needs_flush():
+                await wait.partition.flush()
         except ApiError as refusal:
-            result.error_code = refusal.code
-        else:
-            continue
-        result.base_offset = -1
-    return response
+            wait.result.error_code = refusal.code
+            wait.result.base_offset = -1
+    left = [wait for wait in waits if not wait.result.error_code]
+    if request.acks != ALL_IN_SYNC or not left:
+        return response
+    return await _Replication(broker, context, response, left).start(request.timeout_ms)
