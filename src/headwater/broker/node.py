@@ -22,11 +22,13 @@ from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import directories_of, format_directories
 from headwater.broker.housekeeping import Housekeeping
+from headwater.broker.isr_changes import IsrChanges
 from headwater.broker.lifecycle import Lifecycle
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
+from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.start_check import check_start
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.config.support import check_security
@@ -102,12 +104,14 @@ class Node:
             await self._lifecycle.register(
                 self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
             )
+            self._fetchers.start()
             # Not earlier: a client would find a cluster without brokers.
             self._server.open()
             undo.pop_all()
         for name, work in (
             ("housekeeping", self._housekeeping.run()),
             ("heartbeats", self._lifecycle.run()),
+            ("in-sync replicas", self._isr_changes.run()),
             ("the metadata log", self._watch_metadata()),
             ("the log directories", self._watch_directories()),
             *([("compaction", self._cleaning.run())] if config.log_cleaner_enable else []),
@@ -292,8 +296,32 @@ class Node:
             self._housekeeping.delete_later,
             storage,
         )
+        self._build_replication()
         self._metadata.subscribe(self._follow)
         self._metadata.subscribe(self._groups.follow)
+
+    def _build_replication(self) -> None:
+        lines = self._lines.named(node_log.REPLICATION)
+        self._fetchers = ReplicaFetchers(
+            self.config,
+            self._host,
+            self._partitions,
+            self._log_dirs,
+            lines,
+            cluster_id=self.cluster_id,
+            broker_epoch=lambda: self._lifecycle.broker_epoch,
+            retire=self._housekeeping.delete_later,
+        )
+        self._isr_changes = IsrChanges(
+            self.config,
+            self._partitions,
+            self._channel,
+            self._host.clock,
+            lines,
+            broker_epoch=lambda: self._lifecycle.broker_epoch,
+        )
+        self._partitions.on_role = self._fetchers.follow
+        self._partitions.on_proposal = self._isr_changes.propose
 
     async def _start_quorum(self) -> None:
         await self._metadata.start()
@@ -324,6 +352,7 @@ class Node:
         own = Resource(ResourceType.BROKER, str(self.config.node_id))
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
+        self._fetchers.on_metadata(image, delta)  # first: it knows where leaders are
         self._partitions.follow(image, delta)
 
     def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
@@ -419,6 +448,8 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._partitions.stop()
         ending = [
+            *self._fetchers.stop(),
+            *self._isr_changes.stop(),
             *self._housekeeping.stop(),
             *self._broker.auto_topics.stop(),
             *self._groups.stop(),

@@ -37,8 +37,9 @@ REQUESTS = "headwater.requests"
 CONNECTIONS = "headwater.connections"
 CONTROLLER = "headwater.controller"
 GROUPS = "headwater.groups"
+REPLICATION = "headwater.replication"
 STORAGE = "headwater.storage"
-LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REQUESTS, STORAGE)
+LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REPLICATION, REQUESTS, STORAGE)
 
 # Kafka's names for levels, and which of ours they mean.
 _LEVELS = {
