@@ -83,6 +83,7 @@ class Connection(Receiver):
         "_waiting",
         "_write_paused",
         "active_at",
+        "frame_since",
         "gone",
         "listener",
         "on_gone",
@@ -96,6 +97,7 @@ class Connection(Receiver):
         self.listener = listener
         self.session: object | None = None  # state that the broker keeps for this connection
         self.active_at = server.now()
+        self.frame_since: float | None = None  # when the frame began that is being received
         self.gone = False
         self.on_gone: dict[
             Callable[[], None], None
@@ -140,6 +142,7 @@ class Connection(Receiver):
     def _release_buffer(self) -> None:
         """Returns the receive buffer to the pool; its bytes are served or will not be."""
         self._read_start = self._read_end = 0
+        self.frame_since = None
         view = self._view
         if view is not None:
             self._view = None
@@ -172,7 +175,7 @@ class Connection(Receiver):
         frame = self._large
         assert frame is not None
         self._large = None
-        self._server.release(len(frame))
+        self._server.release(len(frame), self)
         if self._serve(frame) and not self._write_paused:
             self.stream.resume()
             self._serve_buffered()
@@ -197,6 +200,7 @@ class Connection(Receiver):
         if view is None:
             return
         turn_ends = self.active_at + _TURN_SECONDS
+        first = self._read_start
         while True:
             start = self._read_start
             ready = self._read_end - start
@@ -231,12 +235,16 @@ class Connection(Receiver):
                 break
         if self._read_start == self._read_end:
             self._release_buffer()
-        elif self._read_end - self._read_start == len(view):
+            return
+        if start != first or self.frame_since is None:
+            self.frame_since = self.active_at
+        if self._read_end - self._read_start == len(view):
             self.stream.pause()  # the buffer is full of requests that may not start yet
 
     def _take_turns(self) -> None:
         """Leaves the remaining requests for the next turn of the loop. A buffer has room for a
         thousand small requests, which may take seconds."""
+        self.frame_since = None
         self.stream.pause()
         self._server.soon(self._on_turn)
 
@@ -254,12 +262,14 @@ class Connection(Receiver):
         self._large_filled = len(beginning)
         self._large[: len(beginning)] = beginning
         self._release_buffer()
+        self.frame_since = self._server.now()  # it may have waited for memory until now
 
     def on_memory(self) -> None:
         """Continues with a large frame that had to wait for memory."""
-        if self.gone or self._write_paused:  # the latter comes again when its peer has read
-            self._server.wake_next()
+        if self._write_paused:  # it comes again when its peer has read
+            self._server.stop_waiting(self)
             return
+        self.active_at = self._server.now()  # it could not be while it was paused
         self.stream.resume()
         self._serve_buffered()
 
@@ -268,6 +278,15 @@ class Connection(Receiver):
         if self._write_paused:
             return False
         return self._large is not None or (self._read_end > self._read_start and not self._waiting)
+
+    def frame_bytes(self) -> int:
+        """Returns the size of the frame that is being received, as far as it is known."""
+        if self._large is not None:
+            return len(self._large)
+        view = self._view
+        if view is None or self._read_end - self._read_start < _SIZE.size:
+            return 0
+        return int(_SIZE.unpack_from(view, self._read_start)[0])
 
     # Answers out
 
@@ -333,6 +352,8 @@ class Connection(Receiver):
 
     def _go_on(self) -> None:
         """Serves the requests that arrived while none could start, and resumes reading."""
+        if self._large is None:
+            self.frame_since = None  # the peer could not send the rest of it
         if self._large is not None and self._large_filled == len(self._large):
             self._serve_large()
         elif self._large is None and self._read_end:
@@ -377,7 +398,7 @@ class Connection(Receiver):
     def closed(self, error: OSError | None) -> None:
         self.gone = True
         if self._large is not None:
-            self._server.release(len(self._large))
+            self._server.release(len(self._large), self)
             self._large = None
         self._release_buffer()
         for later in self._waiting:

@@ -39,7 +39,8 @@ class Server:
         self._debug = debug
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
-        self._waiting_for_memory: dict[Connection, None] = {}  # in this order
+        self._receiving_of_ip: Counter[str] = Counter()
+        self._waiting_for_memory: dict[Connection, int] = {}  # how much; in this order
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -79,7 +80,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self._waiting_for_memory.pop(connection, None)
+        self.stop_waiting(connection)
         self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
         self._per_ip[ip] -= 1
@@ -91,29 +92,55 @@ class Server:
     # Memory for large frames
 
     def reserve(self, size: int, connection: Connection) -> bool:
-        """Reserves memory for a large frame, or pauses the connection until there is some."""
-        # One frame is always allowed, or a limit below the maximum frame size would block for ever.
-        if self._receiving_bytes and (
-            self._receiving_bytes + size > self.limits.receiving_bytes_max
-        ):
+        """Reserves memory for a large frame, or pauses the connection until it is in line for
+        it."""
+        self._waiting_for_memory[connection] = size  # one that waits already keeps its place
+        if self._next_in_line() is not connection:
             connection.stream.pause()
-            self._waiting_for_memory[connection] = None
             return False
+        del self._waiting_for_memory[connection]
         self._receiving_bytes += size
-        self._waiting_for_memory.pop(connection, None)
-        self.wake_next()  # there may be enough for more than one
+        self._receiving_of_ip[connection.stream.peer.host] += size
+        self._wake_next()  # there may be enough for more than one
         return True
 
-    def release(self, size: int) -> None:
+    def release(self, size: int, connection: Connection) -> None:
+        ip = connection.stream.peer.host
         self._receiving_bytes -= size
-        self.wake_next()
+        self._receiving_of_ip[ip] -= size
+        if not self._receiving_of_ip[ip]:
+            del self._receiving_of_ip[ip]
+        self._wake_next()
 
-    def wake_next(self) -> None:
-        """Lets the first connection in line try again."""
-        for connection in self._waiting_for_memory:
-            del self._waiting_for_memory[connection]
-            self.soon(connection.on_memory)
-            return
+    def stop_waiting(self, connection: Connection) -> None:
+        """Takes a connection out of the line for memory."""
+        if self._waiting_for_memory.pop(connection, None) is not None:
+            self._wake_next()
+
+    def _next_in_line(self) -> Connection | None:
+        """Returns the connection that may have memory now. Nobody overtakes one that waits for the
+        rest of the memory; one that waits because its own address has its share is passed by."""
+        limit = self.limits.receiving_bytes_max
+        share = int(limit * self.limits.receiving_share_of_ip)
+        for connection, size in self._waiting_for_memory.items():
+            # One frame is always allowed, or a limit below the maximum frame size would block for
+            # ever.
+            held = self._receiving_of_ip.get(connection.stream.peer.host, 0)
+            if held and held + size > share:
+                continue
+            if self._receiving_bytes and self._receiving_bytes + size > limit:
+                return None
+            return connection
+        return None
+
+    def _wake_next(self) -> None:
+        if self._waiting_for_memory:
+            self.soon(self._serve_next)
+
+    def _serve_next(self) -> None:
+        connection = self._next_in_line()
+        if connection is not None:
+            connection.on_memory()
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop, after what is ready now."""
@@ -127,13 +154,26 @@ class Server:
 
     def _close_idle(self) -> None:
         now = self.now()
-        idle_since = now - self.limits.idle_seconds
-        partial_since = now - self.limits.partial_frame_seconds
+        limits = self.limits
+        idle_since = now - limits.idle_seconds
+        partial_since = now - limits.partial_frame_seconds
+        rate = (
+            limits.frame_bytes_per_second_min_contended
+            if self._waiting_for_memory
+            else limits.frame_bytes_per_second_min
+        )
         for connection in list(self.connections):
             if connection.active_at < idle_since:
                 connection.stream.abort()
-            elif connection.active_at < partial_since and connection.is_mid_frame():
-                connection.refuse(f"incomplete frame after {self.limits.partial_frame_seconds:g} s")
+                continue
+            if connection in self._waiting_for_memory or not connection.is_mid_frame():
+                continue
+            if connection.active_at < partial_since:
+                connection.refuse(f"incomplete frame after {limits.partial_frame_seconds:g} s")
+                continue
+            since, size = connection.frame_since, connection.frame_bytes()
+            if since is not None and since + size / rate < partial_since:
+                connection.refuse(f"incomplete frame of {size} bytes after {now - since:.0f} s")
         self._schedule_sweep()
 
     def log_refusal(self, connection: Connection, reason: str) -> None:
