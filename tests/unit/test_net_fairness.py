@@ -36,10 +36,11 @@ class Peer:
     """One connection of a server whose other end is the test."""
 
     def __init__(self, server: Server, host: str) -> None:
-        self.pipe = Pipe()
+        pipe: Any = Pipe()
+        self.pipe = pipe
         self.pipe.peer = Address(host, 50000)
         self.served: list[int] = []
-        self.connection: Any = server._accept(self.pipe, "PLAINTEXT", self.serve)
+        self.connection: Any = server._accept(pipe, "PLAINTEXT", self.serve)
         self.server = server
 
     def serve(self, connection: Connection, frame: memoryview) -> Answer:
@@ -63,7 +64,7 @@ class Peer:
     def is_closed(self) -> bool:
         if self.pipe.ended and not self.connection.gone:
             self.connection.closed(None)
-        return self.pipe.ended
+        return bool(self.pipe.ended)
 
 
 class Scene:
