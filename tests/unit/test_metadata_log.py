@@ -346,7 +346,7 @@ def test_a_failed_sync_fails_all_who_wait_and_takes_the_log_out() -> None:
         with pytest.raises(StorageFailed):
             await node.create("b")
         assert node.metadata.failed is not None
-        assert isinstance(await node.metadata.failed, StorageFailed)
+        assert "cannot be written" in await node.metadata.failed
 
     run(test)
 

@@ -115,7 +115,7 @@ class MetadataLog:
         self._replay = Replay()
         self._unannounced = Delta()  # changes from the snapshot, announced with the first commit
         self.applied = 0  # the image has everything below this offset
-        self.failed: asyncio.Future[StorageFailed] | None = None
+        self.failed: asyncio.Future[str] | None = None  # why the node cannot go on
         self.bootstrap: list[Message] = []
         # The latest last. A truncation takes back the voters of the records that it drops.
         self._voters_at = [_VotersAt(0, 0, None)]
@@ -429,11 +429,15 @@ class MetadataLog:
             self._take(batch)
         if self._voters_at[-1] is not voters:
             self._follow_voters()
-        while self._log.recovery_point < expected and self._failure is None:
+        await self.flushed()
+
+    async def flushed(self) -> None:
+        """Returns when everything in the log is durable."""
+        while self._log.recovery_point < self._log.end and self._failure is None:
             self._flush_soon()
             assert self._flushing is not None
             await asyncio.shield(self._flushing)
-            if self._log.end < expected or self._closing:
+            if self._closing:
                 return
         if self._failure is not None:
             raise self._failure
@@ -512,8 +516,19 @@ class MetadataLog:
         """Fails for good: it is unknown what is on disk, so the node must stop and recover."""
         self._failure = failure
         self._fail_waiters(lambda epoch: failure)
+        self._stop_node(f"the metadata log cannot be written: {failure.message}")
+
+    def stop_for(self, error: BaseException) -> None:
+        """Ends the node for an error of the quorum's driver: what it knows may be wrong."""
+        if isinstance(error, StorageFailed):
+            self._fail(error)
+            return
+        self._on_failure("the quorum failed", error)
+        self._stop_node(f"the quorum failed: {error}")
+
+    def _stop_node(self, why: str) -> None:
         if self.failed is not None and not self.failed.done():
-            self.failed.set_result(failure)
+            self.failed.set_result(why)
 
     def _fail_waiters(self, failure: Callable[[int], ApiError]) -> None:
         while self._waiters:

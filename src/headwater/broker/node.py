@@ -380,8 +380,7 @@ class Node:
 
     async def _watch_metadata(self) -> None:
         assert self._metadata.failed is not None
-        failure = await self._metadata.failed
-        self._fail(f"the metadata log cannot be written: {failure.message}")
+        self._fail(await self._metadata.failed)
 
     async def _watch_directories(self) -> None:
         """Stops the node, as Kafka does, when the directory of the metadata log or all others have

@@ -33,15 +33,15 @@ controller.quorum.election.backoff.max.ms INT 1000 H fixed + >=0
     Maximum pause before a candidate starts another election, in ms.
 controller.quorum.election.timeout.ms INT 1000 H fixed + >=0
     How long to wait for a leader before starting an election, in ms.
-controller.quorum.fetch.max.bytes INT 1048576 L fixed - >=1
+controller.quorum.fetch.max.bytes INT 1048576 L fixed + >=1
     Maximum number of bytes of the metadata log in one fetch response.
-controller.quorum.fetch.snapshot.max.bytes INT 1048576 L fixed - >=1
+controller.quorum.fetch.snapshot.max.bytes INT 1048576 L fixed + >=1
     Maximum number of bytes of a metadata snapshot in one fetch response.
 controller.quorum.fetch.timeout.ms INT 2000 H fixed + >=0
     A voter that cannot fetch from the leader for this long starts an election, in ms.
-controller.quorum.request.timeout.ms INT 2000 M fixed - >=0
+controller.quorum.request.timeout.ms INT 2000 M fixed + >=0
     Timeout of requests between members of the quorum, in ms.
-controller.quorum.retry.backoff.ms INT 20 L fixed - >=0
+controller.quorum.retry.backoff.ms INT 20 L fixed + >=0
     Pause before a failed request in the quorum is retried, in ms.
 controller.quorum.voters LIST "" H fixed + voters
     Voters of a static quorum, as id@host:port.
