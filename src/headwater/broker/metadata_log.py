@@ -598,6 +598,17 @@ class MetadataLog:
             self._follow_voters()
         return end
 
+    @property
+    def voters_are_committed(self) -> bool:
+        """Whether the voters that count now can no longer be taken back."""
+        assert self.raft.progress is not None, "only the leader knows"
+        # Until the first record of its epoch is committed, a leader does not know what is.
+        return self.applied > max(self.raft.progress.epoch_start, self._voters_at[-1].offset)
+
+    def own_voter(self) -> Voter:
+        """Returns this node as a voter, with its directory and endpoints."""
+        return standalone_voters(self._config, self._me.directory_id).voters[self._me.id]
+
     def _with_own_endpoints(self, voters: VoterSet) -> VoterSet:
         """Returns the voters with this node's current endpoints, if it is one of them."""
         if not voters.has(self._me):

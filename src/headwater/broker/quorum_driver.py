@@ -23,13 +23,16 @@ from headwater.net.peer.errors import NothingListens, UnsupportedVersion
 from headwater.observability import Log as Lines
 from headwater.protocol import DecodeError, Message
 from headwater.protocol.messages import (
+    add_raft_voter,
     begin_quorum_epoch,
     end_quorum_epoch,
     fetch,
     fetch_snapshot,
+    remove_raft_voter,
+    update_raft_voter,
     vote,
 )
-from headwater.quorum import Envelope, Ready, ReplicaKey, Role, VoterEndpoint
+from headwater.quorum import Envelope, Ready, ReplicaKey, Role, Voter, VoterEndpoint
 from headwater.quorum.model import (
     BeginEpoch,
     BeginEpochReply,
@@ -147,6 +150,8 @@ class QuorumDriver:
         self._metadata.on_step = self._on_step
         await self._metadata.start()
         self._spawn(self._follow())
+        if self._config.is_controller:
+            self._spawn(self._keep_membership())
 
     async def stop(self) -> None:
         """Gives up leadership, tells the other voters, and ends everything."""
@@ -619,6 +624,85 @@ class QuorumDriver:
             self._lines.error(f"node {raft.leader_id} sent a malformed snapshot: {error}")
             return False
         return True
+
+    # Membership among the voters
+
+    async def _keep_membership(self) -> None:
+        """Tells the leader where this voter is, and joins the voters if that is asked for."""
+        raft = self._metadata.raft
+        told: tuple[int, Voter] | None = None
+        while True:
+            await asyncio.sleep(self._config.controller_quorum_fetch_timeout_ms / 1000)
+            leader = self._metadata.leader
+            if raft.role is not Role.FOLLOWER or leader is None or leader.address is None:
+                continue
+            mine = self._metadata.own_voter()
+            try:
+                if raft.voters.has(self.me):
+                    is_known = self._metadata.kraft_version and (
+                        raft.voters.voters[self.me.id] == mine
+                    )
+                    if not is_known and told != (leader.epoch, mine):
+                        code = await self._update_voter(leader.address, leader.epoch, mine)
+                        if not code:
+                            told = (leader.epoch, mine)
+                elif self._config.controller_quorum_auto_join_enable:
+                    await self._join(leader.address, mine)
+            except PeerError as error:
+                self._lines.debug(f"the leader cannot be told about this voter: {error}")
+
+    async def _update_voter(self, address: Address, epoch: int, mine: Voter) -> int:
+        low, high = mine.kraft_versions
+        response = await self._peers.ask(
+            address,
+            update_raft_voter.UpdateRaftVoterRequest(
+                cluster_id=self.cluster_id,
+                current_leader_epoch=epoch,
+                voter_id=self.me.id,
+                voter_directory_id=self.me.directory_id,
+                listeners=[
+                    update_raft_voter.Listener(name=at.name, host=at.host, port=at.port)
+                    for at in mine.endpoints
+                ],
+                kraft_version_feature=update_raft_voter.KRaftVersionFeature(
+                    min_supported_version=low, max_supported_version=high
+                ),
+            ),
+        )
+        assert isinstance(response, update_raft_voter.UpdateRaftVoterResponse)
+        return response.error_code
+
+    async def _join(self, address: Address, mine: Voter) -> None:
+        """Asks the leader to make this node a voter (KIP-1186). An earlier self, with a directory
+        that is lost, is removed first."""
+        raft = self._metadata.raft
+        earlier = raft.voters.voters.get(self.me.id)
+        request: Message
+        if earlier is not None:
+            request = remove_raft_voter.RemoveRaftVoterRequest(
+                cluster_id=self.cluster_id,
+                voter_id=earlier.key.id,
+                voter_directory_id=earlier.key.directory_id,
+            )
+        else:
+            request = add_raft_voter.AddRaftVoterRequest(
+                cluster_id=self.cluster_id,
+                timeout_ms=self._config.controller_quorum_request_timeout_ms,
+                voter_id=self.me.id,
+                voter_directory_id=self.me.directory_id,
+                listeners=[
+                    add_raft_voter.Listener(name=at.name, host=at.host, port=at.port)
+                    for at in mine.endpoints
+                ],
+                ack_when_committed=False,
+            )
+        response = await self._peers.ask(address, request)
+        assert isinstance(
+            response,
+            add_raft_voter.AddRaftVoterResponse | remove_raft_voter.RemoveRaftVoterResponse,
+        )
+        if response.error_code:
+            self._lines.debug(f"this node is not a voter yet: {_name(response.error_code)}")
 
     # For peers: what the handlers of the controller listener ask
 

@@ -105,6 +105,7 @@ class NodeConfig(NamedTuple):
     controller_quorum_fetch_snapshot_max_bytes: int
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
+    controller_quorum_auto_join_enable: bool
 
     # Brokers and replication.
     broker_heartbeat_interval_ms: int

@@ -29,7 +29,9 @@ def handle(
 ) -> FetchSnapshotResponse:
     if is_other_cluster(role, request.cluster_id):
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    asked = [(topic.name, [each.partition for each in topic.partitions]) for topic in request.topics]
+    asked = [
+        (topic.name, [each.partition for each in topic.partitions]) for topic in request.topics
+    ]
     if asked != [(METADATA_TOPIC, [0])]:
         return FetchSnapshotResponse(
             topics=[

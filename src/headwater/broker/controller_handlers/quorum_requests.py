@@ -27,9 +27,7 @@ def is_other_voter(role: ControllerRole, voter_id: int, directory_id: bytes) -> 
 
 
 def epoch_refusal(role: ControllerRole, epoch: int) -> ErrorCode:
-    return (
-        ErrorCode.FENCED_LEADER_EPOCH if epoch < role.metadata.raft.epoch else ErrorCode.NONE
-    )
+    return ErrorCode.FENCED_LEADER_EPOCH if epoch < role.metadata.raft.epoch else ErrorCode.NONE
 
 
 def node_endpoints(role: ControllerRole) -> list[Address]:

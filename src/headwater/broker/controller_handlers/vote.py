@@ -38,9 +38,8 @@ def handle(role: ControllerRole, context: Context, request: VoteRequest) -> Vote
     if is_other_voter(role, request.voter_id, partition.voter_directory_id):
         return VoteResponse(error_code=ErrorCode.INVALID_VOTER_KEY)
     code = epoch_refusal(role, partition.replica_epoch)
-    if partition.replica_id < 0 or partition.last_offset < 0 or partition.last_offset_epoch < 0:
-        code = ErrorCode.INVALID_REQUEST
-    elif partition.last_offset_epoch > partition.replica_epoch:
+    numbers = (partition.replica_id, partition.last_offset, partition.last_offset_epoch)
+    if min(numbers) < 0 or partition.last_offset_epoch > partition.replica_epoch:
         code = ErrorCode.INVALID_REQUEST
     granted = not code and _ask(role, partition)
     raft = role.metadata.raft

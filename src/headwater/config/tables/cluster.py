@@ -25,7 +25,7 @@ controller.performance.sample.period.ms LONG 60000 M fixed -i >=100
     How often the controller logs the duration of its events, in ms.
 controller.quorum.append.linger.ms INT 25 M fixed - >=0
     How long the metadata leader collects records before it writes them, in ms.
-controller.quorum.auto.join.enable BOOLEAN false L fixed -
+controller.quorum.auto.join.enable BOOLEAN false L fixed +
     Whether a controller joins the voters automatically.
 controller.quorum.bootstrap.servers LIST "" H fixed + servers
     Addresses of controllers to contact first, as host:port.

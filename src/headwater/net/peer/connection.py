@@ -105,6 +105,7 @@ class PeerConnection(Generic[E]):
         self.is_open = True
         self.versions: dict[int, Versions] = {}
         self.features: dict[str, int] = {}  # finalized levels, by name
+        self.supported_features: dict[str, tuple[int, int]] = {}
         self.active_at = clock.monotonic()
         self.trusted_until = inf  # end of the authenticated session (KIP-368)
         self.throttled_until = (

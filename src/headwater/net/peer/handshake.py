@@ -112,6 +112,9 @@ async def _negotiate_versions(connection: PeerConnection[E], timeout_ms: int) ->
     connection.features = {
         each.name: each.max_version_level for each in response.finalized_features
     }
+    connection.supported_features = {
+        each.name: (each.min_version, each.max_version) for each in response.supported_features
+    }
     connection.versions = {
         each.api_key: (each.min_version, each.max_version) for each in response.api_keys
     }
