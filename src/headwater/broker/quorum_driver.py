@@ -22,6 +22,7 @@ from headwater.net.peer import PeerConnection, PeerError, as_is, connect
 from headwater.net.peer.errors import NothingListens, UnsupportedVersion
 from headwater.observability import Log as Lines
 from headwater.protocol import DecodeError, Message
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages import (
     add_raft_voter,
     begin_quorum_epoch,
@@ -104,6 +105,8 @@ class _Peers:
                 connection.close()
                 connection = other
             self._open[key] = connection
+        if isinstance(request, fetch.FetchRequest):
+            _name_replica(request, self._node_id, connection.version(ApiKey.FETCH))
         response: Message = await connection.ask(request, timeout_ms=self._timeout_ms + extra_ms)
         return response
 
@@ -535,8 +538,6 @@ class QuorumDriver:
     def _fetch_message(self, request: FetchRequest) -> fetch.FetchRequest:
         return fetch.FetchRequest(
             cluster_id=self.cluster_id,
-            replica_id=self.me.id,
-            replica_state=fetch.ReplicaState(replica_id=self.me.id),
             max_wait_ms=_WAIT_MS,
             min_bytes=0,
             max_bytes=self._config.controller_quorum_fetch_max_bytes,
@@ -780,6 +781,13 @@ def _name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"error code {code}"
+
+
+def _name_replica(request: fetch.FetchRequest, node_id: int, version: int | None) -> None:
+    """Says who fetches, in the field that this version has."""
+    is_old = version is not None and version < 15
+    request.replica_id = node_id if is_old else NO_NODE
+    request.replica_state = None if is_old else fetch.ReplicaState(replica_id=node_id)
 
 
 def _fetch_reply(data: fetch.PartitionData, request: FetchRequest) -> FetchReply:

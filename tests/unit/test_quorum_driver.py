@@ -1,0 +1,245 @@
+"""Controllers that talk to each other over a simulated network: elections, commits, recovery."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.quorum import ReplicaKey, Role
+from tests.support.quorum_nodes import QuorumCluster, directory
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_three_controllers_elect_one_and_share_its_log(is_static: bool) -> None:
+    cluster = QuorumCluster(1, brokers=(11,), is_static=is_static)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        images = [node.metadata.image for node in cluster.nodes.values()]
+        assert all(image == images[0] for image in images)
+        assert all(node.metadata.is_caught_up for node in cluster.nodes.values())
+        leader = await cluster.leader()
+        described = leader.metadata.describe_quorum()
+        assert {status.key.id for status in described.voters} == {1, 2, 3}
+        assert {status.key.id for status in described.observers} == {11}
+
+    cluster.run(story)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_quorum_survives_the_loss_of_its_leader(seed: int) -> None:
+    cluster = QuorumCluster(seed, brokers=(11,))
+
+    async def story() -> None:
+        await cluster.start()
+        for _ in range(3):
+            leader = await cluster.leader()
+            end = await leader.write()
+            leader.kill()
+            died = cluster.world.loop.time()
+            other = await cluster.leader()
+            assert other is not leader
+            # Others see that nothing listens there, and do not wait for a timeout.
+            assert cluster.world.loop.time() - died < 1.5
+            assert other.metadata.applied >= end.offset
+            await leader.start()
+            await cluster.settled()
+
+    cluster.run(story)
+
+
+def test_a_stopping_leader_hands_over_at_once() -> None:
+    cluster = QuorumCluster(5)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        began = cluster.world.loop.time()
+        await leader.stop()
+        await cluster.leader()
+        assert cluster.world.loop.time() - began < 0.5
+
+    cluster.run(story)
+
+
+def test_a_leader_that_was_cut_off_acknowledges_nothing_and_follows_when_it_is_back() -> None:
+    cluster = QuorumCluster(7)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        old = await cluster.leader()
+        net = cluster.world.net
+        others = [node for node in cluster.nodes.values() if node is not old]
+        for node in others:
+            net.block(old.machine.ip, node.machine.ip)
+            net.block(node.machine.ip, old.machine.ip)
+        lost = asyncio.ensure_future(old.write())
+        await cluster.until(
+            lambda: any(node.raft.role is Role.LEADER for node in others), seconds=10
+        )
+        new = next(node for node in others if node.raft.role is Role.LEADER)
+        await cluster.until(lambda: new.controller.is_active)
+        await new.write()
+        with pytest.raises(ApiError) as refusal:
+            await lost
+        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        net.blocked.clear()
+        await cluster.settled()
+        assert old.raft.role is Role.FOLLOWER
+        assert old.metadata.image == new.metadata.image
+
+    cluster.run(story)
+
+
+def test_a_node_that_is_far_behind_fetches_a_snapshot() -> None:
+    cluster = QuorumCluster(
+        9,
+        brokers=(11,),
+        settings={
+            "metadata.log.max.record.bytes.between.snapshots": "600",
+            "metadata.max.retention.bytes": "1000",
+            "metadata.log.segment.bytes": "8388608",
+            "controller.quorum.fetch.snapshot.max.bytes": "100",
+        },
+    )
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        away = cluster.nodes[11]
+        away.kill()
+        leader = await cluster.leader()
+        for _ in range(60):
+            await leader.write()
+        await cluster.until(lambda: leader.raft.log_start > away.metadata.applied)
+        await away.start()
+        await cluster.settled()
+        assert any("fetching the metadata snapshot" in line for line in away.lines)
+        assert away.metadata.image == leader.metadata.image
+        away.kill()
+        await away.start()
+        await cluster.settled()
+
+    cluster.run(story)
+
+
+def test_records_that_were_never_committed_are_replaced() -> None:
+    cluster = QuorumCluster(11)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        old = await cluster.leader()
+        others = [node for node in cluster.nodes.values() if node is not old]
+        for node in others:
+            cluster.world.net.block(old.machine.ip, node.machine.ip)
+        lost = asyncio.ensure_future(old.write())
+        await asyncio.sleep(0.2)
+        end = old.raft.log_end
+        old.kill()
+        lost.cancel()
+        cluster.world.net.blocked.clear()
+        new = await cluster.leader()
+        assert new.raft.log_end >= old.metadata.applied
+        await new.write()
+        await old.start()
+        await cluster.settled()
+        assert old.raft.log_end == new.raft.log_end > end - 1
+        assert old.raft.epoch_end(new.raft.epoch) == new.raft.epoch_end(new.raft.epoch)
+
+    cluster.run(story)
+
+
+def test_voters_are_added_and_removed() -> None:
+    cluster = QuorumCluster(13, voters=(1,), others=(2, 3))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+
+        async def add(node_id: int) -> None:
+            node = cluster.nodes[node_id]
+            await leader.machine.spawn(
+                leader.changes.add(
+                    ReplicaKey(node_id, node.directory_id),
+                    node.metadata.own_voter().endpoints,
+                    timeout_ms=5000,
+                    ack_when_committed=True,
+                )
+            )
+
+        await add(2)
+        await add(3)
+        with pytest.raises(ApiError) as refusal:
+            await add(3)
+        assert refusal.value.code is ErrorCode.DUPLICATE_VOTER
+        await cluster.settled()
+        assert all(set(node.raft.voters.voters) == {1, 2, 3} for node in cluster.nodes.values())
+        with pytest.raises(ApiError) as refusal:
+            await leader.machine.spawn(leader.changes.remove(ReplicaKey(2, directory(9))))
+        assert refusal.value.code is ErrorCode.VOTER_NOT_FOUND
+        # The leader removes itself and hands over.
+        await leader.machine.spawn(leader.changes.remove(ReplicaKey(1, directory(1))))
+        await cluster.until(lambda: any(node.id != 1 for node in cluster.leaders()))
+        await cluster.settled()
+        assert all(set(node.raft.voters.voters) == {2, 3} for node in cluster.nodes.values())
+        for node in cluster.nodes.values():
+            node.kill()
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.settled()
+        assert (await cluster.leader()).id in (2, 3)
+
+    cluster.run(story)
+
+
+def test_a_voter_with_a_lost_disk_joins_again_by_itself() -> None:
+    cluster = QuorumCluster(15, settings={"controller.quorum.auto.join.enable": "true"})
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        victim = next(node for node in cluster.nodes.values() if node is not leader)
+        victim.kill()
+        victim.machine.lose_disk()
+        victim.machine.disk.make_dirs("/d/__cluster_metadata-0")
+        victim.directory_id = directory(victim.id, 1)
+        await victim.start()
+        key = ReplicaKey(victim.id, victim.directory_id)
+        assert not victim.raft.voters.has(key)
+        await cluster.until(lambda: all(n.raft.voters.has(key) for n in cluster.nodes.values()))
+        await cluster.settled()
+
+    cluster.run(story)
+
+
+def test_static_voters_become_dynamic() -> None:
+    cluster = QuorumCluster(17, is_static=True)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        with pytest.raises(ApiError) as refusal:
+            await leader.machine.spawn(leader.changes.remove(ReplicaKey(1, directory(1))))
+        assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+        await asyncio.sleep(5.0)  # virtual: followers tell the leader about themselves
+        await leader.machine.spawn(leader.changes.make_dynamic(validate_only=False))
+        await cluster.settled()
+        for node in cluster.nodes.values():
+            assert node.metadata.kraft_version == 1
+            assert node.raft.voters.voters[2].key == ReplicaKey(2, directory(2))
+        for node in cluster.nodes.values():
+            node.kill()
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.settled()
+
+    cluster.run(story)
