@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
+from headwater.broker.broker_probes import BrokerProbes
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.node_log import change_lines
 from headwater.config import NodeConfig
@@ -19,7 +20,7 @@ from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.controller import Controller, Decision
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
-from headwater.metadata import Image
+from headwater.metadata import BrokerRegistration, Image
 from headwater.metadata.features import supported_features
 from headwater.model import OffsetAndEpoch
 from headwater.observability import Log
@@ -55,6 +56,7 @@ class ControllerDriver:
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
         self._turned = asyncio.Event()  # set when leadership, or the next thing to do, has changed
         self._wake_at = 0.0
+        self._probes = BrokerProbes(host, config.node_id, self._fence_gone)
         self._activated = asyncio.Event()
         metadata.on_leader_changed(self._turned.set)
 
@@ -85,6 +87,7 @@ class ControllerDriver:
             finally:
                 self._seen = None
                 self._activated.clear()
+                self._probes.stop()
             self._log.info("no longer the active controller")
 
     async def _activate(self) -> None:
@@ -103,6 +106,18 @@ class ControllerDriver:
         if known is None or known.incarnation_id != self._incarnation_id:
             self._do(machine.decide_register_controller(self._registration()))
         self._activated.set()
+        for broker in machine.image.brokers.values():
+            self._probes.probe(broker)
+
+    def on_broker_lost(self, broker_id: int) -> None:
+        """Handles the end of a broker's connection: it is fenced if nothing listens there."""
+        broker = self.image.brokers.get(broker_id)
+        if self.is_active and broker is not None:
+            self._probes.probe(broker)
+
+    async def _fence_gone(self, broker: BrokerRegistration) -> None:
+        with contextlib.suppress(ApiError):  # no longer the controller: the next one probes again
+            await self.ask(lambda machine: machine.decide_fence_gone(broker.id, broker.epoch))
 
     async def activated(self) -> None:
         """Returns when this node is the active controller."""

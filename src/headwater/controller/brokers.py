@@ -373,6 +373,18 @@ def fence_stale(state: ControllerState, now: float) -> Decision[int | None]:
     return Decision(records, broker_id, in_parts=True)
 
 
+def fence_gone(state: ControllerState, broker_id: int, epoch: int) -> Decision[None]:
+    """Fences a broker whose process has ended, unless it has registered again meanwhile."""
+    registration = state.image.brokers.get(broker_id)
+    if registration is None or registration.epoch != epoch or registration.fenced:
+        return Decision((), None)
+    session = state.sessions.get(broker_id)
+    if session is not None:
+        session.fenced = True
+        session.shutdown_offset = -1
+    return Decision(fence_records(state, registration), None, in_parts=True)
+
+
 def unregister_broker(state: ControllerState, broker_id: int) -> Decision[None]:
     registration = state.image.brokers.get(broker_id)
     if registration is None:

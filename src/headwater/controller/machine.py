@@ -124,6 +124,9 @@ class Controller:
     def decide_fence_stale(self, now: float) -> Decision[int | None]:
         return brokers.fence_stale(self.state, now)
 
+    def decide_fence_gone(self, broker_id: int, epoch: int) -> Decision[None]:
+        return brokers.fence_gone(self.state, broker_id, epoch)
+
     def next_fencing(self) -> float:
         return brokers.next_fencing(self.state)
 
