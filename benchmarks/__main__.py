@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.cleaning import cleaning
+from benchmarks.cluster import cluster, cluster_partitions
 from benchmarks.connections import connections
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
@@ -42,6 +43,14 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     cleaning: ("clean",),
     restart: ("restart",),
     partitions: ("partitions",),
+    cluster: (
+        "cluster.produce",
+        "cluster.p99",
+        "cluster.memory",
+        "cluster.kill",
+        "cluster.stop",
+    ),
+    cluster_partitions: ("cluster.partitions",),
 }
 # Both brokers at once.
 _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",)}

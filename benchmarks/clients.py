@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.wire import NotReady, Wire
 from harness import kafka_jars
@@ -58,12 +59,27 @@ class Consumed:
     megabytes_per_second: float
 
 
+class Reachable(Protocol):
+    """A node or a cluster."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 def producer_performance(
-    jars: Path, node: Node, topic: str, *, records: int, size: int, codec: str = "none"
+    jars: Path,
+    node: Reachable,
+    topic: str,
+    *,
+    records: int,
+    size: int,
+    codec: str = "none",
+    per_second: int = -1,
 ) -> Produced:
-    """Runs Kafka's ProducerPerformance unthrottled with acks=all and its defaults otherwise."""
+    """Runs Kafka's ProducerPerformance with acks=all and its defaults otherwise, unthrottled unless
+    there is a rate."""
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size)]
-    arguments += ["--throughput", "-1", "--bootstrap-server", node.bootstrap]
+    arguments += ["--throughput", str(per_second), "--bootstrap-server", node.bootstrap]
     arguments += ["--command-property", "acks=all", f"compression.type={codec}"]
     output = _java(jars, "org.apache.kafka.tools.ProducerPerformance", arguments)
     found = _RESULT.findall(output)

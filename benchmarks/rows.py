@@ -90,6 +90,7 @@ class Session:
     folder: Path
     quick: bool = False
     only: tuple[str, ...] = ()
+    facts: dict[str, float] = field(default_factory=dict)  # what later measurements depend on
     _made: int = field(default=0)
 
     def size(self, full: int, quick: int) -> int:

@@ -37,6 +37,7 @@ from headwater.testing.sim.world import Machine, World
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 PORT = 9093
 SERVED = (
+    ApiKey.API_VERSIONS,
     ApiKey.VOTE,
     ApiKey.BEGIN_QUORUM_EPOCH,
     ApiKey.END_QUORUM_EPOCH,
@@ -162,11 +163,11 @@ class QuorumNode:
         position = 10 + max(0, length)
         api = ApiKey(key)
         if api is ApiKey.API_VERSIONS:
-            served = [(each, APIS[each].versions) for each in (*SERVED, ApiKey.API_VERSIONS)]
+            served = [(each, APIS[each].versions or (0, 0)) for each in SERVED]
             answer = ApiVersionsResponse(
                 api_keys=[
                     ApiVersion(api_key=each, min_version=low, max_version=high)
-                    for each, (low, high) in served  # type: ignore[misc]
+                    for each, (low, high) in served
                 ],
                 supported_features=[
                     SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
