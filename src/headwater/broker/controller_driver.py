@@ -23,6 +23,7 @@ from headwater.io import Host
 from headwater.metadata import BrokerRegistration, Image
 from headwater.metadata.features import supported_features
 from headwater.model import OffsetAndEpoch
+from headwater.net import Connection
 from headwater.observability import Log
 from headwater.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -56,6 +57,7 @@ class ControllerDriver:
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
         self._turned = asyncio.Event()  # set when leadership, or the next thing to do, has changed
         self._wake_at = 0.0
+        self._watched: dict[int, Connection] = {}  # by broker
         self._probes = BrokerProbes(host, config.node_id, self._fence_gone)
         self._activated = asyncio.Event()
         metadata.on_leader_changed(self._turned.set)
@@ -109,8 +111,17 @@ class ControllerDriver:
         for broker in machine.image.brokers.values():
             self._probes.probe(broker)
 
-    def on_broker_lost(self, broker_id: int) -> None:
-        """Handles the end of a broker's connection: it is fenced if nothing listens there."""
+    def watch(self, broker_id: int, connection: Connection) -> None:
+        """Watches the connection on which a broker sends its heartbeats: when it ends, the broker
+        is fenced if nothing listens there."""
+        if self._watched.get(broker_id) is not connection:
+            self._watched[broker_id] = connection
+            connection.on_gone[lambda: self._on_gone(broker_id, connection)] = None
+
+    def _on_gone(self, broker_id: int, connection: Connection) -> None:
+        if self._watched.get(broker_id) is not connection:
+            return
+        del self._watched[broker_id]
         broker = self.image.brokers.get(broker_id)
         if self.is_active and broker is not None:
             self._probes.probe(broker)

@@ -9,6 +9,8 @@ from headwater.broker.context import Context
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.dispatch import Routes, served_versions
 from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.quorum_driver import QuorumDriver
+from headwater.broker.voter_changes import VoterChanges
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Clock, Workers
@@ -22,6 +24,14 @@ HANDLERS = "headwater.broker.controller_handlers"
 # What the controller listener serves (KIP-919).
 SERVED = (
     # The quorum.
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
     # Requests of nodes.
     ApiKey.BROKER_REGISTRATION,
     ApiKey.BROKER_HEARTBEAT,
@@ -64,6 +74,8 @@ class ControllerRole:
     routes: Routes
     metadata: MetadataLog
     controller: ControllerDriver
+    quorum: QuorumDriver
+    voter_changes: VoterChanges
 
     @property
     def served(self) -> dict[int, Versions]:

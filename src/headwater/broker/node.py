@@ -28,8 +28,10 @@ from headwater.broker.log_moves import LogMoves
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
+from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.start_check import check_start
+from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.config.support import check_security
 from headwater.errors import ApiError
@@ -98,6 +100,7 @@ class Node:
             self._build_controller()
             self._build_broker()
             undo.push_async_callback(self._end_tasks)
+            undo.push_async_callback(self._quorum.stop)
             await self._start_quorum()
             undo.push_async_callback(self._server.stop, 0.0)
             self._listen()
@@ -225,6 +228,14 @@ class Node:
             self._lines.named(node_log.CONTROLLER),
             cluster_id=self.cluster_id,
         )
+        self._quorum = QuorumDriver(
+            self._host,
+            self.config,
+            self._metadata,
+            self._lines.named(node_log.CONTROLLER),
+            cluster_id=self.cluster_id,
+            directory_id=directory.id,
+        )
 
     def _build_controller(self) -> None:
         """Builds the controller and opens its listeners: other nodes vote and fetch before this one
@@ -238,6 +249,13 @@ class Node:
             routes=controller_routes(),
             metadata=self._metadata,
             controller=self._controller,
+            quorum=self._quorum,
+            voter_changes=VoterChanges(
+                self._host,
+                self.config,
+                self._metadata,
+                self._lines.named(node_log.CONTROLLER),
+            ),
         )
         self._controller_dispatcher = Dispatcher(role, role.routes)
         for at in self.config.controller_listeners:
@@ -324,10 +342,12 @@ class Node:
         self._partitions.on_proposal = self._isr_changes.propose
 
     async def _start_quorum(self) -> None:
-        await self._metadata.start()
-        self._run("the controller", self._controller.run())
-        await self._controller.activated()
-        await self._controller.committed()
+        await self._quorum.start()
+        if self.config.is_controller:
+            self._run("the controller", self._controller.run())
+        await self._quorum.caught_up()
+        if self._metadata.is_leader:
+            await self._controller.activated()
         self._set_strays_aside()
         self._broker.log_moves.resume(self._partitions)
 
@@ -425,6 +445,7 @@ class Node:
         await self._server.stop(_DRAIN_SECONDS)
         await self._dispatcher.stop()
         self._channel.close()
+        await self._quorum.stop()
         await self._controller_server.stop(_DRAIN_SECONDS)
         await self._controller_dispatcher.stop()
         await asyncio.gather(*(partition.flush_ended() for partition in self._partitions.all()))

@@ -25,6 +25,8 @@ async def handle(
         )
     except ApiError as refusal:
         return BrokerHeartbeatResponse(error_code=refusal.code)
+    if context.origin is None:
+        role.controller.watch(request.broker_id, context.connection)
     return BrokerHeartbeatResponse(
         is_caught_up=reply.is_caught_up,
         is_fenced=reply.is_fenced,
