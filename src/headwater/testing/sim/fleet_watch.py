@@ -1,13 +1,11 @@
 """Looks into the nodes of a simulated cluster: what must hold there, whatever happens.
 
-After every change of leaders, every commit of the metadata, and every fraction of a second:
+After every change of the quorum's leader, every commit of the metadata, and every fraction of a
+second, beside what `quorum_watch` looks at:
 
-- an epoch of the quorum has one leader, and so has an epoch of a partition;
-- what one node holds for committed (below its high watermark), every node holds, byte by byte, in
-  the metadata log and in the logs of partitions;
-- a new leader has everything that was committed, and no log is cut below what was;
-- a node never falls back to an earlier epoch of the quorum;
-- the image in memory is the one that snapshot and log make.
+- an epoch of a partition has one leader, which has everything that was committed;
+- what one replica holds for committed (below its high watermark) every replica holds, byte by byte;
+- no replica is cut below what was committed.
 
 It also counts losses: power cuts and lost disks. A partition may lose records when as many of its
 replicas have lost data as it needs to acknowledge; it is excused from then on, never before.
@@ -19,47 +17,24 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from zlib import crc32
 
-from headwater import _core
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.partition import Partition
-from headwater.metadata import Delta, Image, Replay
-from headwater.metadata.batches import decode_batches
+from headwater.metadata import Delta, Image
 from headwater.model import TopicPartition
 from headwater.quorum import Role
-from headwater.storage import Log
 from headwater.testing.sim.checker import Action
 from headwater.testing.sim.fleet import Fleet, Member
 from headwater.testing.sim.fleet_clients import Recorder
 from headwater.testing.sim.loop import Life
+from headwater.testing.sim.quorum_watch import Committed, QuorumWatch, Seen, compare
 from headwater.testing.sim.violation import Violation
 
 GROUP = "group"
 OFFSETS_TOPIC = "__consumer_offsets"
 _TICK_SECONDS = 0.1
-_READ_BYTES = 1 << 20
 
 PartitionKey = tuple[bytes, int]
-
-
-@dataclass(slots=True)
-class _Committed:
-    """What of a log is known to be committed: the checksum of each batch, by its first offset."""
-
-    sums: dict[int, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
-    end: int = 0
-
-
-@dataclass(slots=True)
-class _Seen:
-    """How far one replica was compared, and the highest of its high watermarks, in one life."""
-
-    upto: int = -1
-    high_watermark: int = 0
-    is_leader: bool = False
-    leader_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -68,9 +43,8 @@ class _View:
 
     life: Life
     metadata: MetadataLog
-    epoch: int = -1
-    log: _Seen = field(default_factory=_Seen)
-    replicas: dict[PartitionKey, _Seen] = field(default_factory=dict)
+    log: Seen = field(default_factory=Seen)
+    replicas: dict[PartitionKey, Seen] = field(default_factory=dict)
 
 
 class FleetWatch:
@@ -81,11 +55,9 @@ class FleetWatch:
         self.image: Image | None = None  # the newest that was committed
         self._image_at = -1
         self._views: dict[int, _View] = {}
-        self._epochs: dict[int, int] = {}  # of the quorum, by node, over all its lives
-        self._quorum_leaders: dict[int, int] = {}
-        self._metadata = _Committed()
+        self.quorum = QuorumWatch(fleet.world, fleet.fail)
         self._partition_leaders: dict[tuple[PartitionKey, int], int] = {}
-        self._partitions: dict[PartitionKey, _Committed] = {}
+        self._partitions: dict[PartitionKey, Committed] = {}
         self._leader_epochs: dict[PartitionKey, int] = {}
         self._excused: set[PartitionKey] = set()
         # By partition, the replicas that have lost data: False until they have left the ISR.
@@ -117,7 +89,7 @@ class FleetWatch:
         for member in self._fleet.members.values():
             view = self._view(member)
             if view is not None:
-                self._look_at_quorum(member, view)
+                self.quorum.look(member.id, view.metadata, view.log)
                 self._look_at_partitions(member, view)
 
     def _view(self, member: Member) -> _View | None:
@@ -139,119 +111,16 @@ class FleetWatch:
 
     def _on_leader(self, member: Member, view: _View) -> None:
         if view.life.alive:
-            self._look_at_quorum(member, view)
+            self.quorum.look(member.id, view.metadata, view.log)
 
     def _on_commit(self, member: Member, view: _View, image: Image, delta: Delta) -> None:
         if not view.life.alive:
             return
-        self._look_at_quorum(member, view)
+        self.quorum.look(member.id, view.metadata, view.log)
         if view.metadata.applied > self._image_at:
             self._image_at = view.metadata.applied
             self.image = image
             self._follow(image, delta)
-
-    # The quorum
-
-    def _look_at_quorum(self, member: Member, view: _View) -> None:
-        raft = view.metadata.raft
-        if raft.epoch != view.epoch:
-            known = self._epochs.get(member.id, -1)
-            self._expect(
-                raft.epoch >= known,
-                f"node {member.id} is in epoch {raft.epoch} of the quorum, it was in {known}",
-            )
-            view.epoch = self._epochs[member.id] = raft.epoch
-        is_leader = raft.role is Role.LEADER
-        if is_leader and not (view.log.is_leader and view.log.leader_epoch == raft.epoch):
-            leader = self._quorum_leaders.setdefault(raft.epoch, member.id)
-            self._expect(
-                leader == member.id,
-                f"nodes {leader} and {member.id} both lead epoch {raft.epoch} of the quorum",
-            )
-            self._fleet.world.note(f"node {member.id} leads epoch {raft.epoch} of the quorum")
-            self._fleet.world.happened("quorum leader elected")
-            self._expect(
-                view.metadata.log_end >= self._metadata.end,
-                f"node {member.id} leads the quorum with a log up to {view.metadata.log_end}, "
-                f"{self._metadata.end} is committed",
-            )
-        view.log.is_leader, view.log.leader_epoch = is_leader, raft.epoch
-        log: Log = view.metadata._log
-        # Below this the log has been committed since the node is up. A snapshot takes the place of
-        # the records below the log start.
-        upto = min(raft.high_watermark, log.end)
-        self._expect(
-            log.end >= view.log.high_watermark,
-            f"node {member.id} cut the metadata log to {log.end}, "
-            f"{view.log.high_watermark} is committed",
-        )
-        if raft.high_watermark > view.log.high_watermark:
-            view.log.high_watermark = raft.high_watermark
-        self._compare(f"the metadata log of node {member.id}", log, view.log, upto, self._metadata)
-
-    def _compare(self, what: str, log: Log, seen: _Seen, upto: int, committed: _Committed) -> None:
-        """Compares what this log holds for committed with what the others do."""
-        if seen.upto < log.start:
-            seen.upto = log.start
-        while seen.upto < upto:
-            found = log.read(seen.upto, bytes_max=_READ_BYTES, upto=upto)
-            if found.slice is None:
-                return
-            data = found.slice.read()
-            batches = _core.scan(data)[0]
-            for batch, after in zip(batches, [*batches[1:], None], strict=True):
-                if batch.base_offset < seen.upto:
-                    continue
-                end = len(data) if after is None else after.position
-                self._compare_batch(
-                    what,
-                    batch.base_offset,
-                    batch.last_offset + 1,
-                    crc32(data[batch.position : end]),
-                    committed,
-                )
-                seen.upto = batch.last_offset + 1
-            if not batches:
-                return
-
-    def _compare_batch(
-        self, what: str, base: int, end: int, checksum: int, committed: _Committed
-    ) -> None:
-        known = committed.sums.setdefault(base, checksum)
-        committed.ends.setdefault(base, end)
-        self._expect(
-            known == checksum and committed.ends[base] == end,
-            f"{what} has something else at {base}..{end} than what was committed there",
-        )
-        committed.end = max(committed.end, end)
-
-    def _check_replay(self, member: Member, view: _View) -> None:
-        """The image is the one that snapshot and log make."""
-        metadata = view.metadata
-        snapshot = metadata._snapshots.load_latest()
-        snapshot_id, loaded = snapshot
-        if snapshot_id.offset > metadata.applied or metadata._log.start > snapshot_id.offset:
-            return
-        replay = Replay()
-        replay.apply(loaded.records)
-        offset = snapshot_id.offset
-        while offset < metadata.applied:
-            data = metadata.read(offset, bytes_max=_READ_BYTES)
-            before = offset
-            for batch in decode_batches(data):
-                if batch.base_offset < offset or batch.end_offset > metadata.applied:
-                    continue
-                if not batch.is_control:
-                    replay.apply(batch.records)
-                offset = batch.end_offset
-            if offset == before:
-                break
-        if offset == metadata.applied:
-            self._expect(
-                replay.image == metadata.image,
-                f"node {member.id} has another image in memory than its log makes",
-            )
-            self._fleet.world.happened("metadata replayed")
 
     # Partitions
 
@@ -268,8 +137,8 @@ class FleetWatch:
             return
         seen = view.replicas.get(key)
         if seen is None:
-            seen = view.replicas[key] = _Seen()
-        committed = self._partitions.setdefault(key, _Committed())
+            seen = view.replicas[key] = Seen()
+        committed = self._partitions.setdefault(key, Committed())
         log, leader = partition.log, partition.leader
         what = f"{partition.tp} on node {member.id}"
         if leader is not None and leader.epoch != seen.leader_epoch:
@@ -293,7 +162,8 @@ class FleetWatch:
             f"{what} was cut to {log.end}, {seen.high_watermark} is committed",
         )
         seen.high_watermark = max(seen.high_watermark, high_watermark)
-        self._compare(what, log, seen, high_watermark, committed)
+        differs = compare(log, seen, high_watermark, committed)
+        self._expect(differs is None, f"{what} {differs}")
 
     def _follow(self, image: Image, delta: Delta) -> None:
         """Tells the checker of new leaders, and takes note of replicas that leave and join."""
@@ -327,7 +197,7 @@ class FleetWatch:
         self._lose(member)
 
     def disk_lost(self, member: Member) -> None:
-        self._epochs.pop(member.id, None)
+        self.quorum.forget(member.id)
         self._lose(member)
 
     def _lose(self, member: Member) -> None:
@@ -381,4 +251,4 @@ class FleetWatch:
         for member in self._fleet.members.values():
             view = self._view(member)
             if view is not None:
-                self._check_replay(member, view)
+                self.quorum.check_replay(member.id, view.metadata)
