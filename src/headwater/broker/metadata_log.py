@@ -212,7 +212,10 @@ class MetadataLog:
         """Loads the snapshot and the log. Blocks; nothing is committed until `start`."""
         disk, config = self._host.disk, self._config
         now_ms = self._host.clock.wall_ms()
-        disk.make_dirs(self._path)
+        if not disk.exists(self._path):
+            disk.make_dirs(self._path)
+            # A voter whose directory is gone after a power cut has forgotten its votes.
+            disk.sync_dir(config.metadata_log_dir)
         self._snapshots = MetadataSnapshots(disk, self._path, config)
         snapshot_id, snapshot = self._snapshots.load_latest()
         self._log = Log.open(

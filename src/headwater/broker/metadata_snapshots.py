@@ -144,6 +144,7 @@ class MetadataSnapshots:
     def written(self, job: SnapshotJob, now: float) -> None:
         if job.id not in self._ids:
             self._ids.append(job.id)
+            self._ids.sort()  # a newer one may have come from the leader meanwhile
         self._since = now if self._bytes else None
 
     def prune(self, log: Log, *, now_ms: int) -> Callable[[], None] | None:

@@ -16,6 +16,7 @@ from headwater import _core
 from headwater.broker.metadata_log import MetadataLog
 from headwater.metadata import Replay
 from headwater.metadata.batches import decode_batches
+from headwater.metadata.snapshot import decode_snapshot
 from headwater.quorum import Role
 from headwater.storage import Log
 from headwater.testing.sim.violation import Violation
@@ -117,12 +118,15 @@ class QuorumWatch:
 
     def check_replay(self, node_id: int, metadata: MetadataLog) -> None:
         """The image is the one that snapshot and log make."""
-        snapshot_id, snapshot = metadata._snapshots.load_latest()
-        if snapshot_id.offset > metadata.applied or metadata._log.start > snapshot_id.offset:
-            return
+        snapshots = metadata._snapshots
         replay = Replay()
-        replay.apply(snapshot.records)
-        offset, before = snapshot_id.offset, -1
+        offset, before = 0, -1
+        if snapshots._ids:
+            size = snapshots.size(snapshots.latest) or 0
+            replay.apply(decode_snapshot(snapshots.read(snapshots.latest, 0, size)).records)
+            offset = snapshots.latest.offset
+        if offset > metadata.applied or metadata._log.start > offset:
+            return
         while before < offset < metadata.applied:
             before = offset
             for batch in decode_batches(metadata.read(offset, bytes_max=_READ_BYTES)):
