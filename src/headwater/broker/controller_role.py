@@ -32,6 +32,7 @@ SERVED = (
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.UPDATE_RAFT_VOTER,
+    ApiKey.DESCRIBE_QUORUM,
     # Requests of nodes.
     ApiKey.BROKER_REGISTRATION,
     ApiKey.BROKER_HEARTBEAT,

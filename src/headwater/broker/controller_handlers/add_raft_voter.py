@@ -30,5 +30,11 @@ async def handle(
             ack_when_committed=request.ack_when_committed,
         )
     except ApiError as refusal:
-        return AddRaftVoterResponse(error_code=refusal.code, error_message=refusal.message)
+        return refuse(context, request, refusal)
     return AddRaftVoterResponse(error_message=None)
+
+
+def refuse(
+    context: Context, request: AddRaftVoterRequest, refusal: ApiError
+) -> AddRaftVoterResponse:
+    return AddRaftVoterResponse(error_code=refusal.code, error_message=refusal.message)

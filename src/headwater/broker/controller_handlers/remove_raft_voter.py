@@ -28,5 +28,11 @@ async def handle(
     try:
         await role.voter_changes.remove(ReplicaKey(request.voter_id, request.voter_directory_id))
     except ApiError as refusal:
-        return RemoveRaftVoterResponse(error_code=refusal.code, error_message=refusal.message)
+        return refuse(context, request, refusal)
     return RemoveRaftVoterResponse(error_message=None)
+
+
+def refuse(
+    context: Context, request: RemoveRaftVoterRequest, refusal: ApiError
+) -> RemoveRaftVoterResponse:
+    return RemoveRaftVoterResponse(error_code=refusal.code, error_message=refusal.message)

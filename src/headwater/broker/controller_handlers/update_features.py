@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
 
+_DYNAMIC = 1  # the level of kraft.version from which the log lists the voters
+
+
 async def handle(
     role: ControllerRole, context: Context, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
@@ -29,10 +32,21 @@ async def handle(
         )
         for key in request.feature_updates
     ]
-    # kraft.version belongs to the quorum, not the controller; only its current level is accepted.
-    as_it_is = (KRAFT_VERSION, role.metadata.kraft_version)
-    for_controller = [update for update in updates if (update.name, update.level) != as_it_is]
+    # kraft.version belongs to the quorum, not the controller: its level is not in the image.
+    current = role.metadata.kraft_version
+    as_it_is = (KRAFT_VERSION, current)
+    makes_dynamic = (KRAFT_VERSION, _DYNAMIC) in [(each.name, each.level) for each in updates]
+    makes_dynamic = makes_dynamic and current < _DYNAMIC
+    for_controller = [
+        update
+        for update in updates
+        if (update.name, update.level) != as_it_is
+        and not (makes_dynamic and update.name == KRAFT_VERSION)
+    ]
     try:
+        if makes_dynamic:
+            role.check_active()
+            await role.voter_changes.make_dynamic(validate_only=request.validate_only)
         await role.controller.ask(
             lambda controller: controller.decide_update_features(
                 for_controller, validate_only=request.validate_only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.errors import ErrorCode
+from headwater.errors import ApiError, ErrorCode
 from headwater.model import METADATA_TOPIC, ZERO_ID
 from headwater.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -19,24 +19,24 @@ from headwater.protocol.messages.describe_quorum import (
 from headwater.quorum.progress import ReplicaStatus
 
 if TYPE_CHECKING:
-    from headwater.broker.broker import Broker
+    from headwater.broker.controller_role import ControllerRole
 
 
 def handle(
-    broker: Broker, context: Context, request: DescribeQuorumRequest
+    role: ControllerRole, context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return _refused(
             request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 has a quorum"
         )
-    if not broker.metadata.is_leader:
+    if not role.metadata.is_leader:
         return _refused(
             request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum"
         )
-    quorum = broker.metadata.describe_quorum()
+    quorum = role.metadata.describe_quorum()
     shows_directories = context.version >= 2
-    now, now_ms = broker.clock.monotonic(), broker.clock.wall_ms()
+    now, now_ms = role.clock.monotonic(), role.clock.wall_ms()
 
     def state(replica: ReplicaStatus) -> ReplicaState:
         return ReplicaState(
@@ -56,7 +56,7 @@ def handle(
     )
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=_nodes(broker) if shows_directories else [],
+        nodes=_nodes(role) if shows_directories else [],
     )
 
 
@@ -64,7 +64,7 @@ def _wall_ms(moment: float | None, now: float, now_ms: int) -> int:
     return -1 if moment is None else now_ms - int((now - moment) * 1000)
 
 
-def _nodes(broker: Broker) -> list[Node]:
+def _nodes(role: ControllerRole) -> list[Node]:
     return [
         Node(
             node_id=voter.key.id,
@@ -72,7 +72,7 @@ def _nodes(broker: Broker) -> list[Node]:
                 Listener(name=at.name, host=at.host, port=at.port) for at in voter.endpoints
             ],
         )
-        for voter in broker.metadata.raft.voters.voters.values()
+        for voter in role.metadata.raft.voters.voters.values()
     ]
 
 
@@ -95,3 +95,9 @@ def _refused(
             for topic in request.topics
         ],
     )
+
+
+def refuse(
+    context: Context, request: DescribeQuorumRequest, refusal: ApiError
+) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=refusal.code, error_message=refusal.message)
