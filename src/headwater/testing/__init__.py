@@ -1,4 +1,6 @@
-"""For tests: the embedded broker and the simulator. Nothing is loaded before it is used.
+"""For tests: the embedded broker, clusters as processes, and the simulator.
+
+Nothing is loaded before it is used.
 
 from headwater.testing import EmbeddedBroker
 
@@ -12,14 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headwater.testing.cluster import HeadwaterCluster
     from headwater.testing.embedded import EmbeddedBroker
-    from headwater.testing.plugin import MakeHeadwaterBroker
+    from headwater.testing.plugin import MakeHeadwaterBroker, MakeHeadwaterCluster
 
-__all__ = ["EmbeddedBroker", "MakeHeadwaterBroker"]
+__all__ = ["EmbeddedBroker", "HeadwaterCluster", "MakeHeadwaterBroker", "MakeHeadwaterCluster"]
 
 _WHERE = {
     "EmbeddedBroker": "headwater.testing.embedded",
+    "HeadwaterCluster": "headwater.testing.cluster",
     "MakeHeadwaterBroker": "headwater.testing.plugin",
+    "MakeHeadwaterCluster": "headwater.testing.plugin",
 }
 
 

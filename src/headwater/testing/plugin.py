@@ -12,6 +12,9 @@ overrides the ini file; a marker may name topics, too:
     headwater_settings = ["num.partitions=3"]
 
     @pytest.mark.headwater({"auto.create.topics.enable": "false"}, topics={"orders": 3})
+
+`headwater_cluster` is a cluster of three nodes, each a process that the test may kill, pause or cut
+off; `make_headwater_cluster` starts one of any size, and so does a marker with `nodes=5`.
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    from headwater.testing.cluster import HeadwaterCluster
     from headwater.testing.embedded import EmbeddedBroker
 
 _INI = "headwater_settings"
 _LINES_SHOWN_MAX = 50
-_BROKERS = pytest.StashKey[list["EmbeddedBroker"]]()
+_NODES_DEFAULT = 3
+_BROKERS = pytest.StashKey[list["EmbeddedBroker | HeadwaterCluster"]]()
 _SHARED = pytest.StashKey["EmbeddedBroker"]()
 
 
@@ -44,6 +49,20 @@ class MakeHeadwaterBroker(Protocol):
     ) -> EmbeddedBroker: ...
 
 
+class MakeHeadwaterCluster(Protocol):
+    """The type of `make_headwater_cluster`; the arguments are those of `HeadwaterCluster`."""
+
+    def __call__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        nodes: int | None = None,
+        data: str | os.PathLike[str] | None = None,
+        memory: bool = False,
+        topics: Mapping[str, int] | None = None,
+    ) -> HeadwaterCluster: ...
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         _INI,
@@ -56,8 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "headwater(settings, topics): settings, and topics with their number of partitions, "
-        "of the broker that this test gets",
+        "headwater(settings, topics, nodes): settings, topics with their number of partitions, and "
+        "number of nodes of the broker or the cluster that this test gets",
     )
 
 
@@ -102,9 +121,45 @@ def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwa
         yield make
 
 
+@pytest.fixture
+def headwater_cluster(make_headwater_cluster: MakeHeadwaterCluster) -> HeadwaterCluster:
+    """A cluster for this test: three nodes, each a process of its own, on free ports."""
+    return make_headwater_cluster()
+
+
+@pytest.fixture
+def make_headwater_cluster(request: pytest.FixtureRequest) -> Iterator[MakeHeadwaterCluster]:
+    """Starts clusters with their own settings and number of nodes; they end with the test."""
+    from headwater.testing.cluster import HeadwaterCluster
+
+    marked = _marked(request.node)
+    base = _ini_settings(request.config) | marked.settings
+    with ExitStack() as running:
+
+        def make(
+            settings: Mapping[str, str] | None = None,
+            *,
+            nodes: int | None = None,
+            data: str | os.PathLike[str] | None = None,
+            memory: bool = False,
+            topics: Mapping[str, int] | None = None,
+        ) -> HeadwaterCluster:
+            cluster = HeadwaterCluster(
+                base | dict(settings or {}),
+                nodes=nodes or marked.nodes,
+                data=data,
+                memory=memory,
+                topics=marked.topics | dict(topics or {}),
+            )
+            request.node.stash.setdefault(_BROKERS, []).append(cluster)
+            return running.enter_context(cluster)
+
+        yield make
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Shows the logs of a test's brokers if the test fails."""
+    """Shows the logs of a test's brokers and clusters if the test fails."""
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:
@@ -115,7 +170,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         item.stash[_BROKERS] = []  # pytest keeps the items of a session, and need not keep these
 
 
-def _brokers_of(item: pytest.Item) -> list[EmbeddedBroker]:
+def _brokers_of(item: pytest.Item) -> list[EmbeddedBroker | HeadwaterCluster]:
     brokers = [*item.stash.get(_BROKERS, ())]
     if "headwater_shared_broker" in getattr(item, "fixturenames", ()):
         shared = item.config.stash.get(_SHARED, None)
@@ -136,6 +191,7 @@ def _ini_settings(config: pytest.Config) -> dict[str, str]:
 class _Marked(NamedTuple):
     settings: dict[str, str]
     topics: dict[str, int]
+    nodes: int = _NODES_DEFAULT
 
 
 def _marked(node: pytest.Item) -> _Marked:
@@ -144,13 +200,15 @@ def _marked(node: pytest.Item) -> _Marked:
         return _Marked({}, {})
 
     def read(
-        settings: Mapping[str, str] | None = None, topics: Mapping[str, int] | None = None
+        settings: Mapping[str, str] | None = None,
+        topics: Mapping[str, int] | None = None,
+        nodes: int = _NODES_DEFAULT,
     ) -> _Marked:
-        return _Marked(dict(settings or {}), dict(topics or {}))
+        return _Marked(dict(settings or {}), dict(topics or {}), nodes)
 
     try:
         return read(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(
-            f"@pytest.mark.headwater takes settings={{...}} and topics={{...}}: {error}"
+            f"@pytest.mark.headwater takes settings={{...}}, topics={{...}} and nodes=N: {error}"
         ) from error
