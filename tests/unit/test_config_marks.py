@@ -13,6 +13,8 @@ from pathlib import Path
 import headwater
 from headwater.config import NodeConfig
 from headwater.config.catalog import TOPIC_SYNONYMS, broker_definitions
+from headwater.config.definition import read_table
+from headwater.config.tables import cluster
 
 # Read while the settings themselves are put together, under another name or as part of another.
 _READ_BY_CONFIG = {
@@ -73,3 +75,41 @@ def test_an_attribute_of_the_node_settings_exists_only_if_something_reads_it() -
         if name not in properties and not re.search(rf"\.{name}\b", text)
     ]
     assert unread == [], ", ".join(unread)
+
+
+# Why a setting has no effect. The documentation of a setting that never will have one says why.
+_NOT_YET = {
+    "alter.config.policy.class.name": "refused: policies are plugins",
+    "config.providers": "values of settings come from files and --set",
+    "controlled.shutdown.enable": "a stop always moves leaderships first",
+    "controller.performance.always.log.threshold.ms": "internal",
+    "controller.performance.sample.period.ms": "internal",
+    "initial.broker.registration.timeout.ms": "a node says what it waits for, and goes on",
+    "internal.metadata.delete.delay.millis": "internal",
+    "internal.metadata.log.segment.bytes": "internal",
+    "internal.metadata.max.batch.size.in.bytes": "internal",
+    "replica.selector.class": "consumers read from leaders",
+    "replica.socket.receive.buffer.bytes": "the kernel sizes buffers by itself",
+    "replication.quota.window.num": "no quotas yet",
+    "replication.quota.window.size.seconds": "no quotas yet",
+    "server.max.startup.time.ms": "internal",
+    "unstable.api.versions.enable": "internal",
+    "unstable.feature.versions.enable": "internal",
+}
+
+
+def test_every_setting_of_the_cluster_takes_effect_or_has_a_reason() -> None:
+    without = {
+        name: definition.why_without_meaning
+        for name, definition in read_table(cluster.TABLE).items()
+        if not definition.supported
+    }
+    unexplained = {name for name, reason in without.items() if reason is None}
+    assert unexplained == set(_NOT_YET)
+
+
+def test_what_has_no_meaning_on_one_loop_says_so() -> None:
+    for name in ("num.io.threads", "num.network.threads", "num.replica.fetchers"):
+        definition = broker_definitions()[name]
+        assert definition.why_without_meaning is not None
+        assert not definition.supported

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from headwater.config.rules import ListOf, Rule, rule_from_text
 from headwater.config.values import ConfigError, ConfigType, ConfigValue, parse_value, render_value
 
+NO_MEANING = "; no meaning here: "
+
 
 class Importance(StrEnum):
     HIGH = "high"
@@ -56,6 +58,11 @@ class ConfigDef(NamedTuple):
     required: bool
     rule: Rule | None
     doc: str
+
+    @property
+    def why_without_meaning(self) -> str | None:
+        """Why the setting can never have an effect here, as its documentation says."""
+        return self.doc.rstrip(".").partition(NO_MEANING)[2] or None
 
     @property
     def sensitive(self) -> bool:

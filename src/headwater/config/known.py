@@ -71,7 +71,11 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
         definition = broker_definition(key)
         if definition is not None and definition.name == key and definition.supported:
             continue
-        lines.append(_warning(key, text, known=definition is not None))
+        reason = definition.why_without_meaning if definition is not None else None
+        if reason is not None:
+            lines.append(f"{key} has no effect: {reason}")
+        else:
+            lines.append(_warning(key, text, known=definition is not None))
     return lines
 
 

@@ -24,7 +24,7 @@ controller.performance.always.log.threshold.ms LONG 2000 M fixed -i >=0
 controller.performance.sample.period.ms LONG 60000 M fixed -i >=100
     How often the controller logs the duration of its events, in ms.
 controller.quorum.append.linger.ms INT 25 M fixed - >=0
-    How long the metadata leader collects records before it writes them, in ms.
+    Pause before metadata is written; no meaning here: what comes during a sync shares the next.
 controller.quorum.auto.join.enable BOOLEAN false L fixed +
     Whether a controller joins the voters automatically.
 controller.quorum.bootstrap.servers LIST "" H fixed + servers
@@ -74,30 +74,30 @@ metadata.max.retention.ms LONG 604800000 H fixed +
 node.id INT required H fixed + >=0
     Id of the node, unique in its cluster.
 num.replica.alter.log.dirs.threads INT null H fixed -
-    Number of threads that move replicas between directories.
+    Number of threads that move replicas; no meaning here: moves share the worker threads.
 num.replica.fetchers INT 1 H cluster - >=1
-    Number of fetchers for each broker from which replicas are copied.
+    Number of fetchers for each leader; no meaning here: one request brings all that is new.
 process.roles LIST required H fixed + list!(broker|controller)
     Roles of the node: broker, controller, or both.
-replica.fetch.backoff.ms INT 1000 M fixed - >=0
+replica.fetch.backoff.ms INT 1000 M fixed + >=0
     Pause after a failed fetch from a leader, in ms.
-replica.fetch.max.bytes INT 1048576 M fixed - >=0
+replica.fetch.max.bytes INT 1048576 M fixed + >=0
     Bytes of a partition that a follower fetches at a time; a larger batch is still returned.
-replica.fetch.min.bytes INT 1 H fixed -
+replica.fetch.min.bytes INT 1 H fixed +
     Minimum number of bytes for which a leader answers a follower at once.
-replica.fetch.response.max.bytes INT 10485760 M fixed - >=0
+replica.fetch.response.max.bytes INT 10485760 M fixed + >=0
     Maximum number of bytes of all partitions in a response to a follower.
-replica.fetch.wait.max.ms INT 500 H fixed -
+replica.fetch.wait.max.ms INT 500 H fixed +
     Maximum time that a leader keeps a follower waiting for data, in ms.
 replica.high.watermark.checkpoint.interval.ms LONG 5000 H fixed +
     How often high watermarks are written to disk, in ms.
-replica.lag.time.max.ms LONG 30000 H fixed -
+replica.lag.time.max.ms LONG 30000 H fixed +
     A follower that has not caught up for this long leaves the in-sync replicas, in ms.
 replica.selector.class STRING null M fixed -
     Plugin class that selects the replica from which a consumer reads.
 replica.socket.receive.buffer.bytes INT 65536 H fixed -
     Size of the socket buffer for fetches from a leader.
-replica.socket.timeout.ms INT 30000 H fixed -
+replica.socket.timeout.ms INT 30000 H fixed +
     Timeout of fetches from a leader, in ms.
 replication.quota.window.num INT 11 L fixed - >=1
     Number of windows kept for quotas for replication.

@@ -8,7 +8,7 @@ add.partitions.to.txn.retry.backoff.ms INT 20 H fixed - >=1
 share.coordinator.append.linger.ms INT -1 M fixed - >=-1
     How long the share coordinator collects writes, in ms; -1 lets it choose.
 share.coordinator.cached.buffer.max.bytes INT 1048588 M cluster - >=524288
-    Maximum size of a write buffer that the share coordinator keeps for reuse, in bytes.
+    Maximum size of a write buffer kept for reuse; no meaning here: none is kept.
 share.coordinator.cold.partition.snapshot.interval.ms INT 300000 L fixed -i >=1
     How often snapshots of inactive share partitions are written, in ms.
 share.coordinator.load.buffer.size INT 5242880 H fixed - >=1
@@ -28,11 +28,11 @@ share.coordinator.state.topic.replication.factor SHORT 3 H fixed - >=1
 share.coordinator.state.topic.segment.bytes INT 104857600 H fixed - >=1
     Segment size of the share state topic, in bytes.
 share.coordinator.threads INT 1 M fixed - >=1
-    Number of threads of the share coordinator.
+    Number of threads of the share coordinator; no meaning here: it runs on the event loop.
 share.coordinator.write.timeout.ms INT 5000 H fixed - >=1
     How long a write of share state may wait for replication, in ms.
 share.fetch.purgatory.purge.interval.requests INT 1000 M fixed -
-    Number of completed share fetches requests after which finished waits are purged.
+    When finished waits are purged; no meaning here: each is removed at once.
 transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000 L fixed - >=1
     How often to check for timed-out transactions, in ms.
 transaction.max.timeout.ms INT 900000 H fixed - >=1

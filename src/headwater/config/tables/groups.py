@@ -30,13 +30,13 @@ group.consumer.session.timeout.ms INT 45000 M fixed + >=1
 group.coordinator.append.linger.ms INT -1 M fixed - >=-1
     How long a coordinator collects writes, in ms; -1 lets it choose.
 group.coordinator.background.threads INT 2 H fixed - >=1
-    Number of threads for background tasks of the group coordinator.
+    Number of threads for background tasks of groups; no meaning here: the event loop runs them.
 group.coordinator.cached.buffer.max.bytes INT 1048588 M cluster - >=524288
-    Maximum size of a write buffer that the group coordinator keeps for reuse, in bytes.
+    Maximum size of a write buffer kept for reuse; no meaning here: none is kept.
 group.coordinator.rebalance.protocols LIST classic,consumer,streams M fixed + list!(consumer|classic|share|streams)
     Group protocols that are enabled.
 group.coordinator.threads INT 4 H fixed - >=1
-    Number of threads of the group coordinator.
+    Number of threads of the group coordinator; no meaning here: it runs on the event loop.
 group.initial.rebalance.delay.ms INT 3000 M fixed +
     How long an empty classic group waits for more members before its first rebalance, in ms.
 group.max.session.timeout.ms INT 1800000 M fixed +

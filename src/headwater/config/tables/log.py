@@ -4,7 +4,7 @@ TABLE = """
 auto.create.topics.enable BOOLEAN true H fixed +
     Whether a topic is created when a client asks for one that does not exist.
 background.threads INT 10 H cluster - >=1
-    Number of threads for background tasks.
+    Number of threads for background tasks; no meaning here: they share the worker threads.
 compression.gzip.level INT -1 M cluster + gzip
     Compression level of gzip, 1 to 9; -1 is the library's default.
 compression.lz4.level INT 9 M cluster + 1..17

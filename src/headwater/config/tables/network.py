@@ -20,19 +20,19 @@ controller.quota.window.size.seconds INT 1 L fixed - >=1
 controller.socket.timeout.ms INT 30000 M fixed -
     Timeout of requests to the controller, in ms.
 delete.records.purgatory.purge.interval.requests INT 1 M fixed -
-    Number of completed DeleteRecords requests after which finished waits are purged.
+    When finished waits are purged; no meaning here: each is removed at once.
 early.start.listeners LIST null H fixed - list?
     Listeners that open before the broker has caught up with the metadata log.
 fetch.max.bytes INT 57671680 M fixed + >=1024
     Maximum number of bytes in a fetch response.
 fetch.purgatory.purge.interval.requests INT 1000 M fixed -
-    Number of completed fetches requests after which finished waits are purged.
+    When finished waits are purged; no meaning here: each is removed at once.
 inter.broker.listener.name STRING null M fixed +
     Listener for connections between brokers.
 kafka.metrics.polling.interval.secs INT 10 L fixed - >=1
-    How often metrics reporters are polled, in seconds.
+    How often metrics reporters are polled; no meaning here: they are written in Java.
 kafka.metrics.reporters LIST "" L fixed - list
-    Plugin classes that report Yammer metrics.
+    Plugin classes that report Yammer metrics; no meaning here: they are written in Java.
 listener.security.protocol.map STRING SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT L broker +
     Security protocol of each listener, as NAME:PROTOCOL.
 listeners LIST PLAINTEXT://:9092 H broker + list!
@@ -48,7 +48,7 @@ max.connections.per.ip.overrides STRING "" M cluster +
 max.incremental.fetch.session.cache.slots INT 1000 M fixed + >=0
     Maximum number of incremental fetch sessions.
 metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter L cluster - list
-    Plugin classes that report metrics.
+    Plugin classes that report metrics; no meaning here: they are written in Java.
 metrics.num.samples INT 2 L fixed - >=1
     Number of samples kept for a metric.
 metrics.recording.level STRING INFO L fixed -
@@ -56,15 +56,15 @@ metrics.recording.level STRING INFO L fixed -
 metrics.sample.window.ms LONG 30000 L fixed - >=1
     Length of a sample of a metric, in ms.
 num.io.threads INT 8 H cluster - >=1
-    Number of threads that handle requests.
+    Number of threads that handle requests; no meaning here: one event loop handles them.
 num.network.threads INT 3 H cluster - >=1
-    Number of threads for the connections of each listener.
+    Number of threads for connections; no meaning here: one event loop serves them.
 producer.purgatory.purge.interval.requests INT 1000 M fixed -
-    Number of completed produces requests after which finished waits are purged.
+    When finished waits are purged; no meaning here: each is removed at once.
 queued.max.request.bytes LONG -1 M fixed +
     Maximum number of bytes of requests being received; -1 means no limit.
 queued.max.requests INT 500 H fixed - >=1
-    Maximum number of queued requests before reading pauses.
+    Maximum number of queued requests; no meaning here: queued.max.request.bytes bounds them.
 quota.window.num INT 11 L fixed - >=1
     Number of windows kept for quotas of clients.
 quota.window.size.seconds INT 1 L fixed - >=1
