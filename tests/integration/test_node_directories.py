@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from harness.wire import Wire, batch
 from headwater.errors import ErrorCode
 from headwater.io.disk import SystemFile
+from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS
@@ -113,6 +116,86 @@ def test_partitions_of_a_directory_that_is_offline_are_offline_and_not_empty(
     with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
         assert wire.values(topic, partition=lost) == [b"1"]
         assert wire.values(topic, partition=1 - lost) == [b"1", b"2"]
+
+
+def test_a_partition_of_a_failed_directory_has_no_leader_until_it_is_repaired(
+    tmp_path: Path, topic: str
+) -> None:
+    good, broken, away = tmp_path / "good", tmp_path / "broken", tmp_path / "away"
+    data = f"{good},{broken}"
+    read = SystemFile.pread
+
+    def fails_there(file: SystemFile, count: int, offset: int) -> bytes:
+        if file.path.startswith(f"{broken}/"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        return read(file, count, offset)
+
+    with EmbeddedBroker(data=data, topics={topic: 2}) as broker, Wire(broker.bootstrap) as wire:
+        for partition in range(2):
+            assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
+        (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
+        with (
+            patch.object(SystemFile, "is_warm", lambda *_: False),
+            patch.object(SystemFile, "pread", fails_there),
+        ):
+            wire.fetch(topic, partition=lost, version=BY_NAME)
+        told = _leaders_once(wire, topic, {lost: -1, 1 - lost: 1})
+        assert told[lost].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert told[lost].offline_replicas == [1]
+        assert told[1 - lost].offline_replicas == []
+        # No empty log of it in another directory, which would hide the records.
+        for api in (wire.fetch, lambda *a, **k: wire.produce(a[0], batch([b"2"]), **k)):
+            result = api(topic, partition=lost, version=BY_NAME)
+            assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [found.name for found in good.glob(f"{topic}-*")] == [f"{topic}-{1 - lost}"]
+    assert sum("has failed" in line for line in broker.log_lines) == 1
+    # It is offline at the next start, too, and comes back with the one after it.
+    broken.rename(away)
+    broken.write_text("not a directory")
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        _leaders_once(wire, topic, {lost: -1, 1 - lost: 1})
+    broken.unlink()
+    away.rename(broken)
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        _leaders_once(wire, topic, {0: 1, 1: 1})
+        assert wire.values(topic, partition=lost) == [b"1"]
+
+
+def test_replicas_without_a_directory_in_the_metadata_are_lost_with_one_that_is_offline(
+    tmp_path: Path, topic: str
+) -> None:
+    """As those of a node that had not told its controller where they are."""
+    good, broken, away = tmp_path / "good", tmp_path / "broken", tmp_path / "away"
+    data = f"{good},{broken}"
+    with (
+        patch("headwater.broker.directory_assignments.DirectoryAssignments.compare"),
+        EmbeddedBroker(data=data, topics={topic: 2}) as broker,
+        Wire(broker.bootstrap) as wire,
+    ):
+        for partition in range(2):
+            assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
+    (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
+    broken.rename(away)
+    broken.write_text("not a directory")
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        _leaders_once(wire, topic, {lost: -1, 1 - lost: 1})
+    broken.unlink()
+    away.rename(broken)
+    with EmbeddedBroker(data=data) as broker, Wire(broker.bootstrap) as wire:
+        _leaders_once(wire, topic, {0: 1, 1: 1})
+        assert wire.values(topic, partition=lost) == [b"1"]
+
+
+def _leaders_once(wire: Wire, topic: str, wanted: dict[int, int]) -> dict[int, Any]:
+    """The partitions in the metadata, as soon as they have these leaders."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    for _ in range(round(PATIENCE_SECONDS / 0.05)):
+        (found,) = wire.ask(request).topics
+        partitions = {each.partition_index: each for each in found.partitions}
+        if {index: each.leader_id for index, each in partitions.items()} == wanted:
+            return partitions
+        time.sleep(0.05)
+    raise AssertionError(f"expected {wanted}, got {partitions}")
 
 
 def test_a_read_that_fails_takes_the_directory_offline_and_no_other_partition(

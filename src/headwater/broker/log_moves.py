@@ -8,6 +8,7 @@ survives a restart and goes on from what the copy has.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class LogMoves:
         self._workers = workers
         self._lines = lines
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        self.on_moved: Callable[[TopicPartition], None] = lambda tp: None
 
     def start(self, partition: Partition, directory: LogDirectory) -> None:
         """Moves the replica to this directory. Naming the directory where it is ends a move to
@@ -114,6 +116,7 @@ class LogMoves:
             if epoch > future.latest_epoch:  # one without records yet
                 future.assign_epoch(epoch, start)
         partition.replace_log(self._log_dirs.finish_move(partition.tp))
+        self.on_moved(partition.tp)
         self._lines.info(f"{partition.tp} moved to {self._log_dirs.directory_of(future).path}")
 
     async def _copy(self, log: Log, future: Log) -> bool:

@@ -18,6 +18,7 @@ from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.controller_role import ControllerRole, controller_routes
 from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.directory_assignments import DirectoryAssignments
 from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.formatting import directories_of, format_directories
@@ -115,6 +116,7 @@ class Node:
             ("housekeeping", self._housekeeping.run()),
             ("heartbeats", self._lifecycle.run()),
             ("in-sync replicas", self._isr_changes.run()),
+            ("directories of replicas", self._assignments.run()),
             ("the metadata log", self._watch_metadata()),
             ("the log directories", self._watch_directories()),
             *([("compaction", self._cleaning.run())] if config.log_cleaner_enable else []),
@@ -314,9 +316,19 @@ class Node:
             self._housekeeping.delete_later,
             storage,
         )
+        self._assignments = DirectoryAssignments(
+            config,
+            self._log_dirs,
+            self._channel,
+            storage,
+            broker_epoch=lambda: self._lifecycle.broker_epoch,
+            is_lost=self._partitions.is_lost,
+        )
+        self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
         self._metadata.subscribe(self._follow)
         self._metadata.subscribe(self._groups.follow)
+        self._metadata.subscribe(self._assignments.follow)
 
     def _build_replication(self) -> None:
         lines = self._lines.named(node_log.REPLICATION)
@@ -403,12 +415,21 @@ class Node:
         self._fail(await self._metadata.failed)
 
     async def _watch_directories(self) -> None:
-        """Stops the node, as Kafka does, when the directory of the metadata log or all others have
-        failed: an operator has to fix the disk."""
+        """Takes the replicas of a directory that has failed offline; the next heartbeat tells the
+        controller. Stops the node, as Kafka does, when the directory of the metadata log or all
+        others have failed: an operator has to fix the disk."""
         own, others = self._metadata_directory, self._log_dirs.directories
-        while own.health.is_online and any(  # noqa: ASYNC110 - set by threads
-            directory.health.is_online for directory in others
-        ):
+        failed_before = self._log_dirs.offline()
+        while own.health.is_online and any(directory.health.is_online for directory in others):
+            for directory in self._log_dirs.offline():
+                if directory not in failed_before:
+                    failed_before.append(directory)
+                    self._lines.error(
+                        f"log directory {directory.path} has failed: {directory.health.failure}; "
+                        "its replicas are offline until it is repaired and the node is restarted"
+                    )
+            for tp in self._partitions.drop_failed():
+                self._assignments.compare(tp)
             await asyncio.sleep(_WATCH_SECONDS)
         failed = others[0] if own.health.is_online else own
         self._fail(f"log directory {failed.path} has failed: {failed.health.failure}")

@@ -252,6 +252,24 @@ class Partitions:
         if offline and self._older and (topic_id, tp.partition) in self._older:
             raise StorageFailed(offline[0].path, f"it may have the log of {tp}")
 
+    def is_lost(self, tp: TopicPartition) -> bool:
+        """Returns whether the log of a replica is in a directory that is offline."""
+        return tp in self._offline
+
+    def drop_failed(self) -> list[TopicPartition]:
+        """Closes the replicas in directories that have failed since the last call; returns them.
+        Their logs must not be created anew elsewhere."""
+        lost = self._log_dirs.drop_offline()
+        for tp in lost:
+            self._offline.add(tp)
+            partition = self._here.get(tp.topic, {}).pop(tp.partition, None)
+            if partition is not None:
+                assert self._older is not None, "a replica is made of an image"
+                self._older.add((partition.topic_id, tp.partition))
+                partition.close()
+                self.on_role(partition)
+        return lost
+
     def _remove(self, partition: Partition) -> None:
         partition.close()
         self.on_role(partition)

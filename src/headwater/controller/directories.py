@@ -49,11 +49,13 @@ def assign_replicas_to_dirs(
                 except ApiError as refusal:
                     result.error_code = refusal.code
                     continue
+                # Where the directory is online, a replica that was lost may lead again.
+                moved = partition.moved(registration.id, asked.id) if is_online else partition
                 record = change(
                     found.id,
                     index,
                     partition,
-                    state.rules(found, partition),
+                    state.rules(found, moved),
                     directories={registration.id: asked.id},
                 )
                 if record is not None:

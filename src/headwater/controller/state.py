@@ -29,8 +29,6 @@ from headwater.metadata.features import (
     LEVEL_NO_EPOCH_BUMP_ON_SHRINK,
 )
 from headwater.metadata.model import (
-    DIRECTORIES_RESERVED,
-    DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
 )
 
@@ -191,9 +189,4 @@ class ControllerState:
 def directory_is_online(
     registration: BrokerRegistration, broker_id: int, state: PartitionState
 ) -> bool:
-    if broker_id not in state.replicas:
-        return False
-    directory = state.directory_of(broker_id)
-    if directory == DIRECTORY_LOST:
-        return False
-    return directory in DIRECTORIES_RESERVED or directory in registration.log_dirs
+    return broker_id in state.replicas and registration.has_online(state.directory_of(broker_id))

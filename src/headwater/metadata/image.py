@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.metadata.features import LEVEL_MINIMUM, METADATA_VERSION
 from headwater.metadata.model import (
-    DIRECTORY_LOST,
     BrokerRegistration,
     ControllerRegistration,
     PartitionState,
@@ -130,7 +129,7 @@ class Image:
         offline: list[int] = []
         for replica, directory in zip(state.replicas, state.directories, strict=True):
             broker = self.brokers.get(replica)
-            if broker is None or broker.fenced or directory == DIRECTORY_LOST:
+            if broker is None or broker.fenced or not broker.has_online(directory):
                 offline.append(replica)
         return offline
 

@@ -85,6 +85,14 @@ class BrokerRegistration(NamedTuple):
     def is_active(self) -> bool:
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_online(self, directory: bytes) -> bool:
+        """Returns whether a replica of this broker that is assigned to a directory can be served.
+        Brokers of old releases name no directories."""
+        if directory == DIRECTORY_LOST:
+            return False
+        known = self.log_dirs
+        return directory in DIRECTORIES_RESERVED or not known or directory in known
+
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((found for found in self.endpoints if found.name == listener), None)
 
@@ -229,6 +237,11 @@ class PartitionState(NamedTuple):
 
     def directory_of(self, replica: int) -> bytes:
         return self.directories[self.replicas.index(replica)]
+
+    def moved(self, replica: int, directory: bytes) -> PartitionState:
+        """Returns the state with a replica in another directory."""
+        known = dict(zip(self.replicas, self.directories, strict=True)) | {replica: directory}
+        return self._replace(directories=tuple(known[each] for each in self.replicas))
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> PartitionState:
