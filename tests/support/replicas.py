@@ -141,7 +141,7 @@ class Replica:
         self.isr_changes = IsrChanges(
             config, self.partitions, self, host.clock, lines, broker_epoch=lambda: self.epoch
         )
-        self.partitions.on_role = self.fetchers.follow
+        self.partitions.on_role.append(self.fetchers.follow)
         self.partitions.on_proposal = self.isr_changes.propose
         served = {
             key: versions

@@ -45,6 +45,7 @@ T = TypeVar("T")
 TP = TopicPartition("__consumer_offsets", 0)
 GROUP, TOPIC = "billing", "orders"
 NO_PRODUCER = -1
+COMMIT_MS = 20
 
 
 class InlineWorkers:
@@ -77,6 +78,7 @@ class Desk:
             self.clock,
             InlineWorkers(),
             Lines(self.clock, self.lines.append),
+            commit_timeout_ms=COMMIT_MS,
         )
 
     async def load(self) -> GroupShard:
@@ -273,6 +275,42 @@ def test_what_is_not_committed_yet_is_not_shown() -> None:
         lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
         assert (await waiting)[1] == {0: 6}
         assert desk.driver.read(lambda machine: fetched(machine, 0)) == {0: 6}
+
+    run(test)
+
+
+def test_what_is_not_replicated_in_time_is_not_available() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
+        replied = desk.commit(6)
+        shown = desk.driver.read(lambda machine: fetched(machine, 0))
+        assert isinstance(replied, Awaitable)
+        assert isinstance(shown, Awaitable)
+        for waiting in (replied, shown):
+            with pytest.raises(ApiError) as refusal:
+                await waiting
+            assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(test)
+
+
+def test_below_min_isr_requests_are_refused_and_the_machine_stays() -> None:
+    """To load the shard again for each request would stop all groups of the broker."""
+
+    async def test() -> None:
+        desk = Desk()
+        machine = await desk.load()
+        desk.commit(5)
+        desk.partition.configure(settings(cleanup_policy="compact", min_insync_replicas=2))
+        with pytest.raises(ApiError) as refusal:
+            desk.commit(6)
+        assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert desk.driver.machine is machine
+        assert desk.driver.state is State.ACTIVE
+        desk.partition.configure(settings(cleanup_policy="compact"))
+        assert isinstance(desk.commit(7), OffsetCommitResponse)
 
     run(test)
 

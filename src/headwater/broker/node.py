@@ -350,7 +350,7 @@ class Node:
             lines,
             broker_epoch=lambda: self._lifecycle.broker_epoch,
         )
-        self._partitions.on_role = self._fetchers.follow
+        self._partitions.on_role += [self._fetchers.follow, self._groups.on_role]
         self._partitions.on_proposal = self._isr_changes.propose
 
     async def _start_quorum(self) -> None:

@@ -58,6 +58,7 @@ class Subscriber(Protocol):
 
 class Partition:
     __slots__ = (
+        "_deleting",
         "_flushing",
         "_last_high_watermark",
         "_waiting",
@@ -97,6 +98,8 @@ class Partition:
         self.subscribers: dict[int, Subscriber] = {}  # by replica
         # Appends that are not yet on all in-sync replicas, in the order of their ends.
         self._waiting: deque[tuple[int, Done]] = deque()
+        # Deletions of records that not all live replicas have carried out.
+        self._deleting: list[tuple[int, Done]] = []
         self._workers = workers
         self._flushing: asyncio.Future[None] | None = None
 
@@ -298,6 +301,8 @@ class Partition:
             self.try_to_join(replica)
         if leader.high_watermark > before:
             self._on_high_watermark(0)
+        if self._deleting:
+            self.check_deleted()
 
     def try_to_join(self, replica: int) -> None:
         """Proposes a replica for the in-sync set, if it may join."""
@@ -360,6 +365,37 @@ class Partition:
             del self.subscribers[gone]
         self._on_high_watermark(0)
         self._try_all_to_join()
+        self.check_deleted()
+
+    # Deleting records
+
+    @property
+    def low_watermark(self) -> int:
+        """The offset below which all live replicas have deleted records."""
+        leader = self.leader
+        return self.log.start if leader is None else leader.low_watermark(self.log.start)
+
+    def when_deleted(self, offset: int, done: Done) -> None:
+        """Calls `done` when all live replicas have deleted what is below `offset`, or when this
+        broker no longer leads the partition."""
+        self._deleting.append((offset, done))
+        self.check_deleted()
+
+    def stop_deleting(self, offset: int, done: Done) -> None:
+        """Ends a wait that took too long."""
+        if (offset, done) in self._deleting:
+            self._deleting.remove((offset, done))
+
+    def check_deleted(self) -> None:
+        if not self._deleting:
+            return
+        low_watermark = self.low_watermark
+        deleting, self._deleting = self._deleting, []
+        for offset, done in deleting:
+            if offset <= low_watermark:
+                done(None)
+            else:
+                self._deleting.append((offset, done))
 
     # Following another leader
 
@@ -492,7 +528,8 @@ class Partition:
 
     def _fail_waiting(self, why: str) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for _, done in waiting:
+        deleting, self._deleting = self._deleting, []
+        for _, done in (*waiting, *deleting):
             done(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} {why}"))
 
 

@@ -26,9 +26,6 @@ from headwater.storage import LogDirs, StorageFailed, TruncationJob
 _MADE_AT_ONCE = 4
 
 
-def _ignore(_: Partition) -> None: ...
-
-
 class LeaderHint(NamedTuple):
     node_id: int
     epoch: int
@@ -55,7 +52,7 @@ class Partitions:
         self._to_make: dict[TopicPartition, None] = {}
         self._making: asyncio.Handle | None = None
         # Told of each replica whose leader, epoch or existence has changed.
-        self.on_role: Callable[[Partition], None] = _ignore
+        self.on_role: list[Callable[[Partition], None]] = []
         # Takes proposals of other in-sync sets for the controller.
         self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
 
@@ -183,7 +180,11 @@ class Partitions:
             self._here.setdefault(name, {})[index] = partition
         # While a truncation is under way, `cut_ended` does this.
         if not partition.is_being_cut and self._take_role(partition, state):
-            self.on_role(partition)
+            self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        for listener in self.on_role:
+            listener(partition)
 
     def _take_role(self, partition: Partition, state: PartitionState) -> bool:
         """Passes a state on; returns whether the leader or its epoch has changed."""
@@ -212,19 +213,20 @@ class Partitions:
         state = self._image.partition(*partition.tp)
         if state is not None and self.has(partition):
             self._take_role(partition, state)
-            self.on_role(partition)
+            self._tell(partition)
 
     def _follow_brokers(self, delta: Delta) -> None:
         """Lets replicas join that were caught up before their broker was unfenced: while nothing is
         appended, no fetch brings news of them."""
-        active = [each for each in sorted(delta.brokers) if self.active_epoch(each) is not None]
-        if not active:
+        if not delta.brokers:
             return
+        active = [each for each in sorted(delta.brokers) if self.active_epoch(each) is not None]
         for partition in self.all():
             leader = partition.leader
             if leader is not None and len(leader.isr) < len(leader.replicas):
                 for broker in active:
                     partition.try_to_join(broker)
+            partition.check_deleted()  # nobody waits for a broker that has gone
 
     def _open(self, tp: TopicPartition, topic_id: bytes) -> Partition:
         config = self.topic_config(tp.topic)
@@ -267,12 +269,12 @@ class Partitions:
                 assert self._older is not None, "a replica is made of an image"
                 self._older.add((partition.topic_id, tp.partition))
                 partition.close()
-                self.on_role(partition)
+                self._tell(partition)
         return lost
 
     def _remove(self, partition: Partition) -> None:
         partition.close()
-        self.on_role(partition)
+        self._tell(partition)
         self._lines.debug(f"{partition.tp}: the log is deleted")
         try:
             self._log_dirs.delete(partition.tp)

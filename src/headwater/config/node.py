@@ -134,6 +134,7 @@ class NodeConfig(NamedTuple):
     group_consumer_max_size: int
     group_consumer_regex_refresh_interval_ms: int
     offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int

@@ -93,6 +93,8 @@ class CoordinatorDriver(Generic[M]):
         clock: Clock,
         workers: Workers,
         lines: Lines,
+        *,
+        commit_timeout_ms: int,
     ) -> None:
         assert partition.leader is not None
         self.epoch = partition.leader.epoch
@@ -106,6 +108,7 @@ class CoordinatorDriver(Generic[M]):
         self._clock = clock
         self._workers = workers
         self._lines = lines
+        self._commit_seconds = commit_timeout_ms / 1000
         self._next_token = 0
         self._waiting: dict[Token, asyncio.Future[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,10 +197,19 @@ class CoordinatorDriver(Generic[M]):
 
     # Requests
 
-    def ask(self, decide: Callable[[M, Token], Decision]) -> Message | Awaitable[Message]:
+    def ask(
+        self, decide: Callable[[M, Token], Decision], *, often_writes: bool = True
+    ) -> Message | Awaitable[Message]:
         """Returns the reply to a request: at once if it is known and committed, else an awaitable
-        for the reply, which a later decision may bring."""
+        for the reply, which a later decision may bring.
+
+        While too few replicas are in sync, requests are refused before anything is decided, for
+        after a failed append the whole shard is loaded again. Only those that seldom write, as
+        heartbeats do, are tried all the same: members must not expire meanwhile.
+        """
         self.check()
+        if often_writes:
+            self._check_writable()
         token = self._next_token
         self._next_token += 1
         decision = self._decide(decide, token)
@@ -218,11 +230,25 @@ class CoordinatorDriver(Generic[M]):
         seen = look(self.machine)
         return seen if self._is_committed() else self._when_committed(seen)
 
-    async def _when_committed(self, seen: R) -> R:
-        wait = self._partition.replicated(self._partition.log.end)
-        if wait is not None:
-            await wait
-        return seen
+    def _when_committed(self, seen: R) -> Awaitable[R]:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def then(failure: ApiError | None) -> None:
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(seen)
+
+        self._after_commit(then)
+        return future
+
+    def _check_writable(self) -> None:
+        try:
+            self._partition.check_writable()
+        except ApiError as refusal:
+            raise _as_coordinator(refusal) from None
 
     def check(self) -> None:
         """Raises ApiError if requests cannot be served now."""
@@ -262,8 +288,11 @@ class CoordinatorDriver(Generic[M]):
         if decision.records or decision.notes:
             try:
                 self._append(decision)
-            except Exception as failure:
+            except ApiError as failure:
                 self._lines.warn(f"{self._partition.tp} is loaded again: append failed: {failure}")
+                self._reload()
+                raise _as_coordinator(failure) from None
+            except Exception:
                 self._reload()
                 raise
         return decision
@@ -325,21 +354,36 @@ class CoordinatorDriver(Generic[M]):
         if self._is_committed():
             self._answer(decision.replies)
         elif decision.replies:
-            self._spawn(self._answer_later(decision.replies))
+            self._after_commit(lambda failure: self._answer_all(decision.replies, failure))
         self._arm()
 
-    async def _answer_later(self, replies: Sequence[tuple[Token, Message]]) -> None:
-        try:
-            wait = self._partition.replicated(self._partition.log.end)
-            if wait is not None:
-                await wait
-        except ApiError as failure:
-            for token, _ in replies:
-                future = self._waiting.pop(token, None)
-                if future is not None and not future.done():
-                    future.set_exception(failure)
+    def _after_commit(self, then: Callable[[ApiError | None], None]) -> None:
+        """Calls `then` when everything in the log is committed, or with the reason why it is not
+        known to be within `offsets.commit.timeout.ms`."""
+        partition, end = self._partition, self._partition.log.end
+
+        def done(failure: ApiError | None) -> None:
+            timer.cancel()
+            then(None if failure is None else _as_coordinator(failure))
+
+        def expire() -> None:
+            partition.forget(end, done)
+            text = f"{partition.tp}: not replicated within {self._commit_seconds:g} s"
+            then(_as_coordinator(ApiError(ErrorCode.REQUEST_TIMED_OUT, text)))
+
+        timer = asyncio.get_running_loop().call_later(self._commit_seconds, expire)
+        partition.when_replicated(end, done)
+
+    def _answer_all(
+        self, replies: Sequence[tuple[Token, Message]], failure: ApiError | None
+    ) -> None:
+        if failure is None:
+            self._answer(replies)
             return
-        self._answer(replies)
+        for token, _ in replies:
+            future = self._waiting.pop(token, None)
+            if future is not None and not future.done():
+                future.set_exception(failure)
 
     def _answer(self, replies: Sequence[tuple[Token, Message]]) -> None:
         for token, message in replies:
@@ -374,6 +418,11 @@ class CoordinatorDriver(Generic[M]):
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = float("inf")
+        try:
+            self._partition.check_writable()
+        except ApiError:  # what is due has to wait until it can be written
+            self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._on_timer)
+            return
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         self.run(lambda machine: machine.on_tick(now, now_ms))
 
@@ -396,6 +445,22 @@ class CoordinatorDriver(Generic[M]):
             self._timer.cancel()
         self._fail_waiting(ErrorCode.NOT_COORDINATOR)
         return list(self._tasks)
+
+
+# Errors of the log, as clients of a coordinator know them.
+_CODES = {
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def _as_coordinator(failure: ApiError) -> ApiError:
+    return ApiError(_CODES.get(failure.code, failure.code), failure.message)
 
 
 def gathered(parts: Sequence[R | Awaitable[R]], build: Callable[[list[R]], S]) -> S | Awaitable[S]:

@@ -14,6 +14,7 @@ from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.hashing import partition_of
 from headwater.broker.coordinators.records import GroupCodec
+from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
@@ -22,6 +23,8 @@ from headwater.io import Host
 from headwater.metadata import Delta, Image, Resource, ResourceType
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from headwater.protocol.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
     from headwater.groups.shard import GroupShard
@@ -101,7 +104,9 @@ class GroupCoordinator:
         self, group_id: str, response: type[R], decide: Callable[[GroupShard, Token], Decision]
     ) -> R | Awaitable[R]:
         """Returns the response of a group's shard, which is of this class, now or later."""
-        return cast("R | Awaitable[R]", self._driver(group_id).ask(decide))
+        often_writes = response not in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
+        answer = self._driver(group_id).ask(decide, often_writes=often_writes)
+        return cast("R | Awaitable[R]", answer)
 
     def read(self, group_id: str, look: Callable[[GroupShard], T]) -> T | Awaitable[T]:
         """Returns what `look` finds in a group's shard, once it is committed."""
@@ -146,6 +151,12 @@ class GroupCoordinator:
                 driver.run(lambda machine: machine.on_metadata(topics, deleted, now))
         self._follow_configs(image, delta)
 
+    def on_role(self, partition: Partition) -> None:
+        """Follows a change of leadership that comes after its metadata, as that of a partition
+        whose log had to be truncated first."""
+        if partition.tp.topic == OFFSETS_TOPIC:
+            self._follow_partition(partition.tp.partition)
+
     def _follow_partition(self, index: int) -> None:
         driver = self._drivers.get(index)
         try:
@@ -165,6 +176,7 @@ class GroupCoordinator:
                 self._host.clock,
                 self._host.workers,
                 self._lines,
+                commit_timeout_ms=self._config.offsets_commit_timeout_ms,
             )
             self._drivers[index] = driver
             driver.start()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
+from headwater.broker.partition import Done, Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import is_internal
 from headwater.protocol.messages.delete_records import (
@@ -22,36 +26,36 @@ TO_HIGH_WATERMARK = -1
 
 def handle(
     broker: Broker, context: Context, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     # If a partition is named twice, the last one counts.
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             offsets = wanted.setdefault(topic.name, {})
             offsets[partition.partition_index] = partition.offset
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name,
-                partitions=[
-                    _result(broker, name, index, offset) for index, offset in offsets.items()
-                ],
-            )
-            for name, offsets in wanted.items()
-        ]
-    )
+    response = DeleteRecordsResponse(topics=[])
+    waits: list[_Wait] = []
+    for name, offsets in wanted.items():
+        results: list[DeleteRecordsPartitionResult] = []
+        response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+        for index, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+            results.append(result)
+            try:
+                found = _delete(broker, name, index, offset)
+            except ApiError as refusal:
+                result.error_code = refusal.code
+                continue
+            result.low_watermark = found.low_watermark
+            if result.low_watermark < found.log.start:
+                waits.append(_Wait(found, found.log.start, result))
+    if not waits:
+        return response
+    return _Deletion(response, waits).start(request.timeout_ms)
 
 
-def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
-    try:
-        result.low_watermark = _delete(broker, topic, index, offset)
-    except ApiError as refusal:
-        result.error_code = refusal.code
-    return result
-
-
-def _delete(broker: Broker, topic: str, index: int, offset: int) -> int:
+def _delete(broker: Broker, topic: str, index: int, offset: int) -> Partition:
+    """Moves the start of the log here; followers do the same with their next fetch."""
     if topic not in broker.image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} does not exist")
     if is_internal(topic):
@@ -72,4 +76,61 @@ def _delete(broker: Broker, topic: str, index: int, offset: int) -> int:
     if before > log.start:
         log.delete_records_before(before)
         partition.changed()
-    return log.start
+    return partition
+
+
+class _Wait:
+    """A partition whose followers have not deleted the records yet."""
+
+    __slots__ = ("offset", "partition", "result")
+
+    def __init__(
+        self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.result = result
+
+
+class _Deletion:
+    """A request that waits until all live replicas have deleted the records."""
+
+    __slots__ = ("_done", "_response", "_timer", "_waiting")
+
+    def __init__(self, response: DeleteRecordsResponse, waits: list[_Wait]) -> None:
+        self._response = response
+        self._waiting: dict[_Wait, Done] = {wait: partial(self._on_deleted, wait) for wait in waits}
+        loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[DeleteRecordsResponse] = loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, timeout_ms: int) -> Awaitable[DeleteRecordsResponse]:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._on_timeout)
+        for wait, done in list(self._waiting.items()):
+            wait.partition.when_deleted(wait.offset, done)
+        return self._done
+
+    def _on_deleted(self, wait: _Wait, failure: ApiError | None) -> None:
+        if self._waiting.pop(wait, None) is None:
+            return
+        if failure is None:
+            wait.result.low_watermark = wait.partition.low_watermark
+        else:
+            wait.result.low_watermark = -1
+            wait.result.error_code = failure.code
+        if not self._waiting:
+            self._finish()
+
+    def _on_timeout(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for wait, done in waiting.items():
+            wait.partition.stop_deleting(wait.offset, done)
+            wait.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._done.done():
+            self._done.set_result(self._response)
