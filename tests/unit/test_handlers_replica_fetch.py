@@ -104,7 +104,8 @@ class Follower:
             if forget
             else [],
         )
-        connection: Any = SimpleNamespace(on_gone={}, on_next=None)
+        stream = SimpleNamespace(rest=lambda: None)
+        connection: Any = SimpleNamespace(on_gone={}, on_next=None, stream=stream)
         self.leader.reads.clear()
         handled: Any = fetch.handle(
             self.leader.broker, Context(connection, VERSION, "test"), request

@@ -54,6 +54,8 @@ class HeldStream:
 
     def expect(self) -> None: ...
 
+    def rest(self) -> None: ...
+
     def queued_bytes(self) -> int:
         return self.queued
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +24,7 @@ from headwater.protocol.apis import APIS, Versions
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
 
 class Endpoint(NamedTuple):
@@ -119,13 +118,3 @@ class Broker:
         if not endpoints:
             return NO_NODE
         return node_id if any(at.id == node_id for at in endpoints) else endpoints[0].id
-
-    async def until(self, deadline: float, wait: Awaitable[None] | None) -> None:
-        """Waits until the deadline at most; raises TimeoutError after it."""
-        if wait is None:
-            return
-        left = deadline - self.clock.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        async with asyncio.timeout(left):
-            await wait

@@ -310,6 +310,7 @@ class LeaderFetcher:
             connection.close()
             self._on_failure(f"node {self.leader_id} does not serve Fetch in a known version")
             return
+        connection.rest()
         self._version = version
         self._connection = connection
         connection.on_closed = self._on_closed

@@ -143,6 +143,9 @@ class _Link:
         if not self._switch.is_cut:
             self._stream.expect()
 
+    def rest(self) -> None:
+        self._stream.rest()
+
     def queued_bytes(self) -> int:
         held = sum(
             len(part) if isinstance(part, FileSlice) else memoryview(part).nbytes

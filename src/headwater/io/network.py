@@ -84,6 +84,10 @@ class Stream(Protocol):
     def expect(self) -> None:
         """Call this before sending a small request whose response the caller awaits alone."""
 
+    def rest(self) -> None:
+        """Keeps the loop from polling for this peer (`io/attention`): a follower fetches again at
+        once all day, and the nodes of a cluster may share their cores."""
+
     def queued_bytes(self) -> int: ...
 
     def pause(self) -> None:

@@ -114,6 +114,9 @@ class SocketStream:
                 self._lookout = Lookout(self._loop)
             self._lookout.expect()
 
+    def rest(self) -> None:
+        self._attention = None
+
     # Writing
 
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:

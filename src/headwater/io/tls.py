@@ -243,6 +243,9 @@ class TlsStream:
     def expect(self) -> None:
         self._inner.expect()
 
+    def rest(self) -> None:
+        self._inner.rest()
+
     def queued_bytes(self) -> int:
         return self._queued + self._inner.queued_bytes()
 

@@ -272,6 +272,8 @@ class _Fetch:
     def start(self) -> FetchResponse | Awaitable[FetchResponse | None]:
         feed = self._feed
         if feed is not None:
+            if not self._incremental:
+                self._context.connection.stream.rest()
             self._take_positions(feed)
         read = self.read()
         if (

@@ -164,6 +164,10 @@ class PeerConnection(Generic[E]):
             newest = at_most
         return newest if newest >= max(ours[0], theirs[0]) else None
 
+    def rest(self) -> None:
+        """Keeps the loop from polling for this peer's responses."""
+        self._stream.rest()
+
     # Requests out
 
     def post(

@@ -288,6 +288,8 @@ class SimStream:
 
     def expect(self) -> None: ...
 
+    def rest(self) -> None: ...
+
     def queued_bytes(self) -> int:
         return self._queued
 
