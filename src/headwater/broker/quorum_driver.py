@@ -143,6 +143,7 @@ class QuorumDriver:
         self._next_server = 0
         self._problem = ""  # why the leader cannot be reached, as it was last seen
         self._problem_said: str | None = None
+        self._refusals: set[str] = set()  # each is said once: bounded by addresses and codes
         self._stopping = False
 
     # Life
@@ -342,7 +343,7 @@ class QuorumDriver:
                 )
                 self._do(self._metadata.raft.on_vote_reply(sender, reply, self._now()))
                 return
-        self._say_refused("a vote", sender, code)
+        self._say_refused(f"node {sender} refused a vote", code)
 
     def _begin(self, to: int, message: BeginEpoch) -> begin_quorum_epoch.BeginQuorumEpochRequest:
         return begin_quorum_epoch.BeginQuorumEpochRequest(
@@ -378,7 +379,7 @@ class QuorumDriver:
                 reply = BeginEpochReply(partition.leader_epoch, partition.leader_id)
                 self._do(self._metadata.raft.on_begin_epoch_reply(sender, reply, self._now()))
                 return
-        self._say_refused("its leader", sender, code)
+        self._say_refused(f"node {sender} refused its leader", code)
 
     def _end(self, message: EndEpoch) -> end_quorum_epoch.EndQuorumEpochRequest:
         return end_quorum_epoch.EndQuorumEpochRequest(
@@ -409,13 +410,18 @@ class QuorumDriver:
             ],
         )
 
-    def _say_refused(self, what: str, sender: int, code: int) -> None:
-        line = f"node {sender} refused {what}: {_name(code)}"
+    def _say_refused(self, what: str, code: int) -> None:
+        """Says once what another node has refused; it is asked again and again."""
+        self._problem = f"{what}: {_name(code)}"
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            line += f"; this node belongs to cluster {self.cluster_id}, the other does not"
-        if line != self._problem:
-            self._problem = line
-            self._lines.warn(line)
+            self._problem += (
+                f"; this node is formatted for cluster {self.cluster_id}, the other for another "
+                "one: correct the addresses of the quorum in its settings, or format a new "
+                "directory with the cluster's id"
+            )
+        if self._problem not in self._refusals:
+            self._refusals.add(self._problem)
+            self._lines.warn(self._problem)
 
     def _directory_of(self, node_id: int) -> bytes:
         voter = self._metadata.raft.voters.voters.get(node_id)
@@ -508,7 +514,7 @@ class QuorumDriver:
             ErrorCode.UNKNOWN_TOPIC_ID,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ):
-            self._say_fetch_refused(address, code)
+            self._say_refused(f"{address} refused to send the metadata log", code)
             return False
         for node in response.node_endpoints:
             self._metadata.note_address(node.node_id, Address(node.host, node.port))
@@ -524,6 +530,7 @@ class QuorumDriver:
         if reply.error is not ErrorCode.NONE or not is_current or reply.epoch != raft.epoch:
             return before != (raft.role, raft.epoch, raft.leader_id)
         self._problem = ""
+        self._refusals.clear()
         if reply.records_from is not None:
             if data.records:
                 try:
@@ -560,14 +567,6 @@ class QuorumDriver:
                 )
             ],
         )
-
-    def _say_fetch_refused(self, address: Address, code: int) -> None:
-        line = f"{address} refused to send the metadata log: {_name(code)}"
-        if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            line += f"; this node belongs to cluster {self.cluster_id}, the other does not"
-        if line != self._problem:
-            self._lines.warn(line)
-        self._problem = line
 
     async def _fetch_snapshot(self, address: Address, wanted: OffsetAndEpoch) -> bool:
         """Fetches a snapshot part by part and installs it."""

@@ -229,8 +229,10 @@ def _on_signals(asked_to_stop: asyncio.Event) -> None:
 
 
 def _ready_address(config: NodeConfig, node: Node) -> Address:
-    serving = config.broker_listeners or config.controller_listeners
-    address = node.addresses[serving[0].name]
+    if config.is_broker:
+        address = node.addresses[config.broker_listeners[0].name]
+    else:
+        address = node.controller_addresses[config.controller_listeners[0].name]
     if address.host == "::":
         # The same socket, in a form that every client can parse.
         address = address._replace(host="0.0.0.0")
