@@ -66,11 +66,12 @@ versions: ## the quick tests on other versions of Python: PYTHONS='python3.12 py
 	@tools/ensure compiler rust
 	@for python in $(PYTHONS); do tools/try-python $$python || exit 1; done
 
-dist: setup ## wheel and sdist in dist/, the wheel tried in a fresh environment
+dist: setup ## wheel and sdist in dist/, each tried in a fresh environment
 	@rm -rf dist
 	@. tools/rust-env && $(BIN)/maturin build --release --strip --locked --out dist >/dev/null
 	@. tools/rust-env && $(BIN)/maturin sdist --out dist >/dev/null 2>&1
 	@tools/try-dist dist/*.whl
+	@tools/try-dist dist/*.tar.gz
 	@ls -l dist
 
 lock: setup ## renew requirements-dev.lock
