@@ -53,6 +53,7 @@ class ControllerChannel:
     ) -> None:
         """`role` is this node's controller, if it has one."""
         self._host = host
+        self._node_id = config.node_id
         self._metadata = metadata
         self._role = role
         # Two connections, because a controller serves the requests of each in order: a client's
@@ -69,7 +70,7 @@ class ControllerChannel:
         leader = self._metadata.leader
         if leader is None:
             return None
-        if leader.address is None:
+        if leader.node_id == self._node_id:
             return None if self._role is None else self._role.served
         return self._forwarded.versions_of(leader) or self._own.versions_of(leader)
 
@@ -161,6 +162,8 @@ class ControllerChannel:
             try:
                 if leader is None:
                     failure = "no active controller is known"
+                elif leader.node_id != self._node_id and leader.address is None:
+                    failure = f"the address of controller {leader.node_id} is not known"
                 else:
                     failure = f"node {leader.node_id} did not answer"
                     async with asyncio.timeout(left):

@@ -1,128 +1,362 @@
 """A broker's membership in the cluster: registration, heartbeats, controlled shutdown.
 
-The requests are those that a broker on another host would send; here they are calls of the
-controller's driver.
+A broker registers, reads the metadata until it knows of its own registration, and is unfenced by a
+heartbeat. From then on heartbeats keep its session alive. Who the active controller is, and that it
+changes, is the channel's business.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 
-from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.metadata_log import MetadataLog
 from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
-from headwater.controller.brokers import HeartbeatReply
-from headwater.errors import ApiError
-from headwater.io import Address, Clock
+from headwater.errors import ApiError, ErrorCode
+from headwater.io import Address, Clock, Host
 from headwater.metadata.features import supported_features
 from headwater.observability import Log as Lines
-from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from headwater.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
 from headwater.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
     Feature,
     Listener,
 )
 from headwater.storage import LogDirs
 
-_SHUTDOWN_ATTEMPTS = 20
+_REGISTRATION_PAUSE_SECONDS = 0.5
+_UNFENCING_SECONDS = 0.01  # the first pause before the next heartbeat of a broker that starts
+_UNFENCING_SECONDS_MAX = 0.5
+_REPORT_SECONDS = 10.0
+_PATIENCE_SECONDS = 1.0
+_SHUTDOWN_SECONDS_MAX = 300.0  # Kafka's
+_SHUTDOWN_PAUSE_SECONDS = 0.05
+_SHUTDOWN_PAUSE_SECONDS_MAX = 0.5
+# A broker that stops does not wait longer for a quorum that may have stopped before it.
+_SHUTDOWN_TIMEOUT_MS = 5000
+
+_NEVER_REGISTERED = -1
+
+# What a repetition cannot change.
+_FATAL = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REGISTRATION,
+    }
+)
+_REGISTER_AGAIN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 
 class Lifecycle:
     def __init__(
         self,
         config: NodeConfig,
-        controller: ControllerDriver,
+        channel: ControllerChannel,
         metadata: MetadataLog,
         log_dirs: LogDirs,
-        clock: Clock,
+        host: Host,
         lines: Lines,
+        *,
+        cluster_id: str,
     ) -> None:
         self._config = config
-        self._controller = controller
+        self._channel = channel
         self._metadata = metadata
         self._log_dirs = log_dirs
-        self._clock = clock
+        self._host = host
         self._lines = lines
-        self.broker_epoch = -1
+        self._cluster_id = cluster_id
+        self._incarnation_id = host.random_id()
+        self._addresses: dict[str, Address] = {}
+        self.broker_epoch = _NEVER_REGISTERED
+        self._is_fenced = True
         self._leaving = False
+        self._beat = asyncio.Event()  # set when the next heartbeat should not wait
 
-    async def register(
-        self, addresses: dict[str, Address], *, cluster_id: str, incarnation_id: bytes
-    ) -> None:
-        """Registers the broker with the addresses for clients, and gets it unfenced."""
-        request = BrokerRegistrationRequest(
-            broker_id=self._config.node_id,
-            cluster_id=cluster_id,
-            incarnation_id=incarnation_id,
-            listeners=list(self._listeners(addresses)),
-            features=[
-                Feature(
-                    name=name, min_supported_version=levels.low, max_supported_version=levels.high
-                )
-                for name, levels in supported_features().items()
-            ],
-            rack=self._config.broker_rack,
-            log_dirs=sorted(d.id for d in self._log_dirs.directories if d.health.is_online),
-            previous_broker_epoch=self._previous_epoch(),
-        )
-        now = self._clock.monotonic()
-        self.broker_epoch = await self._controller.ask(
-            lambda machine: machine.decide_register_broker(request, now)
-        )
-        reply = await self._heartbeat()
-        assert not reply.is_fenced, "a broker that has applied its own registration is unfenced"
+    # Joining
 
-    def _listeners(self, addresses: dict[str, Address]) -> Iterable[Listener]:
-        advertised = {at.name: at for at in self._config.advertised_listeners}
+    async def register(self, addresses: dict[str, Address]) -> None:
+        """Registers the broker with the addresses for clients, and gets it unfenced. Raises
+        ApiError, with a message for the operator, if that is refused or takes too long."""
+        self._addresses = addresses
+        limit_ms = self._config.value("initial.broker.registration.timeout.ms")
+        assert isinstance(limit_ms, int)
+        deadline = self._now() + limit_ms / 1000
+        waits = _Waits(self._host.clock, self._lines)
+        while True:
+            left_ms = int((deadline - self._now()) * 1000)
+            try:
+                if left_ms <= 0:
+                    raise ApiError(ErrorCode.REQUEST_TIMED_OUT, waits.reason)
+                timeout_ms = min(left_ms, int(_REPORT_SECONDS * 1000))
+                response = await self._ask_registration(timeout_ms)
+            except ApiError as refusal:
+                if refusal.code is not ErrorCode.REQUEST_TIMED_OUT:
+                    raise self._refused(refusal.code, refusal.message) from None
+                if self._now() >= deadline:
+                    raise ApiError(
+                        refusal.code,
+                        f"broker {self._config.node_id} could not register within {limit_ms} ms "
+                        f"(initial.broker.registration.timeout.ms): {refusal.message}",
+                    ) from None
+                waits.report(f"the broker is not registered: {refusal.message}")
+                continue
+            code = ErrorCode(response.error_code)
+            if not code:
+                break
+            if code in _FATAL:
+                raise self._refused(code, None)
+            waits.report(self._why_not_registered(code))
+            await asyncio.sleep(min(_REGISTRATION_PAUSE_SECONDS, max(0.0, left_ms / 1000)))
+        self.broker_epoch = response.broker_epoch
+        await self._until_unfenced(waits)
+
+    async def _ask_registration(self, timeout_ms: int) -> BrokerRegistrationResponse:
+        config = self._config
+        response = await self._channel.ask(
+            BrokerRegistrationRequest(
+                broker_id=config.node_id,
+                cluster_id=self._cluster_id,
+                incarnation_id=self._incarnation_id,
+                listeners=list(self._listeners()),
+                features=[
+                    Feature(
+                        name=name,
+                        min_supported_version=levels.low,
+                        max_supported_version=levels.high,
+                    )
+                    for name, levels in supported_features().items()
+                ],
+                rack=config.broker_rack,
+                log_dirs=sorted(d.id for d in self._log_dirs.directories if d.health.is_online),
+                previous_broker_epoch=self._previous_epoch(),
+            ),
+            timeout_ms=timeout_ms,
+        )
+        assert isinstance(response, BrokerRegistrationResponse)
+        return response
+
+    def _listeners(self) -> Iterable[Listener]:
         for at in self._config.broker_listeners:
-            bound = addresses[at.name]
-            told = advertised.get(at.name)
+            found = self._config.reachable(
+                at, port=self._addresses[at.name].port, host_name=self._host.network.host_name
+            )
             yield Listener(
-                name=at.name,
-                # Without advertised listeners each client is told the address it connected to; what
-                # is registered is for tools that read the metadata log.
-                host=told.host if told else at.host or "localhost",
-                port=told.port if told and told.port else bound.port,
-                security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
+                name=found.name,
+                host=found.host,
+                port=found.port,
+                security_protocol=SECURITY_PROTOCOLS.index(found.protocol),
             )
 
     def _previous_epoch(self) -> int:
-        """Returns the broker epoch of the last run if it stopped cleanly in every directory, or
-        -1."""
+        """Returns the broker epoch of the last run if it stopped cleanly in every directory, or -1;
+        in a run that registers again, the epoch it had."""
+        if self.broker_epoch != _NEVER_REGISTERED:
+            return self.broker_epoch
         epochs = {d.broker_epoch_at_stop if d.was_clean else -1 for d in self._log_dirs.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 
-    async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatReply:
-        request = BrokerHeartbeatRequest(
-            broker_id=self._config.node_id,
-            broker_epoch=self.broker_epoch,
-            current_metadata_offset=self._metadata.applied - 1,
-            want_fence=False,
-            want_shut_down=want_shut_down,
-            offline_log_dirs=sorted(d.id for d in self._log_dirs.offline()),
-        )
-        now = self._clock.monotonic()
-        return await self._controller.ask(lambda machine: machine.decide_heartbeat(request, now))
+    def _why_not_registered(self, code: ErrorCode) -> str:
+        if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            return (
+                f"the controller knows a live broker {self._config.node_id}: if that is an earlier "
+                "run of this node, its session ends within "
+                f"{self._config.broker_session_timeout_ms} ms; if it is another node, give one of "
+                "the two another node.id"
+            )
+        return f"the controller refused the registration: {code.name}"
+
+    def _refused(self, code: ErrorCode, detail: str | None) -> ApiError:
+        """Returns the reason why this broker can never be registered as it is."""
+        leader = self._metadata.leader
+        there = "the active controller" if leader is None else f"controller {leader.node_id}"
+        me = f"broker {self._config.node_id}"
+        match code:
+            case ErrorCode.INCONSISTENT_CLUSTER_ID:
+                text = (
+                    f"{me} belongs to cluster {self._cluster_id}, and {there} to another one; "
+                    "check controller.quorum.voters and controller.quorum.bootstrap.servers, or "
+                    "use a directory that was formatted for that cluster"
+                )
+            case ErrorCode.UNSUPPORTED_VERSION:
+                levels = ", ".join(
+                    f"{name} {level}" for name, level in self._metadata.image.features.items()
+                )
+                text = (
+                    f"{me} does not support the feature levels of {there} ({levels}), or speaks no "
+                    "common version with it; upgrade this node, or downgrade the features with "
+                    "`kafka-features downgrade`"
+                )
+            case ErrorCode.INVALID_REGISTRATION:
+                directories = ", ".join(d.path for d in self._log_dirs.directories)
+                text = (
+                    f"{there} does not accept the directories of {me} ({directories}): another "
+                    "broker has one with the same directory.id in meta.properties, which happens "
+                    "when a directory is copied; format a new directory for this node"
+                )
+            case _:
+                text = f"{there} refused {me}: {code.name}"
+        return ApiError(code, f"{text}: {detail}" if detail else text)
+
+    async def _until_unfenced(self, waits: _Waits) -> None:
+        """Sends heartbeats until the broker is unfenced and this node knows it, so that a client
+        does not find a cluster without it."""
+        pause = _UNFENCING_SECONDS
+        while True:
+            try:
+                response = await self._heartbeat(timeout_ms=int(_REPORT_SECONDS * 1000))
+            except ApiError as refusal:
+                waits.report(f"the broker is still fenced: {refusal.message}")
+                continue
+            if ErrorCode(response.error_code) in _REGISTER_AGAIN:
+                await self._register_again(ErrorCode(response.error_code))
+            own = self._metadata.image.brokers.get(self._config.node_id)
+            if not response.error_code and not response.is_fenced:
+                if own is not None and own.epoch == self.broker_epoch and not own.fenced:
+                    self._is_fenced = False
+                    return
+                waits.report("the broker is unfenced, but the metadata here does not say so yet")
+            else:
+                waits.report("the broker is still fenced: its metadata is behind the controller")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _UNFENCING_SECONDS_MAX)
+
+    # Staying
 
     async def run(self) -> None:
         """Sends heartbeats until it is cancelled."""
+        interval = self._config.broker_heartbeat_interval_ms / 1000
+        timeout_ms = max(1, self._config.broker_session_timeout_ms // 2)
+        is_answered = True
         while True:
-            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            if is_answered:  # otherwise at once: the session may be about to expire
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval):
+                        await self._beat.wait()
+            self._beat.clear()
             try:
-                reply = await self._heartbeat()
+                response = await self._heartbeat(timeout_ms=timeout_ms)
             except ApiError as refusal:
-                self._lines.warn(f"the controller rejected a heartbeat: {refusal}")
+                if is_answered:
+                    self._lines.warn(f"heartbeats are not answered: {refusal.message}")
+                is_answered = False
                 continue
-            if reply.is_fenced and not self._leaving:
-                self._lines.warn("the controller has fenced this broker")
+            if not is_answered:
+                self._lines.info("heartbeats are answered again")
+            is_answered = True
+            code = ErrorCode(response.error_code)
+            if code in _REGISTER_AGAIN:
+                await self._register_again(code)
+            elif code:
+                self._lines.warn(f"the controller refused a heartbeat: {code.name}")
+            else:
+                self._note_fenced(response.is_fenced)
+
+    def beat_now(self) -> None:
+        """Sends the next heartbeat at once, for instance to report a failed directory."""
+        self._beat.set()
+
+    def _note_fenced(self, is_fenced: bool) -> None:
+        if is_fenced is self._is_fenced or self._leaving:
+            return
+        self._is_fenced = is_fenced
+        if is_fenced:
+            self._lines.warn("the controller has fenced this broker")
+            self._beat.set()
+        else:
+            self._lines.info("the controller has unfenced this broker")
+
+    async def _register_again(self, code: ErrorCode) -> None:
+        """Registers again, in the same incarnation: the broker was unregistered, or the controller
+        took it for dead and knows another one with its id."""
+        try:
+            response = await self._ask_registration(self._config.broker_session_timeout_ms)
+        except ApiError as refusal:
+            self._lines.warn(f"this broker cannot register again: {refusal.message}")
+            return
+        if response.error_code:
+            reason = self._why_not_registered(ErrorCode(response.error_code))
+            self._lines.warn(f"this broker cannot register again: {reason}")
+            return
+        self.broker_epoch = response.broker_epoch
+        self._is_fenced = True
+        self._beat.set()
+        self._lines.warn(f"registered again in epoch {self.broker_epoch} after {code.name}")
+
+    async def _heartbeat(
+        self, *, timeout_ms: int, want_shut_down: bool = False
+    ) -> BrokerHeartbeatResponse:
+        response = await self._channel.ask(
+            BrokerHeartbeatRequest(
+                broker_id=self._config.node_id,
+                broker_epoch=self.broker_epoch,
+                current_metadata_offset=self._metadata.applied - 1,
+                want_fence=False,
+                want_shut_down=want_shut_down,
+                offline_log_dirs=sorted(d.id for d in self._log_dirs.offline()),
+            ),
+            timeout_ms=timeout_ms,
+        )
+        assert isinstance(response, BrokerHeartbeatResponse)
+        return response
+
+    # Leaving
 
     async def shut_down(self) -> None:
         """Requests a controlled shutdown: leadership moves to other brokers first, where there are
-        any."""
+        any. Gives up after a while; then the controller notices by the missing heartbeats."""
         self._leaving = True
-        for _ in range(_SHUTDOWN_ATTEMPTS):
-            if (await self._heartbeat(want_shut_down=True)).should_shut_down:
+        if not self._config.value("controlled.shutdown.enable"):
+            return
+        deadline = self._now() + _SHUTDOWN_SECONDS_MAX
+        pause = _SHUTDOWN_PAUSE_SECONDS
+        why = "it did not let this broker go in time"
+        while self._now() < deadline:
+            try:
+                response = await self._heartbeat(
+                    timeout_ms=_SHUTDOWN_TIMEOUT_MS, want_shut_down=True
+                )
+            except ApiError as refusal:
+                why = refusal.message or refusal.code.name
+                break
+            if response.should_shut_down:
                 return
-        self._lines.warn("the controller did not confirm the shutdown; stopping anyway")
+            if response.error_code:
+                why = ErrorCode(response.error_code).name
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SHUTDOWN_PAUSE_SECONDS_MAX)
+        self._lines.warn(f"the controller did not confirm the shutdown ({why}); stopping anyway")
+
+    def _now(self) -> float:
+        return self._host.clock.monotonic()
+
+
+class _Waits:
+    """What a broker that starts waits for: said after a moment, when it changes, and every ten
+    seconds."""
+
+    def __init__(self, clock: Clock, lines: Lines) -> None:
+        self.reason = "no controller answered"
+        self._clock = clock
+        self._lines = lines
+        self._since = clock.monotonic()
+        self._said_at = self._since - _REPORT_SECONDS
+        self._said = ""
+
+    def report(self, reason: str) -> None:
+        self.reason = reason
+        now = self._clock.monotonic()
+        if now - self._since < _PATIENCE_SECONDS:
+            return
+        if reason != self._said or now - self._said_at >= _REPORT_SECONDS:
+            self._said, self._said_at = reason, now
+            self._lines.info(f"not ready yet: {reason}")

@@ -105,9 +105,7 @@ class Node:
             await self._start_quorum()
             undo.push_async_callback(self._server.stop, 0.0)
             self._listen()
-            await self._lifecycle.register(
-                self.addresses, cluster_id=self.cluster_id, incarnation_id=host.random_id()
-            )
+            await self._lifecycle.register(self.addresses)
             self._fetchers.start()
             # Not earlier: a client would find a cluster without brokers.
             self._server.open()
@@ -276,7 +274,13 @@ class Node:
             config, host, self._partitions, self._lines.named(node_log.GROUPS)
         )
         self._lifecycle = Lifecycle(
-            config, self._controller, self._metadata, self._log_dirs, host.clock, self._lines
+            config,
+            self._channel,
+            self._metadata,
+            self._log_dirs,
+            host,
+            self._lines,
+            cluster_id=self.cluster_id,
         )
         self._broker = Broker(
             config=config,

@@ -15,7 +15,7 @@ broker.session.timeout.ms INT 9000 M fixed +
     A broker that sends no heartbeat for this long is fenced, in ms.
 config.providers LIST "" L cluster - list
     Names of plugins that provide values of settings.
-controlled.shutdown.enable BOOLEAN true M fixed -
+controlled.shutdown.enable BOOLEAN true M fixed +
     Whether a broker transfers its partition leaderships before it stops.
 controller.listener.names LIST required H fixed + list!
     Names of the listeners of controllers.
@@ -45,7 +45,7 @@ controller.quorum.retry.backoff.ms INT 20 L fixed + >=0
     Pause before a failed request in the quorum is retried, in ms.
 controller.quorum.voters LIST "" H fixed + voters
     Voters of a static quorum, as id@host:port.
-initial.broker.registration.timeout.ms INT 60000 M fixed -
+initial.broker.registration.timeout.ms INT 60000 M fixed +
     A broker that cannot register within this time stops, in ms.
 internal.metadata.delete.delay.millis LONG 60000 L fixed -i
     How long deleted files of the metadata log stay on disk, in ms.
