@@ -104,7 +104,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture(params=[1])
+@pytest.fixture(params=[1, 3])
 def count(request: pytest.FixtureRequest) -> int:
     number: int = request.param
     return number
