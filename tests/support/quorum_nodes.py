@@ -92,6 +92,8 @@ class QuorumNode:
         cluster = self.cluster
         disk = self.machine.disk
         disk.make_dirs(f"/d/{METADATA_LOG}")
+        disk.sync_dir("/")  # as `headwater format` leaves it
+        disk.sync_dir("/d")
         if cluster.is_static or self.id not in cluster.voters:
             return
         voters = VoterSet.of(
