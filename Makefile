@@ -12,6 +12,10 @@ ONLY ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
 COVERAGE ?= tests --ignore=tests/crash --ignore=tests/spark --ignore=tests/simulation
+# What measuring itself breaks: modules that coverage imports, limits on the size of files.
+UNMEASURED := tests/unit/test_cli_command.py::test_help_loads_no_part_of_a_node \
+	tests/integration/test_record_commands.py::test_output_that_does_not_fit_is_an_error_and_is_not_committed \
+	tests/integration/test_record_commands.py::test_no_command_loses_a_part_of_its_output
 PYTHONS ?= python3.12 python3.13 python3.14
 CONFORMANCE_ARGS ?=
 
@@ -55,9 +59,10 @@ check: setup ## format, lint, types, import contracts, clippy, the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK)
 
 coverage: setup ## which lines the tests of a node and its clients reach; COVERAGE='tests/unit …' for a part
-	$(BIN)/pip install -q -c requirements-dev.lock '.[coverage]' --no-build-isolation --no-deps -e . pytest-cov
+	$(BIN)/pip install -q --disable-pip-version-check -c requirements-dev.lock pytest-cov
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report= $(COVERAGE)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report= $(COVERAGE) $(addprefix --deselect=,$(UNMEASURED)) || \
+		echo 'coverage: tests failed; the figures are of those that ran'
 	$(BIN)/python -m coverage combine --quiet || true
 	$(BIN)/python -m coverage html --quiet -d build/coverage
 	$(BIN)/python -m coverage report --show-missing | tail -n 80
