@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,7 +20,7 @@ from headwater.io import Disk
 from headwater.io.disk import SystemDisk
 from headwater.io.memory import MemoryDisk
 from headwater.model import METADATA_TOPIC, ZERO_ID, TopicPartition, id_text
-from headwater.storage import DirectoryRefused, LogDirs
+from headwater.storage import DirectoryRefused, Log, LogDirs
 from headwater.storage.checkpoints import (
     CheckpointCorrupt,
     read_offsets,
@@ -505,6 +508,102 @@ def test_a_log_moves_to_another_directory() -> None:
     found = open_dirs(disk).get(TP)
     assert found is not None
     assert (found.path, contents(found)) == ("/b/orders-0", [(0, b"a"), (1, b"b")])
+
+
+def two_logs(disk: MemoryDisk) -> tuple[LogDirs, TopicPartition]:
+    """A log in each of two directories; that of TP is in /a."""
+    logs, other = open_dirs(disk), TopicPartition("payments", 0)
+    append(logs.create(TP, TOPIC_ID, settings(), "/a"), batch(b"a"))
+    append(logs.create(other, new_id(), settings(), "/b"), batch(b"b"))
+    return logs, other
+
+
+def test_a_log_that_cannot_be_loaded_takes_its_directory_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    logs, other = two_logs(disk)
+    logs.close(clean=False)
+    whole = MemoryDisk.list
+
+    def fails_there(disk: MemoryDisk, path: str) -> list[str]:
+        if path == "/a/orders-0":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return whole(disk, path)
+
+    monkeypatch.setattr(MemoryDisk, "list", fails_there)
+    logs = open_dirs(disk)
+    assert logs.get(TP) is None
+    assert logs.get(other) is not None
+    assert [directory.path for directory in logs.offline()] == ["/a"]
+
+
+def test_a_log_that_cannot_be_closed_leaves_its_directory_without_the_marker() -> None:
+    """What it had not written has to be looked at by the next start."""
+    disk = MemoryDisk()
+    logs, _ = two_logs(disk)
+    log = logs.get(TP)
+    assert log is not None
+    whole = Log.seal
+
+    def full_there(each: Log) -> None:
+        if each is log:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+        whole(each)
+
+    with patch.object(Log, "seal", full_there):
+        logs.close(clean=True)
+    assert not disk.exists("/a/.kafka_cleanshutdown")
+    assert disk.exists("/b/.kafka_cleanshutdown")
+    again = open_dirs(disk)
+    assert contents_of(again, TP) == [(0, b"a")]
+
+
+def test_a_marker_that_does_not_fit_is_noted_and_the_stop_goes_on() -> None:
+    disk = MemoryDisk()
+    logs, _ = two_logs(disk)
+    whole = MemoryDisk.write_atomically
+
+    def is_full(disk: MemoryDisk, path: str, data: bytes) -> None:
+        if path.endswith(".kafka_cleanshutdown"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        whole(disk, path, data)
+
+    with patch.object(MemoryDisk, "write_atomically", is_full):
+        logs.close(clean=True)
+    assert [len(directory.notes) for directory in logs.directories] == [1, 1]
+    assert contents_of(open_dirs(disk), TP) == [(0, b"a")]  # released, and complete
+
+
+def test_a_marker_that_cannot_be_read_has_no_epoch() -> None:
+    disk = MemoryDisk()
+    two_logs(disk)[0].close(clean=True, broker_epoch=5)
+    disk.write_atomically("/a/.kafka_cleanshutdown", b"{")
+    logs = open_dirs(disk)
+    assert [(d.was_clean, d.broker_epoch_at_stop) for d in logs.directories] == [
+        (True, -1),
+        (True, 5),
+    ]
+
+
+def test_the_log_of_a_deleted_topic_of_the_same_name_is_not_taken_over() -> None:
+    disk = MemoryDisk()
+    two_logs(disk)[0].close(clean=False)
+    logs = LogDirs.open(
+        disk, ["/a", "/b"], node_id=1, clock=Clock(), new_id=new_id, cluster_id="cluster"
+    )
+    log = logs.create(TP, new_id(), settings())
+    assert (log.path, log.end) == ("/a/orders-0", 0)
+    (old,) = logs.take_deletions()
+    assert old.path.endswith("-delete")
+    old.run()
+    assert [name for name in disk.list("/a") if name.startswith("orders")] == ["orders-0"]
+
+
+def contents_of(logs: LogDirs, tp: TopicPartition) -> list[tuple[int, bytes | None]]:
+    log = logs.get(tp)
+    assert log is not None
+    return contents(log)
 
 
 def test_the_same_log_in_two_directories_is_refused() -> None:

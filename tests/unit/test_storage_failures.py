@@ -234,3 +234,74 @@ def test_a_page_that_fails_when_it_is_looked_at_is_cold(tmp_path: Path) -> None:
         with patch("os.preadv", side_effect=OSError(code, os.strerror(code))):
             assert file.is_warm(0, 10) is is_warm
     file.close()
+
+
+def test_a_short_write_is_finished(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    whole = os.pwritev
+    with patch("os.pwritev", lambda fd, parts, at: whole(fd, [bytes(parts[0])[:3]], at)):
+        file.append(b"abcdef", b"ghi")
+    assert (file.size(), file.pread(100, 0)) == (9, b"abcdefghi")
+    file.close()
+
+
+@pytest.mark.parametrize("second", [OSError(errno.ENOSPC, "full"), [0]])
+def test_a_write_that_does_not_fit_leaves_nothing_of_itself(tmp_path: Path, second: Any) -> None:
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.append(b"kept")
+    whole = os.pwritev
+    with (
+        patch("os.pwritev", lambda fd, parts, at: whole(fd, [bytes(parts[0])[:3]], at)),
+        patch("os.pwrite", side_effect=second),
+        pytest.raises(OSError, match=r"full|No space") as full,
+    ):
+        file.append(b"abcdef")
+    assert is_full(full.value)
+    assert (file.size(), (tmp_path / "file").read_bytes()) == (4, b"kept")
+    file.append(b"!")
+    assert (tmp_path / "file").read_bytes() == b"kept!"
+    file.close()
+
+
+def test_a_short_read_goes_on_up_to_the_end(tmp_path: Path) -> None:
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.append(b"0123456789")
+    whole = os.pread
+    with patch("os.pread", lambda fd, count, at: whole(fd, min(count, 3), at)):
+        assert file.pread(100, 1) == b"123456789"
+    os.truncate(tmp_path / "file", 5)  # behind its back
+    assert file.pread(100, 1) == b"1234"
+    file.close()
+
+
+def test_a_start_on_a_full_disk_does_without_a_snapshot_of_producers() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(7, 0))
+    flush(log)
+    log.close(clean=False)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with patch("headwater.storage.producer_state.Snapshots.save", side_effect=full):
+        log = open_log(disk)
+    assert append(log, sent(7, 0)) == 0  # known from the log: a duplicate
+    assert log.end == 1
+    broken = OSError(errno.EIO, os.strerror(errno.EIO))
+    log.close(clean=False)
+    with (
+        patch("headwater.storage.producer_state.Snapshots.save", side_effect=broken),
+        pytest.raises(OSError, match="error"),
+    ):
+        open_log(disk)
+
+
+def test_a_lookup_that_fails_takes_the_directory_offline() -> None:
+    log = open_log(sim_disk(), settings(segment_bytes=200))
+    for _ in range(5):
+        append(log, batch(b"a" * 100))
+    failure = OSError(errno.EIO, os.strerror(errno.EIO))
+    with (
+        patch("headwater.storage.segments.Segments.read", side_effect=failure),
+        pytest.raises(StorageFailed),
+    ):
+        log.read(0, bytes_max=1000, upto=log.end)
+    assert not log.health.is_online
