@@ -50,7 +50,7 @@ class Failure(AssertionError):
 _TRANSACTION = (BeginTransactionRecord, EndTransactionRecord)  # none of them is ever open
 
 
-class _Controller(Bench):
+class RecordedController(Bench):
     """The controller; what it decides is a log that brokers follow."""
 
     def __init__(self, settings: dict[str, str]) -> None:
@@ -233,7 +233,7 @@ class Stage:
         self.random: Random = self.world.chance("story")
         self.settings = {"replica.lag.time.max.ms": "3000"} | (settings or {})
         self.bugs: list[str] = []
-        self.controller = _Controller(self.settings)
+        self.controller = RecordedController(self.settings)
         self.replicas = {node_id: Replica(self, node_id) for node_id in (1, 2, 3)}
         self.count = partitions
         self.acked: dict[int, dict[int, bytes]] = {index: {} for index in range(partitions)}
