@@ -81,10 +81,8 @@ def test_an_attribute_of_the_node_settings_exists_only_if_something_reads_it() -
 _NOT_YET = {
     "alter.config.policy.class.name": "refused: policies are plugins",
     "config.providers": "values of settings come from files and --set",
-    "controlled.shutdown.enable": "a stop always moves leaderships first",
     "controller.performance.always.log.threshold.ms": "internal",
     "controller.performance.sample.period.ms": "internal",
-    "initial.broker.registration.timeout.ms": "a node says what it waits for, and goes on",
     "internal.metadata.delete.delay.millis": "internal",
     "internal.metadata.log.segment.bytes": "internal",
     "internal.metadata.max.batch.size.in.bytes": "internal",

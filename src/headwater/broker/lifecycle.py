@@ -232,7 +232,8 @@ class Lifecycle:
     # Staying
 
     async def run(self) -> None:
-        """Sends heartbeats until it is cancelled."""
+        """Sends heartbeats until it is cancelled, or the broker leaves: one more would unfence
+        it."""
         interval = self._config.broker_heartbeat_interval_ms / 1000
         timeout_ms = max(1, self._config.broker_session_timeout_ms // 2)
         is_answered = True
@@ -241,6 +242,8 @@ class Lifecycle:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval):
                         await self._beat.wait()
+            if self._leaving:
+                return
             self._beat.clear()
             try:
                 response = await self._heartbeat(timeout_ms=timeout_ms)
@@ -312,8 +315,12 @@ class Lifecycle:
 
     async def shut_down(self) -> None:
         """Requests a controlled shutdown: leadership moves to other brokers first, where there are
-        any. Gives up after a while; then the controller notices by the missing heartbeats."""
+        any. Gives up after a while; then the controller notices by the missing heartbeats. A second
+        call does nothing."""
+        if self._leaving:
+            return
         self._leaving = True
+        self._beat.set()
         if not self._config.value("controlled.shutdown.enable"):
             return
         deadline = self._now() + _SHUTDOWN_SECONDS_MAX

@@ -457,12 +457,17 @@ class Node:
 
     # Stopping
 
+    async def leave(self) -> None:
+        """Moves the leaderships to other brokers and is fenced, but goes on as a voter until
+        `stop`. When a whole cluster stops, brokers leave while there still is a quorum."""
+        with contextlib.suppress(ApiError):
+            await self._lifecycle.shut_down()
+
     async def stop(self) -> None:
         """Leaves the cluster, sends pending responses, and makes everything durable."""
         failed = self.failed is not None and self.failed.done()
         if not failed:
-            with contextlib.suppress(ApiError):
-                await self._lifecycle.shut_down()
+            await self.leave()
         await self._end_tasks()
         marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
         for partition in self._partitions.all():

@@ -26,6 +26,7 @@ from headwater.cli.cluster_plan import (
 )
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.settings import DATA_DEFAULT, check_settings, given_settings
+from headwater.cli.supervision import LEFT
 from headwater.io.service import ServiceManager
 
 _STDERR = 2
@@ -34,6 +35,7 @@ _LINE_BYTES_MAX = 1024 * 1024
 _REPORT_SECONDS = 10.0
 _RESTART_SECONDS_MIN = 1.0
 _RESTART_SECONDS_MAX = 30.0
+_LEAVE_SECONDS = 30.0  # after that a node stops as it is, and the controller notices
 _STOPPED_AT_ONCE = 130
 _READY = b"ready: "
 
@@ -73,7 +75,6 @@ def _supervise(plan: ClusterPlan, options: Namespace, data: str) -> int:
         {node.id: node for node in plan.nodes},
         command,
         announce,
-        majority=len(plan.voters) // 2 + 1,
         restarts=options.restart,
     )
     return asyncio.run(supervisor.run())
@@ -107,7 +108,7 @@ class _Child:
     address: str | None = None  # once it serves
     starts: int = 0
     pause: float = _RESTART_SECONDS_MIN
-    reading: list[asyncio.Task[None]] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_running(self) -> bool:
@@ -123,14 +124,12 @@ class Supervisor:
         command: Callable[..., list[str]],
         announce: Callable[[Sequence[str]], str],
         *,
-        majority: int,
         restarts: bool,
     ) -> None:
         """`command` returns the command line of a node, `announce` the line for when all serve."""
         self._children = [_Child(node) for node in nodes.values()]
         self._command = command
         self._announce = announce
-        self._majority = majority
         self._restarts = restarts
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -230,6 +229,9 @@ class Supervisor:
         return code
 
     def _on_output(self, child: _Child, line: bytes) -> None:
+        if line == LEFT.encode():
+            child.left.set()
+            return
         if not line.startswith(_READY):
             _print_line(child.node.id, line)
             return
@@ -258,26 +260,35 @@ class Supervisor:
     # Stopping
 
     async def _stop_in_order(self) -> None:
-        """Stops the last node first. Each moves its leaderships to others, for which a majority of
-        the voters must be there; the last ones are stopped together."""
+        """Lets the brokers leave, the last node first: each moves its leaderships to others, for
+        which the quorum must be there. Then all nodes stop."""
         self._stopping.set()
         self._manager.stopping()
-        left = [child for child in self._children if child.is_running]
-        while len(left) > self._majority:
-            last = left.pop()
-            await self._stop([last])
-        await self._stop(left)
-
-    async def _stop(self, children: list[_Child]) -> None:
-        for child in children:
+        running = [child for child in self._children if child.is_running]
+        for child in reversed(running):
+            if child.address is not None:
+                await self._let_leave(child)
+        for child in running:
             if child.process is not None and child.is_running:
                 child.process.terminate()
-        waiting = {child.node.id: self._watching[child.node.id] for child in children}
+        waiting = {child.node.id: self._watching[child.node.id] for child in running}
         while waiting:
             await asyncio.wait(waiting.values(), timeout=_REPORT_SECONDS)
             waiting = {node: watch for node, watch in waiting.items() if not watch.done()}
             if waiting:
                 _report(f"waiting for {_named(list(waiting))} to stop; Ctrl-C ends it at once")
+
+    async def _let_leave(self, child: _Child) -> None:
+        assert child.process is not None
+        assert child.process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it has just died
+            child.process.stdin.write(b"leave\n")
+        left = asyncio.ensure_future(child.left.wait())
+        watch = self._watching[child.node.id]
+        await asyncio.wait(
+            (left, watch), timeout=_LEAVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        left.cancel()
 
     def _kill_all(self) -> None:
         for child in self._children:

@@ -165,10 +165,12 @@ async def _serve(config: NodeConfig, host: Host, log: Log, *, supervised: bool =
     manager = ServiceManager.from_environment()
     asked_to_stop = asyncio.Event()
     _on_signals(asked_to_stop)
+    supervision = None
     if supervised:
-        from headwater.cli.supervision import follow_supervisor
+        from headwater.cli.supervision import Supervision
 
-        await follow_supervisor(asked_to_stop, host.network)
+        supervision = Supervision(asked_to_stop, host.network)
+        await supervision.follow()
     node = Node(config, host, log)
     asked = asyncio.ensure_future(asked_to_stop.wait())
     starting = asyncio.ensure_future(node.start())
@@ -197,7 +199,12 @@ async def _serve(config: NodeConfig, host: Host, log: Log, *, supervised: bool =
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()
     assert node.failed is not None
+    leaving = None
+    if supervision is not None:
+        leaving = asyncio.ensure_future(supervision.leave_when_asked(node))
     await asyncio.wait((asked, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    if leaving is not None:
+        leaving.cancel()
     manager.stopping()
     await node.stop()
     if node.failed.done():

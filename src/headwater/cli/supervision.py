@@ -1,43 +1,70 @@
 """What a node does for the process that supervises it: `headwater start --supervised`.
 
-Its standard input is a pipe from the supervisor. When the pipe ends, the supervisor is gone and
-the node stops. Tests send lines through it: `cut_off` and `reconnect`, for a node that was started
-with `--faults`.
+Its standard input is a pipe from the supervisor. The line `leave` asks the node to move its
+leaderships to others before all nodes stop; it answers `left`. When the pipe ends, the supervisor
+is gone and the node stops. Tests send `cut_off` and `reconnect` to a node that was started with
+`--faults`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headwater.broker.node import Node
     from headwater.io import Network
 
-
-async def follow_supervisor(asked_to_stop: asyncio.Event, network: Network) -> None:
-    """Follows standard input from now on."""
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: _Supervisor(asked_to_stop, network), sys.stdin.buffer)
+LEFT = "left"
 
 
-class _Supervisor(asyncio.Protocol):
+class Supervision:
+    """What the supervisor has asked for."""
+
     def __init__(self, asked_to_stop: asyncio.Event, network: Network) -> None:
+        self.asked_to_leave = asyncio.Event()
         self._asked_to_stop = asked_to_stop
         self._network = network
-        self._rest = b""
 
-    def data_received(self, data: bytes) -> None:
+    async def follow(self) -> None:
+        """Follows standard input from now on."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: _Lines(self._on_line, self._on_end), sys.stdin.buffer)
+
+    def _on_line(self, line: bytes) -> None:
         from headwater.io.cut import CuttableNetwork
 
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if not isinstance(self._network, CuttableNetwork):
-            return
-        for line in lines:
+        if line == b"leave":
+            self.asked_to_leave.set()
+        elif isinstance(self._network, CuttableNetwork):
             if line == b"cut_off":
                 self._network.cut_off()
             elif line == b"reconnect":
                 self._network.reconnect()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def _on_end(self) -> None:
         self._asked_to_stop.set()
+
+    async def leave_when_asked(self, node: Node) -> None:
+        await self.asked_to_leave.wait()
+        await node.leave()
+        with contextlib.suppress(OSError):
+            print(LEFT, flush=True)
+
+
+class _Lines(asyncio.Protocol):
+    def __init__(self, on_line: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self._on_line = on_line
+        self._on_end = on_end
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._on_line(line)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_end()

@@ -119,7 +119,7 @@ group.streams.session.timeout.ms INT 45000 M fixed - >=1
     A streams member that sends no heartbeat for this long is removed from its group, in ms.
 offset.metadata.max.bytes INT 4096 H fixed +
     Maximum size of the metadata committed with an offset, in bytes.
-offsets.commit.timeout.ms INT 5000 H fixed - >=1
+offsets.commit.timeout.ms INT 5000 H fixed + >=1
     How long an offset commit may wait for replication, in ms.
 offsets.load.buffer.size INT 5242880 H fixed - >=1
     Number of bytes read at a time when offsets are loaded.
