@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +106,80 @@ def test_a_failed_answer_does_not_keep_its_file(tmp_path: Path) -> None:
         asyncio.run(story())
     finally:
         gc.enable()
+
+
+class Told(Deaf):
+    """Says why its stream has ended."""
+
+    def __init__(self) -> None:
+        self.end: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+
+    def closed(self, error: OSError | None) -> None:
+        self.end.set_result(error)
+
+
+def test_a_response_whose_file_was_cut_ends_the_connection(tmp_path: Path) -> None:
+    """Its length was announced: whatever came next would be taken for a part of it."""
+
+    async def story() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        told = Told()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return told
+
+        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        listener.start()
+        with socket.create_connection(listener.address) as peer:
+            stream = await accepted
+            file = SystemDisk().open(str(tmp_path / "log"), create=True)
+            file.append(bytes(1000))
+            found = FileSlice(file, 0, 1000)
+            os.truncate(tmp_path / "log", 400)
+            stream.send((b"header", found))
+            error = await told.end
+            assert error is not None
+            assert "ends before byte 400" in str(error)
+            peer.setblocking(False)
+            received = b""
+            while chunk := await asyncio.get_running_loop().sock_recv(peer, 10_000):
+                received += chunk
+            assert received == b"header" + bytes(400)
+        file.close()
+        listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_listener_out_of_descriptors_waits_and_accepts_again() -> None:
+    async def story() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return Deaf()
+
+        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        own: Any = listener
+        real, refused = own._socket, asyncio.Event()
+
+        class Short:
+            """The listening socket of a process that has no descriptor left for another one."""
+
+            fileno = real.fileno
+
+            def accept(self) -> None:
+                own._socket = real  # and then it has
+                refused.set()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        own._socket = Short()
+        listener.start()
+        with socket.create_connection(listener.address):
+            await refused.wait()
+            assert not accepted.done()
+            (await accepted).abort()
+        listener.close()
+
+    asyncio.run(story())
