@@ -93,7 +93,8 @@ class Bench:
     ) -> int:
         """Registers a broker and takes it in; its epoch."""
         request = self.registration(broker_id, life=life, rack=rack, previous_epoch=previous_epoch)
-        epoch = self.do(self.machine.decide_register_broker(request, self.now))
+        is_own = broker_id == self.machine.state.node.node_id
+        epoch = self.do(self.machine.decide_register_broker(request, self.now, is_own=is_own))
         self.do(self.machine.decide_heartbeat(self.heartbeat(broker_id), self.now))
         return epoch
 

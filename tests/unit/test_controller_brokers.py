@@ -15,7 +15,14 @@ from headwater.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
+from headwater.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from headwater.protocol.messages.broker_registration import Feature
+from headwater.protocol.messages.controller_registration import ControllerRegistrationRequest
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.controllers import Bench, directory_of
@@ -73,6 +80,110 @@ def test_the_controllers_own_broker_need_not_wait_for_its_last_life() -> None:
     bench = Bench([1], node_id=1)
     bench.join(1, life=2)
     assert bench.machine.image.brokers[1].is_active
+
+
+def test_another_host_with_the_id_of_the_controllers_broker_is_refused() -> None:
+    bench = Bench([1], node_id=1)
+    assert refusal(bench, 1) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_registration_from_before_clean_stops_were_told_counts_as_clean() -> None:
+    bench = Bench([1, 2])
+    bench.create("a", -1, -1, assignments=[(0, [1])])
+    bench.fence(1)
+    assert bench.partition("a").elr == (1,)
+    request = bench.registration(1, life=2)
+    bench.do(bench.machine.decide_register_broker(request, bench.now, tells_clean_stops=False))
+    assert bench.partition("a").elr == (1,)
+
+
+def test_a_broker_that_its_controllers_node_no_longer_has_falls_silent() -> None:
+    settings = {
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "localhost:9093",
+    }
+    bench = Bench([1], node_id=1, settings=settings)
+    bench.now += 60
+    assert bench.do(bench.machine.decide_fence_stale(bench.now)) == 1
+
+
+def test_a_decision_that_was_not_written_is_made_again() -> None:
+    bench = Bench([1])
+    bench.now += 60
+    assert bench.machine.decide_fence_stale(bench.now).reply == 1  # the disk was full
+    assert bench.do(bench.machine.decide_fence_stale(bench.now)) == 1
+    assert bench.machine.decide_heartbeat(bench.heartbeat(1), bench.now).records
+    assert bench.machine.decide_heartbeat(bench.heartbeat(1), bench.now).records
+
+
+def test_a_controller_that_lacks_a_finalized_level_is_refused() -> None:
+    bench = Bench()
+    request = ControllerRegistrationRequest(
+        controller_id=7, incarnation_id=b"i" * 16, zk_migration_ready=False
+    )
+    with pytest.raises(ApiError) as refused:
+        bench.machine.decide_register_controller(request)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    old = Bench(metadata_version=14)
+    with pytest.raises(ApiError) as refused:
+        old.machine.decide_register_controller(request)
+    assert "metadata.version 15" in str(refused.value)
+
+
+# Directories
+
+
+def test_replicas_are_assigned_to_directories() -> None:
+    bench = Bench([2])
+    request = bench.registration(1)
+    other = b"o" * 16
+    request.log_dirs = [directory_of(1), other]
+    epoch = bench.do(bench.machine.decide_register_broker(request, bench.now))
+    bench.unfence(1)
+    bench.create("a", -1, -1, assignments=[(0, [1, 2]), (1, [2, 1])])
+    topic_id = bench.machine.image.topics["a"].id
+    assert bench.partition("a").directory_of(1) == DIRECTORY_UNASSIGNED
+
+    def assign(directory: bytes, *partitions: int, topic: bytes = topic_id) -> list[int]:
+        request = AssignReplicasToDirsRequest(
+            broker_id=1,
+            broker_epoch=epoch,
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(
+                    id=directory,
+                    topics=[
+                        AssignReplicasToDirsRequestTopicData(
+                            topic_id=topic,
+                            partitions=[
+                                AssignReplicasToDirsRequestPartitionData(partition_index=index)
+                                for index in partitions
+                            ],
+                        )
+                    ],
+                )
+            ],
+        )
+        (answer,) = bench.do(bench.machine.decide_assign_replicas_to_dirs(request))
+        return [each.error_code for each in answer.topics[0].partitions]
+
+    assert assign(other, 0, 1) == [0, 0]
+    before = bench.partition("a")
+    assert before.directory_of(1) == other
+    assert before.leader_epoch == 0
+    assert assign(other, 0) == [0]
+    assert bench.partition("a") == before  # nothing is written twice
+    assert assign(other, 9) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert assign(other, 0, topic=b"t" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    # A directory that is offline takes its replicas with it.
+    assert assign(b"g" * 16, 0) == [0]
+    gone = bench.partition("a")
+    assert (gone.leader, gone.isr) == (2, (2,))
+    epoch += 1
+    with pytest.raises(ApiError) as refused:
+        assign(other, 0)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_registration_that_does_not_fit_is_refused() -> None:
@@ -159,7 +270,7 @@ def test_the_last_replica_after_a_crash_leads_again_as_recovering() -> None:
     bench = Bench([1], node_id=1)
     bench.create("a")
     request = bench.registration(1, life=2)
-    bench.do(bench.machine.decide_register_broker(request, bench.now))
+    bench.do(bench.machine.decide_register_broker(request, bench.now, is_own=True))
     gone = bench.partition("a")
     assert (gone.leader, gone.isr, gone.elr, gone.last_known_elr) == (NO_LEADER, (), (), (1,))
     bench.unfence(1)

@@ -253,3 +253,19 @@ def test_controlled_shutdown_can_be_switched_off() -> None:
     stage = Stage(script(UNFENCED), {"controlled.shutdown.enable": "false"})
     stage.run(lambda lifecycle: lifecycle.shut_down())
     assert stage.asked == []
+
+
+def test_a_broker_that_left_sends_no_more_heartbeats() -> None:
+    done = BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True)
+    stage = Stage(script(done))
+
+    async def story(lifecycle: Lifecycle) -> None:
+        task = asyncio.ensure_future(lifecycle.run())
+        await asyncio.sleep(0.5)
+        await lifecycle.shut_down()
+        await lifecycle.shut_down()
+        await asyncio.sleep(10)
+        assert task.done()
+
+    stage.run(story)
+    assert len(stage.asked) == 1

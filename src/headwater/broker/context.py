@@ -40,6 +40,11 @@ class Context:
         return cls(cast(Connection, None), version, None, Origin(ANONYMOUS, ""))
 
     @property
+    def is_internal(self) -> bool:
+        """Whether this node asks itself."""
+        return self.connection is None
+
+    @property
     def principal(self) -> Principal:
         return ANONYMOUS if self.origin is None else self.origin.principal
 

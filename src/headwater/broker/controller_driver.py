@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headwater.broker.broker_probes import BrokerProbes
@@ -17,11 +17,12 @@ from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.node_log import change_lines
 from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
+from headwater.config.listeners import Listener as At
 from headwater.controller import Controller, Decision
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
 from headwater.metadata import BrokerRegistration, Image
-from headwater.metadata.features import supported_features
+from headwater.metadata.features import LEVEL_CONTROLLER_REGISTRATION, supported_features
 from headwater.model import OffsetAndEpoch
 from headwater.net import Connection
 from headwater.observability import Log
@@ -52,7 +53,8 @@ class ControllerDriver:
         self._metadata = metadata
         self._log = log
         self._cluster_id = cluster_id
-        self._incarnation_id = host.random_id()
+        self.incarnation_id = host.random_id()
+        self.endpoints: Sequence[At] = config.controller_endpoints  # as other nodes reach them
         self._machine = Controller(cluster_id, config, host.random)
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
         self._turned = asyncio.Event()  # set when leadership, or the next thing to do, has changed
@@ -105,8 +107,9 @@ class ControllerDriver:
         self._log.debug(f"active in epoch {end.epoch} from offset {end.offset}")
         self._do(machine.decide_activate(metadata.bootstrap, log_is_empty=metadata.is_new))
         known = machine.image.controllers.get(self._config.node_id)
-        if known is None or known.incarnation_id != self._incarnation_id:
-            self._do(machine.decide_register_controller(self._registration()))
+        can_register = machine.image.metadata_version >= LEVEL_CONTROLLER_REGISTRATION
+        if can_register and (known is None or known.incarnation_id != self.incarnation_id):
+            self._do(machine.decide_register_controller(self.registration()))
         self._activated.set()
         for broker in machine.image.brokers.values():
             self._probes.probe(broker)
@@ -134,10 +137,10 @@ class ControllerDriver:
         """Returns when this node is the active controller."""
         await self._activated.wait()
 
-    def _registration(self) -> ControllerRegistrationRequest:
+    def registration(self) -> ControllerRegistrationRequest:
         return ControllerRegistrationRequest(
             controller_id=self._config.node_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             zk_migration_ready=False,
             listeners=[
                 Listener(
@@ -146,7 +149,7 @@ class ControllerDriver:
                     port=at.port,
                     security_protocol=SECURITY_PROTOCOLS.index(at.protocol),
                 )
-                for at in self._config.controller_endpoints
+                for at in self.endpoints
             ],
             features=[
                 Feature(

@@ -79,6 +79,7 @@ class Lifecycle:
         self.broker_epoch = _NEVER_REGISTERED
         self._is_fenced = True
         self._leaving = False
+        self._turn = asyncio.Lock()  # a heartbeat that got lost must not arrive after the last one
         self._beat = asyncio.Event()  # set when the next heartbeat should not wait
 
     # Joining
@@ -246,7 +247,8 @@ class Lifecycle:
                 return
             self._beat.clear()
             try:
-                response = await self._heartbeat(timeout_ms=timeout_ms)
+                async with self._turn:
+                    response = await self._heartbeat(timeout_ms=timeout_ms)
             except ApiError as refusal:
                 if is_answered:
                     self._lines.warn(f"heartbeats are not answered: {refusal.message}")
@@ -321,8 +323,11 @@ class Lifecycle:
             return
         self._leaving = True
         self._beat.set()
-        if not self._config.value("controlled.shutdown.enable"):
-            return
+        if self._config.value("controlled.shutdown.enable"):
+            async with self._turn:
+                await self._shut_down()
+
+    async def _shut_down(self) -> None:
         deadline = self._now() + _SHUTDOWN_SECONDS_MAX
         pause = _SHUTDOWN_PAUSE_SECONDS
         why = "it did not let this broker go in time"

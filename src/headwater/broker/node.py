@@ -16,6 +16,7 @@ from headwater.broker.broker import Broker, broker_routes
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.controller_membership import ControllerMembership
 from headwater.broker.controller_role import ControllerRole, controller_routes
 from headwater.broker.coordinators.groups import GroupCoordinator
 from headwater.broker.directory_assignments import DirectoryAssignments
@@ -99,25 +100,34 @@ class Node:
             undo.push_async_callback(self._metadata.close)
             undo.push_async_callback(self._controller_server.stop, 0.0)
             self._build_controller()
-            self._build_broker()
+            undo.callback(self._channel.close)
+            self._metadata.subscribe(self._follow)
+            if config.is_broker:
+                self._build_broker()
             undo.push_async_callback(self._end_tasks)
             undo.push_async_callback(self._quorum.stop)
             await self._start_quorum()
-            undo.push_async_callback(self._server.stop, 0.0)
-            self._listen()
-            await self._lifecycle.register(self.addresses)
-            self._fetchers.start()
-            # Not earlier: a client would find a cluster without brokers.
-            self._server.open()
+            if config.is_broker:
+                undo.push_async_callback(self._server.stop, 0.0)
+                await self._start_broker()
             undo.pop_all()
+        self._run("the metadata log", self._watch_metadata())
+        self._run("the log directories", self._watch_directories())
+
+    async def _start_broker(self) -> None:
+        self._set_strays_aside()
+        self._broker.log_moves.resume(self._partitions)
+        self._listen()
+        await self._lifecycle.register(self.addresses)
+        self._fetchers.start()
+        # Not earlier: a client would find a cluster without brokers.
+        self._server.open()
         for name, work in (
             ("housekeeping", self._housekeeping.run()),
             ("heartbeats", self._lifecycle.run()),
             ("in-sync replicas", self._isr_changes.run()),
             ("directories of replicas", self._assignments.run()),
-            ("the metadata log", self._watch_metadata()),
-            ("the log directories", self._watch_directories()),
-            *([("compaction", self._cleaning.run())] if config.log_cleaner_enable else []),
+            *([("compaction", self._cleaning.run())] if self.config.log_cleaner_enable else []),
         ):
             self._run(name, work)
 
@@ -216,7 +226,7 @@ class Node:
             self._host,
             self.config,
             directory_id=directory.id,
-            make_room=lambda: self._housekeeping.on_full(),
+            make_room=self._make_room,
             on_failure=self._lines.failure,
         )
         self._metadata.open(directory.health)
@@ -237,9 +247,15 @@ class Node:
             directory_id=directory.id,
         )
 
+    def _make_room(self) -> bool:
+        return self.config.is_broker and self._housekeeping.on_full()
+
     def _build_controller(self) -> None:
-        """Builds the controller and opens its listeners: other nodes vote and fetch before this one
-        knows who leads."""
+        """Builds the controller, if this node is one, and opens its listeners: other nodes vote and
+        fetch before this one knows who leads. Every node has the channel to the active one."""
+        if not self.config.is_controller:
+            self._channel = ControllerChannel(self._host, self.config, self._metadata, None)
+            return
         role = self._controller_role = ControllerRole(
             config=self.config,
             cluster_id=self.cluster_id,
@@ -264,7 +280,23 @@ class Node:
             )
             self.controller_addresses[at.name] = listener.address
         self._controller_server.open()
+        if self.controller_addresses:
+            self._controller.endpoints = [
+                self.config.reachable(
+                    at,
+                    port=self.controller_addresses[at.name].port,
+                    host_name=self._host.network.host_name,
+                )
+                for at in self.config.controller_listeners
+            ]
         self._channel = ControllerChannel(self._host, self.config, self._metadata, role)
+        self._membership = ControllerMembership(
+            self.config.node_id,
+            self._channel,
+            self._metadata,
+            self._controller,
+            self._lines.named(node_log.CONTROLLER),
+        )
 
     def _build_broker(self) -> None:
         config, host = self.config, self._host
@@ -330,7 +362,6 @@ class Node:
         )
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
-        self._metadata.subscribe(self._follow)
         self._metadata.subscribe(self._groups.follow)
         self._metadata.subscribe(self._assignments.follow)
 
@@ -364,8 +395,8 @@ class Node:
         await self._quorum.caught_up()
         if self._metadata.is_leader:
             await self._controller.activated()
-        self._set_strays_aside()
-        self._broker.log_moves.resume(self._partitions)
+        if self.config.is_controller:
+            self._run("the registration of the controller", self._membership.run())
 
     def _set_strays_aside(self) -> None:
         """Renames logs of partitions that the metadata no longer assigns to this broker."""
@@ -388,8 +419,9 @@ class Node:
         own = Resource(ResourceType.BROKER, str(self.config.node_id))
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
-        self._fetchers.on_metadata(image, delta)  # first: it knows where leaders are
-        self._partitions.follow(image, delta)
+        if self.config.is_broker:
+            self._fetchers.on_metadata(image, delta)  # first: it knows where leaders are
+            self._partitions.follow(image, delta)
 
     def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
         try:
@@ -405,9 +437,13 @@ class Node:
         except ConfigError as error:
             # From a directory of Kafka: the controller here refuses such a change.
             self._lines.error(f"a dynamic setting has no effect: {error}")
-        self.config = self._broker.config = self._controller_role.config = config
+        self.config = config
         self._server.limits = self._controller_server.limits = _limits(config)
-        self._partitions.reconfigure(config)
+        if config.is_controller:
+            self._controller_role.config = config
+        if config.is_broker:
+            self._broker.config = config
+            self._partitions.reconfigure(config)
 
     def drop_connections(self) -> int:
         """Closes all connections; returns how many clients had. For tests of clients."""
@@ -419,9 +455,9 @@ class Node:
         self._fail(await self._metadata.failed)
 
     async def _watch_directories(self) -> None:
-        """Takes the replicas of a directory that has failed offline; the next heartbeat tells the
-        controller. Stops the node, as Kafka does, when the directory of the metadata log or all
-        others have failed: an operator has to fix the disk."""
+        """Takes the replicas of a directory that has failed offline; a heartbeat tells the
+        controller at once. Stops the node, as Kafka does, when the directory of the metadata log or
+        all others have failed: an operator has to fix the disk."""
         own, others = self._metadata_directory, self._log_dirs.directories
         failed_before = self._log_dirs.offline()
         while own.health.is_online and any(directory.health.is_online for directory in others):
@@ -432,8 +468,11 @@ class Node:
                         f"log directory {directory.path} has failed: {directory.health.failure}; "
                         "its replicas are offline until it is repaired and the node is restarted"
                     )
-            for tp in self._partitions.drop_failed():
-                self._assignments.compare(tp)
+                    if self.config.is_broker:
+                        self._lifecycle.beat_now()
+            if self.config.is_broker:
+                for tp in self._partitions.drop_failed():
+                    self._assignments.compare(tp)
             await asyncio.sleep(_WATCH_SECONDS)
         failed = others[0] if own.health.is_online else own
         self._fail(f"log directory {failed.path} has failed: {failed.health.failure}")
@@ -460,27 +499,32 @@ class Node:
     async def leave(self) -> None:
         """Moves the leaderships to other brokers and is fenced, but goes on as a voter until
         `stop`. When a whole cluster stops, brokers leave while there still is a quorum."""
-        with contextlib.suppress(ApiError):
-            await self._lifecycle.shut_down()
+        if self.config.is_broker:
+            with contextlib.suppress(ApiError):
+                await self._lifecycle.shut_down()
 
     async def stop(self) -> None:
         """Leaves the cluster, sends pending responses, and makes everything durable."""
         failed = self.failed is not None and self.failed.done()
+        is_broker = self.config.is_broker
         if not failed:
             await self.leave()
         await self._end_tasks()
-        marks = {partition.tp: partition.high_watermark for partition in self._partitions.all()}
-        for partition in self._partitions.all():
+        partitions = list(self._partitions.all()) if is_broker else []
+        marks = {partition.tp: partition.high_watermark for partition in partitions}
+        for partition in partitions:
             partition.close()
-        await self._server.stop(_DRAIN_SECONDS)
-        await self._dispatcher.stop()
+        if is_broker:
+            await self._server.stop(_DRAIN_SECONDS)
+            await self._dispatcher.stop()
         self._channel.close()
         await self._quorum.stop()
-        await self._controller_server.stop(_DRAIN_SECONDS)
-        await self._controller_dispatcher.stop()
-        await asyncio.gather(*(partition.flush_ended() for partition in self._partitions.all()))
+        if self.config.is_controller:
+            await self._controller_server.stop(_DRAIN_SECONDS)
+            await self._controller_dispatcher.stop()
+        await asyncio.gather(*(partition.flush_ended() for partition in partitions))
         await self._metadata.close()
-        epoch = self._lifecycle.broker_epoch
+        epoch = self._lifecycle.broker_epoch if is_broker else -1
         if not failed:  # concurrently: a thousand logs share the wait for the device
             jobs = self._log_dirs.closing_jobs()
             waits = (self._host.workers.run(job) for job in jobs)
@@ -496,6 +540,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self.config.is_broker:
+            return
         self._partitions.stop()
         ending = [
             *self._fetchers.stop(),

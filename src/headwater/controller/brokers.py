@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headwater.controller.decision import Decision
 from headwater.controller.elections import (
@@ -20,6 +20,7 @@ from headwater.controller.state import ControllerState, Session
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import BrokerRegistration, Endpoint
 from headwater.metadata.features import (
+    LEVEL_CONTROLLER_REGISTRATION,
     LEVEL_CORDONED_DIRECTORIES,
     LEVEL_DIRECTORIES,
     LEVEL_MINIMUM,
@@ -61,9 +62,18 @@ class _Standing(Enum):
 
 
 def register_broker(
-    state: ControllerState, request: BrokerRegistrationRequest, now: float
+    state: ControllerState,
+    request: BrokerRegistrationRequest,
+    now: float,
+    *,
+    is_own: bool = False,
+    tells_clean_stops: bool = True,
 ) -> Decision[int]:
-    """Registers a broker. The reply is its epoch, which all its further requests must carry."""
+    """Registers a broker. The reply is its epoch, which all its further requests must carry.
+
+    `is_own` says that the request comes from the broker in this process. `tells_clean_stops` is
+    false for requests in a version that has no previous epoch.
+    """
     if request.cluster_id != state.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -71,7 +81,9 @@ def register_broker(
         )
     existing = state.image.brokers.get(request.broker_id)
     is_same = existing is not None and existing.incarnation_id == request.incarnation_id
-    if existing is not None and not is_same and _is_alive(state, existing.id, now):
+    # An earlier broker of our own node has ended: this process holds the lock of the directory.
+    # Another host that uses our id by mistake is not us.
+    if existing is not None and not is_same and not is_own and _is_alive(state, existing, now):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {existing.id} is registered and alive",
@@ -81,10 +93,11 @@ def register_broker(
             ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that use ZooKeeper are not supported"
         )
     _check_directories(state, request)
-    features = _checked_features(state, request)
+    features = _check_levels(state, request.features, f"broker {request.broker_id}")
     records: list[Message] = []
     if existing is not None and not is_same:
-        records += _end_incarnation(state, existing, request.previous_broker_epoch)
+        was_clean = not tells_clean_stops or request.previous_broker_epoch == existing.epoch
+        records += _end_incarnation(state, existing, was_clean=was_clean)
     registration = BrokerRegistration(
         id=request.broker_id,
         epoch=existing.epoch if existing is not None and is_same else state.log_end,
@@ -108,24 +121,20 @@ def register_broker(
     return Decision(records, registration.epoch, in_parts=True)
 
 
-def _is_alive(state: ControllerState, broker_id: int, now: float) -> bool:
-    # An earlier broker of our own node has ended: this process holds the lock of the directory.
-    if broker_id == state.node.node_id:
-        return False
-    session = state.sessions.get(broker_id)
-    if session is None or session.fenced:
+def _is_alive(state: ControllerState, broker: BrokerRegistration, now: float) -> bool:
+    session = state.sessions.get(broker.id)
+    if session is None or broker.fenced:
         return False
     return now <= session.last_contact + state.node.broker_session_timeout_ms / 1000
 
 
 def _end_incarnation(
-    state: ControllerState, existing: BrokerRegistration, previous_epoch: int
+    state: ControllerState, existing: BrokerRegistration, *, was_clean: bool
 ) -> list[Message]:
     """Returns the records for the replicas of a broker that was restarted. Without a clean shutdown
     (KIP-966: the broker would know its last epoch) it may have lost the end of its logs."""
-    was_clean = previous_epoch == existing.epoch or not state.elr_enabled
     found = list(_partitions_of(state, existing.id))
-    if was_clean:
+    if was_clean or not state.elr_enabled:
         return updates_for(state, found, leaves=existing.id)
     return updates_for(state, found, lost=existing.id)
 
@@ -160,13 +169,21 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
             )
 
 
-def _checked_features(
-    state: ControllerState, request: BrokerRegistrationRequest
+class _Supported(Protocol):
+    """A feature in a registration, of a broker or a controller."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+def _check_levels(
+    state: ControllerState, registered: Iterable[_Supported], who: str
 ) -> dict[str, LevelRange]:
-    """Returns the features of a broker; refuses one that does not support the finalized levels."""
+    """Returns the features of a node; refuses one that does not support the finalized levels."""
     features = {
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
-        for feature in request.features
+        for feature in registered
     }
     features.setdefault(METADATA_VERSION, LevelRange(LEVEL_MINIMUM, LEVEL_MINIMUM))
     finalized = dict.fromkeys(features, 0) | state.image.features
@@ -176,7 +193,7 @@ def _checked_features(
         if level not in supported:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster is at {name} {level}, the broker supports "
+                f"the cluster is at {name} {level}, {who} supports "
                 f"{supported.low} to {supported.high}",
             )
     return features
@@ -188,6 +205,8 @@ def heartbeat(
     registration = state.check_broker_epoch(request.broker_id, request.broker_epoch)
     broker_id = registration.id
     session = state.sessions.setdefault(broker_id, Session(now, registration.fenced))
+    # A decision that could not be written has changed the session and not the image.
+    session.fenced = registration.fenced
     registered_at = state.registration_offsets.get(broker_id, -1)
     is_caught_up = request.current_metadata_offset >= registered_at
     before = _standing(session)
@@ -349,8 +368,10 @@ def next_fencing(state: ControllerState) -> float:
 def _may_fall_silent(state: ControllerState) -> Iterable[tuple[int, Session]]:
     """Yields the brokers whose sessions can expire: all but the one in this process, which is
     alive while this code runs and must not fence itself after a pause."""
+    own = state.node.node_id if state.node.is_broker else None
     for broker_id, session in state.sessions.items():
-        if not session.fenced and broker_id != state.node.node_id:
+        registration = state.image.brokers.get(broker_id)
+        if registration is not None and not registration.fenced and broker_id != own:
             yield broker_id, session
 
 
@@ -397,6 +418,13 @@ def unregister_broker(state: ControllerState, broker_id: int) -> Decision[None]:
 def register_controller(
     state: ControllerState, request: ControllerRegistrationRequest
 ) -> Decision[None]:
+    """Registers a controller, so that features are raised only to levels that it supports."""
+    if state.image.metadata_version < LEVEL_CONTROLLER_REGISTRATION:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"controllers register from metadata.version {LEVEL_CONTROLLER_REGISTRATION} on",
+        )
+    _check_levels(state, request.features, f"controller {request.controller_id}")
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -112,9 +112,16 @@ class Controller:
     # Nodes
 
     def decide_register_broker(
-        self, request: BrokerRegistrationRequest, now: float
+        self,
+        request: BrokerRegistrationRequest,
+        now: float,
+        *,
+        is_own: bool = False,
+        tells_clean_stops: bool = True,
     ) -> Decision[int]:
-        return brokers.register_broker(self.state, request, now)
+        return brokers.register_broker(
+            self.state, request, now, is_own=is_own, tells_clean_stops=tells_clean_stops
+        )
 
     def decide_heartbeat(
         self, request: BrokerHeartbeatRequest, now: float

@@ -14,6 +14,8 @@ from headwater.protocol.messages.broker_registration import (
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
+_PREVIOUS_EPOCH_SINCE = 3
+
 
 async def handle(
     role: ControllerRole, context: Context, request: BrokerRegistrationRequest
@@ -21,7 +23,12 @@ async def handle(
     try:
         now = role.clock.monotonic()
         epoch = await role.controller.ask(
-            lambda controller: controller.decide_register_broker(request, now)
+            lambda controller: controller.decide_register_broker(
+                request,
+                now,
+                is_own=context.is_internal,
+                tells_clean_stops=context.version >= _PREVIOUS_EPOCH_SINCE,
+            )
         )
     except ApiError as refusal:
         return BrokerRegistrationResponse(error_code=refusal.code)
