@@ -93,7 +93,7 @@ class Partition:
         # Takes proposals of another in-sync set, which are then `leader.pending`.
         self.on_proposal: Callable[[Partition, IsrProposal], None] = _drop_proposal
         # At least the log's start: what was deleted had been committed.
-        self._last_high_watermark = max(high_watermark, log.start)  # while it has no role
+        self._last_high_watermark = min(max(high_watermark, log.start), log.end)  # without a role
         self.watchers: dict[Watcher, None] = {}  # ordered, so that the simulator can replay a run
         self.subscribers: dict[int, Subscriber] = {}  # by replica
         # Appends that are not yet on all in-sync replicas, in the order of their ends.
