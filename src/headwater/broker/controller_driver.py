@@ -31,6 +31,7 @@ from headwater.protocol.messages.controller_registration import (
     Feature,
     Listener,
 )
+from headwater.storage import StorageFailed
 
 R = TypeVar("R")
 
@@ -85,6 +86,8 @@ class ControllerDriver:
             try:
                 await self._activate()
                 await self._do_chores()
+            except StorageFailed:
+                return  # the node stops: its metadata log, or its directory, has failed
             except ApiError as refusal:
                 if refusal.code is not ErrorCode.NOT_CONTROLLER:
                     raise

@@ -464,7 +464,10 @@ class MetadataLog:
         if offset >= self._log.end:
             return b""
         found = self._log.read(offset, bytes_max=bytes_max, upto=self._log.end, at_least_one=True)
-        return found.slice.read() if found.slice is not None else b""
+        if found.slice is None:
+            return b""
+        with self._log.health.errors():
+            return found.slice.read()
 
     def snapshot_size(self, snapshot_id: OffsetAndEpoch) -> int | None:
         """Returns the size of a snapshot, None if there is none with this id."""

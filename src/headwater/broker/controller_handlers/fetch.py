@@ -22,6 +22,7 @@ from headwater.protocol.messages.fetch import (
 )
 from headwater.quorum import ReplicaKey
 from headwater.quorum import model as quorum_model
+from headwater.storage import StorageFailed
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -41,7 +42,10 @@ async def handle(role: ControllerRole, context: Context, request: FetchRequest) 
     (partition,) = partitions
     if request.max_wait_ms < 0 or partition.fetch_offset < 0 or partition.last_fetched_epoch < 0:
         return _answer(role, context, PartitionData(error_code=ErrorCode.INVALID_REQUEST))
-    return await _fetch(role, context, request, partition, replica_id)
+    try:
+        return await _fetch(role, context, request, partition, replica_id)
+    except StorageFailed as failure:
+        return _answer(role, context, PartitionData(error_code=failure.code))
 
 
 async def _fetch(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -261,6 +262,16 @@ class SimDisk:
             self.counts["full"] = self.counts.get("full", 0) + 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         self.used_bytes += count
+
+    @contextlib.contextmanager
+    def without_faults(self) -> Iterator[None]:
+        """For those who only look: what they read neither fails nor counts."""
+        faults, self.faults = self.faults, DiskFaults()
+        counts, self.counts = self.counts, {}
+        try:
+            yield
+        finally:
+            self.faults, self.counts = faults, counts
 
     @property
     def is_tight(self) -> bool:

@@ -89,8 +89,9 @@ class FleetWatch:
         for member in self._fleet.members.values():
             view = self._view(member)
             if view is not None:
-                self.quorum.look(member.id, view.metadata, view.log)
-                self._look_at_partitions(member, view)
+                self._look_at_quorum(member, view)
+                with member.machine.disk.without_faults():
+                    self._look_at_partitions(member, view)
 
     def _view(self, member: Member) -> _View | None:
         life, node = member.machine.life, member.node
@@ -111,12 +112,16 @@ class FleetWatch:
 
     def _on_leader(self, member: Member, view: _View) -> None:
         if view.life.alive:
+            self._look_at_quorum(member, view)
+
+    def _look_at_quorum(self, member: Member, view: _View) -> None:
+        with member.machine.disk.without_faults():
             self.quorum.look(member.id, view.metadata, view.log)
 
     def _on_commit(self, member: Member, view: _View, image: Image, delta: Delta) -> None:
         if not view.life.alive:
             return
-        self.quorum.look(member.id, view.metadata, view.log)
+        self._look_at_quorum(member, view)
         if view.metadata.applied > self._image_at:
             self._image_at = view.metadata.applied
             self.image = image
@@ -141,7 +146,9 @@ class FleetWatch:
         committed = self._partitions.setdefault(key, Committed())
         log, leader = partition.log, partition.leader
         what = f"{partition.tp} on node {member.id}"
-        if leader is not None and leader.epoch != seen.leader_epoch:
+        # A node that starts again holds the roles of its last metadata until it is registered, and
+        # serves nobody.
+        if leader is not None and member.is_serving and leader.epoch != seen.leader_epoch:
             other = self._partition_leaders.setdefault((key, leader.epoch), member.id)
             self._expect(
                 other == member.id,
