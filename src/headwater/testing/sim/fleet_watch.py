@@ -87,6 +87,9 @@ class FleetWatch:
 
     def _look_at_all(self) -> None:
         for member in self._fleet.members.values():
+            last = self._views.get(member.id)
+            if last is not None and not last.life.alive:
+                self._on_end(last)
             view = self._view(member)
             if view is not None:
                 self._look_at_quorum(member, view)
@@ -160,6 +163,11 @@ class FleetWatch:
                 "committed",
             )
             seen.leader_epoch = leader.epoch
+        leads = -1 if leader is None else leader.epoch
+        if leads != seen.leads:
+            if seen.leads >= 0:
+                self._on_leader_gone(partition.tp)
+            seen.leads = leads
         high_watermark = partition.high_watermark
         self._expect(
             high_watermark <= log.end, f"{what}: high watermark {high_watermark} of {log.end}"
@@ -171,6 +179,20 @@ class FleetWatch:
         seen.high_watermark = max(seen.high_watermark, high_watermark)
         differs = compare(log, seen, high_watermark, committed)
         self._expect(differs is None, f"{what} {differs}")
+
+    def _on_end(self, view: _View) -> None:
+        """What the node led when it crashed, it leads no more."""
+        for (topic_id, number), seen in view.replicas.items():
+            topic = None if self.image is None else self.image.topics_by_id.get(topic_id)
+            if seen.leads >= 0 and topic is not None:
+                self._on_leader_gone(TopicPartition(topic.name, number))
+            seen.leads = -1
+
+    def _on_leader_gone(self, tp: TopicPartition) -> None:
+        """A leader has heard of its successor, or has crashed. Until then it may have acknowledged
+        with acks=1 what nobody else has, though the controller had another leader already."""
+        if tp.topic in self._recorder.topics:
+            self._recorder.happened("cluster", Action.LEADER, tp)
 
     def _follow(self, image: Image, delta: Delta) -> None:
         """Tells the checker of new leaders, and takes note of replicas that leave and join."""

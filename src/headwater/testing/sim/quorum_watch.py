@@ -40,6 +40,7 @@ class Seen:
     compared_to: int = -1
     high_watermark: int = 0
     leader_epoch: int = -1  # the last that it led
+    leads: int = -1  # the epoch that it leads now
 
 
 def compare(log: Log, seen: Seen, upto: int, committed: Committed) -> str | None:
