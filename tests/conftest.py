@@ -32,6 +32,14 @@ MakeBroker = Callable[..., "EmbeddedBroker"]
 
 
 @pytest.fixture
+def hangups_count() -> Iterator[None]:
+    """Lets processes that a test starts hear SIGHUP, also where `nohup` runs the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
 def make_broker() -> Iterator[MakeBroker]:
     """Starts brokers with settings of their own; they end with the test."""
     from headwater.testing import EmbeddedBroker

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.nodes import free_port
 from harness.wire import Wire
 from headwater import _core
 from headwater.broker.formatting import METADATA_LOG, FormatRefused, format_directories
@@ -38,10 +39,11 @@ from headwater.storage.log_dirs import DirectoryRefused, read_meta_properties
 from headwater.testing import EmbeddedBroker
 
 CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
+PORT = free_port()  # of the controller; other runs of the tests have theirs
 COMBINED = {
     "process.roles": "broker,controller",
     "node.id": "1",
-    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:19093",
+    "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{PORT}",
     "controller.listener.names": "CONTROLLER",
 }
 
@@ -187,8 +189,8 @@ def test_a_node_of_a_quorum_never_formats_itself(
 @pytest.mark.parametrize(
     ("quorum", "option"),
     [
-        ({"controller.quorum.voters": "1@localhost:19093"}, f"--cluster-id={CLUSTER}"),
-        ({"controller.quorum.bootstrap.servers": "localhost:19093"}, "--standalone"),
+        ({"controller.quorum.voters": f"1@localhost:{PORT}"}, f"--cluster-id={CLUSTER}"),
+        ({"controller.quorum.bootstrap.servers": f"localhost:{PORT}"}, "--standalone"),
     ],
 )
 def test_a_node_that_is_given_a_quorum_starts_once_it_is_formatted(
@@ -207,7 +209,7 @@ def test_a_node_that_is_given_a_quorum_starts_once_it_is_formatted(
 def test_a_directory_that_says_this_node_votes_alone_needs_no_dns(tmp_path: Path) -> None:
     config = node_config(COMBINED | {"log.dirs": str(tmp_path)})
     format_directories(Host.system(), config)
-    start(tmp_path, COMBINED | {"controller.quorum.bootstrap.servers": "this-machine:19093"})
+    start(tmp_path, COMBINED | {"controller.quorum.bootstrap.servers": f"this-machine:{PORT}"})
 
 
 def test_a_directory_of_several_voters_needs_their_addresses(tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_a_directory_of_several_voters_needs_their_addresses(tmp_path: Path) -> 
 
 
 def test_the_voters_of_a_static_quorum_do_not_change(tmp_path: Path) -> None:
-    settings = COMBINED | {"controller.quorum.voters": "1@localhost:19093"}
+    settings = COMBINED | {"controller.quorum.voters": f"1@localhost:{PORT}"}
     format_directories(Host.system(), node_config(settings | {"log.dirs": str(tmp_path)}))
     start(tmp_path, settings)
     state = tmp_path / METADATA_LOG / "quorum-state"
@@ -237,7 +239,7 @@ def test_the_voters_of_a_static_quorum_do_not_change(tmp_path: Path) -> None:
         start(tmp_path, settings)
     with pytest.raises(DirectoryRefused, match=r"nodes 1, 2, and controller.* names none"):
         start(tmp_path, COMBINED)
-    servers = {"controller.quorum.bootstrap.servers": "localhost:19093"}
+    servers = {"controller.quorum.bootstrap.servers": f"localhost:{PORT}"}
     with pytest.raises(DirectoryRefused, match=r"only controller\.quorum\.bootstrap\.servers"):
         start(tmp_path, COMBINED | servers)
 

@@ -527,6 +527,7 @@ def run_until(shell: Shell, words: tuple[str, ...], lines: int) -> subprocess.Po
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.usefixtures("hangups_count")
 def test_a_member_that_is_told_to_end_commits_and_leaves_its_group(
     shell: Shell, topic: str, number: signal.Signals
 ) -> None:

@@ -47,6 +47,7 @@ def test_one_line_says_where_it_listens_and_stderr_is_quiet(node: NodeProcess) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.usefixtures("hangups_count")
 def test_a_signal_stops_it_cleanly_and_nothing_is_lost(
     node: NodeProcess, number: signal.Signals
 ) -> None:

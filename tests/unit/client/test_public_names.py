@@ -77,7 +77,7 @@ def public(cls: type) -> set[str]:
 @pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
 def test_a_blocking_client_has_the_calls_of_the_other_and_no_more(name: str) -> None:
     asynchronous = public(getattr(headwater, name)) | {"config"}  # which some set when made
-    assert public(getattr(blocking, name)) == asynchronous - {"submit_arrow"}
+    assert public(getattr(blocking, name)) == asynchronous
 
 
 def test_a_producer_shows_only_what_is_for_its_users() -> None:
