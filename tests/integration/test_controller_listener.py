@@ -326,6 +326,24 @@ def test_requests_wait_for_a_leader_and_follow_it(node: Controlled) -> None:
     asyncio.run(run())
 
 
+def test_a_node_that_leads_again_answers_what_is_in_flight(node: Controlled) -> None:
+    async def run() -> None:
+        address = Address("127.0.0.1", node.port)
+        follower = Follower(QuorumLeader(1, 1, address))
+        channel = channel_to(follower)
+        for number in range(20):
+            asked = asyncio.ensure_future(channel.forward(client(7), creation(f"again-{number}")))
+            while channel.controller_versions is None:  # noqa: ASYNC110 - set by a connection
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            follower.lead(QuorumLeader(1, number + 2, address))
+            answer: Any = await asked
+            assert [t.error_code for t in answer.topics] == [0]
+        channel.close()
+
+    asyncio.run(run())
+
+
 def test_without_a_controller_a_request_times_out_and_says_what_it_tried() -> None:
     async def run() -> None:
         follower = Follower(QuorumLeader(1, 1, Address("127.0.0.1", free_port())))

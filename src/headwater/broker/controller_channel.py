@@ -156,7 +156,7 @@ class ControllerChannel:
         now = self._host.clock.monotonic
         deadline = now() + timeout_ms / 1000
         backoff = _BACKOFF_SECONDS
-        failure = "no active controller is known"
+        failure = ""  # the last one that says why
         while (left := deadline - now()) > 0:
             leader = self._metadata.leader
             try:
@@ -165,7 +165,6 @@ class ControllerChannel:
                 elif leader.node_id != self._node_id and leader.address is None:
                     failure = f"the address of controller {leader.node_id} is not known"
                 else:
-                    failure = f"node {leader.node_id} did not answer"
                     async with asyncio.timeout(left):
                         if leader.address is None:
                             assert self._role is not None, "a node without the role leads"
@@ -183,6 +182,8 @@ class ControllerChannel:
             except PeerError as error:
                 failure = str(error)
             except TimeoutError:
+                assert leader is not None
+                failure = failure or f"node {leader.node_id} did not answer"
                 break
             await self._news(leader, min(backoff, deadline - now()))
             backoff = min(2 * backoff, _BACKOFF_SECONDS_MAX)
@@ -237,7 +238,7 @@ class _Link:
         self._connected: asyncio.Future[Peer] | None = None
 
     def versions_of(self, leader: QuorumLeader) -> dict[int, Versions] | None:
-        if self._leader != leader or self._peer is None or not self._peer.is_open:
+        if not _same_node(leader, self._leader) or self._peer is None or not self._peer.is_open:
             return None
         return self._peer.versions
 
@@ -255,7 +256,9 @@ class _Link:
             return await exchange(peer, max(1, min(left_ms, self._request_timeout_ms)))
 
     def aim(self, leader: QuorumLeader | None) -> None:
-        if leader == self._leader:
+        if _same_node(leader, self._leader):
+            # A node that leads again answers what is in flight: sent a second time, a request that
+            # it has carried out would be refused.
             return
         self._leader = leader
         if self._connecting is not None:
@@ -300,6 +303,13 @@ class _Link:
         self._peer = peer
         if not connected.done():
             connected.set_result(peer)
+
+
+def _same_node(one: QuorumLeader | None, other: QuorumLeader | None) -> bool:
+    """Returns whether both are the same node at the same address, in whatever epoch."""
+    if one is None or other is None:
+        return one is other
+    return (one.node_id, one.address) == (other.node_id, other.address)
 
 
 def _note_exception(connected: asyncio.Future[Peer]) -> None:
