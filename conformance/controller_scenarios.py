@@ -478,7 +478,7 @@ def register(
         "incarnation_id": bytes(15) + bytes([abs(broker_id)]),
         "listeners": [
             broker_registration.Listener(
-                name="PLAINTEXT", host="127.0.0.1", port=9, security_protocol=0
+                name="PLAINTEXT", host="127.0.0.1", port=side.broker_port, security_protocol=0
             )
         ],
         "features": [
@@ -720,7 +720,6 @@ def in_sync_replicas(side: Side, version: int) -> None:
     ask("with a broker that is no replica", [91, 93])
     ask("with a broker that does not exist", [91, NOWHERE])
     ask("recovering", [91], leader_recovery_state=1)
-    ask("an impossible recovery state", [91], leader_recovery_state=7)
     ask("shrinks", [91])
     ask("the partition epoch of before", [91, 92])
     if version >= 3:
@@ -1063,7 +1062,8 @@ def configs_step_by_step(side: Side, version: int) -> None:
     ask("appended", TOPIC, side.topic, ("cleanup.policy", append, "compact"))
     ask("subtracted", TOPIC, side.topic, ("cleanup.policy", subtract, "delete"))
     ask("appended to a number", TOPIC, side.topic, ("retention.ms", append, "5"))
-    ask("unknown operation", TOPIC, side.topic, ("retention.ms", 9, "5"))
+    # Not asked: an unknown operation, and above a recovery state that there is not. Kafka's
+    # controller resigns at these.
     ask("unknown config", TOPIC, side.topic, ("no.such.config", put, "5"))
     ask("bad value", TOPIC, side.topic, ("retention.ms", put, "soon"))
     ask("null value", TOPIC, side.topic, ("retention.ms", put, None))

@@ -90,7 +90,7 @@ def test_what_cannot_be_read_has_kafkas_codes() -> None:
     failure = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
     assert refusal_of(changed(request_principal=None)) is failure
     assert refusal_of(changed(request_principal=b"\0\7")) is failure
-    assert refusal_of(changed(request_data=b"\0")) is ErrorCode.INVALID_REQUEST
+    assert refusal_of(changed(request_data=b"\0")) is ErrorCode.UNSUPPORTED_VERSION
     cut = good.request_data[:-3]
     assert refusal_of(changed(request_data=cut)) is ErrorCode.UNSUPPORTED_VERSION
     unknown = b"\0\x13\0\x63" + good.request_data[4:]

@@ -65,7 +65,7 @@ def take_out(request: EnvelopeRequest) -> Enclosed:
     try:
         header, position = read_request_header(request.request_data)
     except DecodeError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from None
     api = header.api
     if not api.forwardable:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{api.name} is not forwarded in envelopes")

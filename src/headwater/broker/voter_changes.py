@@ -46,13 +46,14 @@ class VoterChanges:
         ack_when_committed: bool,
     ) -> None:
         """Adds a voter once it has caught up with the log. Raises ApiError if that is refused."""
-        self._check_ready()
+        _check_key(key)
         if not any(at.name in self._config.controller_listener_names for at in endpoints):
             names = ", ".join(self._config.controller_listener_names)
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"node {key.id} has no endpoint for the controller listener {names}",
             )
+        self._check_ready()
         if key.id in self._metadata.raft.voters.voters:
             raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {key.id} is one of the voters already")
         self._under_way = True
@@ -71,6 +72,7 @@ class VoterChanges:
 
     async def remove(self, key: ReplicaKey) -> None:
         """Removes a voter. A leader that removes itself resigns when that is committed."""
+        _check_key(key)
         self._check_ready()
         voters = self._metadata.raft.voters
         known = voters.voters.get(key.id)
@@ -101,8 +103,6 @@ class VoterChanges:
         voters = self._metadata.raft.voters
         if not any(at.name in self._config.controller_listener_names for at in endpoints):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"node {key.id} has no controller endpoint")
-        if not voters.has(key):
-            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {key.id} is not a voter")
         low, high = versions
         if not low <= self._metadata.kraft_version <= high:
             raise ApiError(
@@ -110,6 +110,8 @@ class VoterChanges:
                 f"node {key.id} supports kraft.version {low} to {high}, the quorum is at "
                 f"{self._metadata.kraft_version}",
             )
+        if not voters.has(key):
+            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {key.id} is not a voter")
         if not self._metadata.kraft_version:
             self._told[key.id] = voter
             return
@@ -210,3 +212,10 @@ class VoterChanges:
         record = KRaftVersionRecord(version=0, kraft_version=_DYNAMIC)
         end = metadata.append_controls([record, VoterSet(voters).to_record()])
         await metadata.committed(end)
+
+
+def _check_key(key: ReplicaKey) -> None:
+    if key.id < 0 or key.directory_id == ZERO_ID:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"node {key.id}: a voter has an id and a directory"
+        )

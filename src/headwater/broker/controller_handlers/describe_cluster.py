@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 def handle(
     role: ControllerRole, context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
+    if context.version == 0:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="version 0 asks for brokers, and this is a controller",
+        )
     if request.endpoint_type != CONTROLLERS:
         known = request.endpoint_type == BROKERS
         return DescribeClusterResponse(
@@ -31,7 +36,6 @@ def handle(
             error_message="the request was sent to a controller and asks for brokers"
             if known
             else f"endpoint type {request.endpoint_type}; 1 is brokers, 2 is controllers",
-            endpoint_type=CONTROLLERS,
         )
     leader = role.metadata.leader
     listener = context.connection.listener

@@ -8,7 +8,7 @@ from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import is_other_cluster, node_endpoints
 from headwater.broker.quorum_driver import HIGH_WATERMARK_UNKNOWN
 from headwater.errors import ErrorCode
-from headwater.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from headwater.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_OFFSET
 from headwater.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -31,17 +31,24 @@ if TYPE_CHECKING:
 async def handle(role: ControllerRole, context: Context, request: FetchRequest) -> FetchResponse:
     if is_other_cluster(role, request.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    # Older versions name the topic, which members of a quorum never do.
     by_id = context.version >= 13
-    topics = [topic.topic_id if by_id else topic.topic for topic in request.topics]
+    topics = [topic.topic_id for topic in request.topics]
     partitions = [each for topic in request.topics for each in topic.partitions]
-    wanted = METADATA_TOPIC_ID if by_id else METADATA_TOPIC
-    if topics != [wanted] or [each.partition for each in partitions] != [0]:
-        return _unknown(request, by_id)
+    if not by_id or topics != [METADATA_TOPIC_ID] or [each.partition for each in partitions] != [0]:
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     state = request.replica_state
     replica_id = state.replica_id if context.version >= 15 and state else request.replica_id
     (partition,) = partitions
-    if request.max_wait_ms < 0 or partition.fetch_offset < 0 or partition.last_fetched_epoch < 0:
-        return _answer(role, context, PartitionData(error_code=ErrorCode.INVALID_REQUEST))
+    epoch, fetched_epoch = partition.current_leader_epoch, partition.last_fetched_epoch
+    if min(request.max_wait_ms, partition.fetch_offset) < 0 or not 0 <= fetched_epoch <= epoch:
+        refused = PartitionData(
+            error_code=ErrorCode.INVALID_REQUEST,
+            high_watermark=NO_OFFSET,
+            log_start_offset=role.metadata.raft.log_start,
+            records=b"",
+        )
+        return _answer(role, context, refused)
     try:
         return await _fetch(role, context, request, partition, replica_id)
     except StorageFailed as failure:
@@ -98,23 +105,6 @@ def _answer(role: ControllerRole, context: Context, data: PartitionData) -> Fetc
             NodeEndpoint(node_id=raft.leader_id, host=at.host, port=at.port)
             for at in node_endpoints(role)
         ]
-        if context.version >= 16
+        if context.version >= 17
         else [],
-    )
-
-
-def _unknown(request: FetchRequest, by_id: bool) -> FetchResponse:
-    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionData(partition_index=each.partition, error_code=code, records=b"")
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
     )

@@ -35,12 +35,7 @@ def handle(role: ControllerRole, context: Context, request: VoteRequest) -> Vote
     if asked != [(METADATA_TOPIC, 1)] or request.topics[0].partitions[0].partition_index != 0:
         return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
     partition = request.topics[0].partitions[0]
-    if is_other_voter(role, request.voter_id, partition.voter_directory_id):
-        return VoteResponse(error_code=ErrorCode.INVALID_VOTER_KEY)
-    code = epoch_refusal(role, partition.replica_epoch)
-    numbers = (partition.replica_id, partition.last_offset, partition.last_offset_epoch)
-    if min(numbers) < 0 or partition.last_offset_epoch > partition.replica_epoch:
-        code = ErrorCode.INVALID_REQUEST
+    code = _refusal(role, request, partition)
     granted = not code and _ask(role, partition)
     raft = role.metadata.raft
     return VoteResponse(
@@ -65,6 +60,20 @@ def handle(role: ControllerRole, context: Context, request: VoteRequest) -> Vote
         if context.version >= 1
         else [],
     )
+
+
+def _refusal(
+    role: ControllerRole, request: VoteRequest, partition: VoteRequestPartitionData
+) -> ErrorCode:
+    numbers = (partition.replica_id, partition.last_offset, partition.last_offset_epoch)
+    # A candidate has entered an epoch of which it has no record yet; a pre-vote has not.
+    log_epoch_max = partition.replica_epoch - (0 if partition.pre_vote else 1)
+    if min(numbers) < 0 or partition.last_offset_epoch > log_epoch_max:
+        return ErrorCode.INVALID_REQUEST
+    code = epoch_refusal(role, partition.replica_epoch)
+    if not code and is_other_voter(role, request.voter_id, partition.voter_directory_id):
+        return ErrorCode.INVALID_VOTER_KEY
+    return code
 
 
 def _ask(role: ControllerRole, partition: VoteRequestPartitionData) -> bool:
