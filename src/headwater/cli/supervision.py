@@ -3,7 +3,7 @@
 Its standard input is a pipe from the supervisor. The line `leave` asks the node to move its
 leaderships to others before all nodes stop; it answers `left`. When the pipe ends, the supervisor
 is gone and the node stops. Tests send `cut_off` and `reconnect` to a node that was started with
-`--faults`.
+`--faults`, which repeats the word when it is done.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Supervision:
                 self._network.cut_off()
             elif line == b"reconnect":
                 self._network.reconnect()
+            _answer(line.decode())
 
     def _on_end(self) -> None:
         self._asked_to_stop.set()
@@ -51,8 +52,12 @@ class Supervision:
     async def leave_when_asked(self, node: Node) -> None:
         await self.asked_to_leave.wait()
         await node.leave()
-        with contextlib.suppress(OSError):
-            print(LEFT, flush=True)
+        _answer(LEFT)
+
+
+def _answer(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be reading
+        print(text, flush=True)
 
 
 class _Lines(asyncio.Protocol):

@@ -12,6 +12,7 @@ node, by a switch that only this class sets.
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ _READY_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
 _ADMIN_TIMEOUT_MS = 5000
+_SWITCH = ("cut_off", "reconnect")
 _UNLESS_GIVEN = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -58,6 +60,7 @@ class _Node:
         self.is_cut = False
         self.is_paused = False
         self._lines = lines
+        self._answers: queue.Queue[str] = queue.Queue()
         self._reader: threading.Thread | None = None
 
     @property
@@ -88,13 +91,22 @@ class _Node:
             self._lines.append(f"[node {self.planned.id}] {line}")
             if line.startswith("ready: "):
                 ready.set()
+            elif line.strip() in _SWITCH:
+                self._answers.put(line.strip())
 
     def control(self, word: str) -> None:
+        """Sets the switch of its network, and waits until that is done."""
         assert self.is_running, f"node {self.planned.id} is not running"
+        assert not self.is_paused, f"node {self.planned.id} is paused"
         assert self.process is not None
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n".encode())
         self.process.stdin.flush()
+        try:
+            answer = self._answers.get(timeout=_STOP_SECONDS)
+        except queue.Empty:
+            raise NodeFailed(f"node {self.planned.id} did not {word}") from None
+        assert answer == word, answer
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self.is_running, f"node {self.planned.id} is not running"
@@ -355,6 +367,25 @@ class HeadwaterCluster:
             return wanted if sorted(described.in_sync) == wanted else None
 
         return self._until(found, f"{topic}-{partition} does not have that ISR", timeout)
+
+    def wait_voters(self, *nodes: int, timeout: float = 30.0) -> None:
+        """Waits until these nodes, and no others, vote and follow the quorum: a voter whose
+        directory was lost is listed until it is replaced, but does not follow."""
+        from headwater.blocking import Admin
+
+        began_ms = time.time() * 1000
+
+        def found() -> bool | None:
+            with Admin(self._reachable(), default_api_timeout_ms=_ADMIN_TIMEOUT_MS) as admin:
+                quorum = admin.describe_quorum()
+            following = sorted(
+                voter.node_id
+                for voter in quorum.voters
+                if voter.node_id == quorum.leader_id or (voter.last_caught_up_ms or 0) > began_ms
+            )
+            return (following == sorted(nodes) and len(quorum.voters) == len(nodes)) or None
+
+        self._until(found, f"nodes {', '.join(map(str, nodes))} do not vote", timeout)
 
     def _until(self, look: Callable[[], R | None], failure: str, timeout: float) -> R:
         from headwater.client.errors import ClientError
