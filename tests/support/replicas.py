@@ -35,7 +35,7 @@ from headwater.protocol.records.metadata_nodes import (
 from headwater.storage import LogDirs, Origin
 from headwater.testing.sim.loop import SimTask
 from headwater.testing.sim.world import World
-from tests.support.controllers import CLUSTER, Bench
+from tests.support.controllers import CLUSTER, Bench, incarnation_of
 from tests.support.logs import batch
 
 TOPIC = "t"
@@ -123,6 +123,7 @@ class Replica:
         )
         log_dirs.load(lambda topic: config.topic_defaults.config())
         self.partitions = Partitions(config, log_dirs, host.clock, host.workers, lines)
+        self.partitions.wait_for_registration(incarnation_of(self.id, self.life))
         loop = asyncio.get_running_loop()
 
         def retire(delete: Any, seconds: float) -> None:

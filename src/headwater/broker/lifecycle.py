@@ -74,7 +74,7 @@ class Lifecycle:
         self._host = host
         self._lines = lines
         self._cluster_id = cluster_id
-        self._incarnation_id = host.random_id()
+        self.incarnation_id = host.random_id()
         self._addresses: dict[str, Address] = {}
         self.broker_epoch = _NEVER_REGISTERED
         self._is_fenced = True
@@ -126,7 +126,7 @@ class Lifecycle:
             BrokerRegistrationRequest(
                 broker_id=config.node_id,
                 cluster_id=self._cluster_id,
-                incarnation_id=self._incarnation_id,
+                incarnation_id=self.incarnation_id,
                 listeners=list(self._listeners()),
                 features=[
                     Feature(

@@ -314,6 +314,7 @@ class Node:
             self._lines,
             cluster_id=self.cluster_id,
         )
+        self._partitions.wait_for_registration(self._lifecycle.incarnation_id)
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,

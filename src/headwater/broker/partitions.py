@@ -41,6 +41,7 @@ class Partitions:
         self._workers = workers
         self._lines = lines
         self._image = Image()
+        self._incarnation_id: bytes | None = None  # without whose registration nothing is led
         self._here: dict[str, dict[int, Partition]] = {}
         # By topic id and index, the partitions of the first image; only while a directory is
         # offline, where their logs may be.
@@ -101,8 +102,23 @@ class Partitions:
 
     # Following the image
 
+    def wait_for_registration(self, incarnation_id: bytes) -> None:
+        """Lets all replicas wait without a role until the metadata has the registration of this run
+        of the broker. Older metadata may still name it as leader, although it has lost records in a
+        crash: its followers would truncate theirs."""
+        self._incarnation_id = incarnation_id
+
+    def _is_registered(self) -> bool:
+        if self._incarnation_id is None:
+            return True
+        broker = self._image.brokers.get(self._config.node_id)
+        return broker is not None and broker.incarnation_id == self._incarnation_id
+
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
+        may_begin = self._incarnation_id is not None and self._is_registered()
+        if may_begin:
+            self._incarnation_id = None
         if self._older is None:
             self._older = set(delta.partitions) if self._log_dirs.offline() else set()
         for topic in delta.topics_deleted.values():
@@ -125,9 +141,19 @@ class Partitions:
                     self._to_make[tp] = None
                     continue
             self._follow_partition(found.name, topic_id, index, state)
+        if may_begin:
+            self._begin()
         self._follow_brokers(delta)
         self._follow_configs(image, delta)
         self._make_later()
+
+    def _begin(self) -> None:
+        """Gives the replicas that were opened before the registration their roles."""
+        for partition in self.all():
+            state = self._image.partition(*partition.tp)
+            assert state is not None, f"{partition.tp} is not in the metadata"
+            if not partition.is_being_cut and self._take_role(partition, state):
+                self._tell(partition)
 
     def _must_be_made(self, tp: TopicPartition, state: PartitionState) -> bool:
         is_here = tp.partition in self._here.get(tp.topic, ())
@@ -188,6 +214,8 @@ class Partitions:
 
     def _take_role(self, partition: Partition, state: PartitionState) -> bool:
         """Passes a state on; returns whether the leader or its epoch has changed."""
+        if self._incarnation_id is not None:
+            return False
         node_id = self._config.node_id
         before = partition.leader or partition.follower
         if state.leader == node_id:
