@@ -43,7 +43,7 @@ def handle(
         answer = commit_refused(request, refusal.code)
     if isinstance(answer, OffsetCommitResponse):
         return _merged(answer, missing)
-    return _merged_later(answer, missing)
+    return _merged_later(request, answer, missing)
 
 
 def _merged(
@@ -61,9 +61,15 @@ def _merged(
 
 
 async def _merged_later(
-    answer: Awaitable[OffsetCommitResponse], missing: list[OffsetCommitResponseTopic]
+    request: OffsetCommitRequest,
+    answer: Awaitable[OffsetCommitResponse],
+    missing: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
-    return _merged(await answer, missing)
+    try:
+        response = await answer
+    except ApiError as refusal:  # the group has moved, or too few replicas have the commit
+        response = commit_refused(request, refusal.code)
+    return _merged(response, missing)
 
 
 def _remove_missing(

@@ -81,7 +81,7 @@ class Member:
         self.lines: deque[str] = deque(maxlen=60)
         self.bugs: list[str] = []
         self.starts = 0
-        self.broken = False  # its disk was told to fail: it may end by itself
+        self.broken = 0  # faults of its disk that go on: it may end by itself
         self.held_down = False  # somebody wants it to stay down
         self.paused = False
         self._starting: SimTask[None] | None = None
@@ -255,12 +255,11 @@ class Fleet:
         """Starts nodes again that have ended, as an operator or a supervisor does."""
         for member in self.members.values():
             if member.is_up and member.has_ended and not member.paused:
-                why = member.why_ended()
-                self.world.note(f"node {member.id} ended: {why}")
                 if not member.broken:
+                    why = member.why_ended()
                     raise self.fail(f"node {member.id} ended by itself: {why}")
                 self.world.happened("a node ended by itself")
-                return  # the end of its fault starts it again
+                continue  # the end of its fault starts it again
             if not member.is_up and not member.held_down:
                 member.start()
 

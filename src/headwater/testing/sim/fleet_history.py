@@ -281,7 +281,6 @@ class FleetHistory:
         await asyncio.sleep(seconds)
         for member in down:
             member.held_down = False
-            self._mend(member)
 
     async def _stop(self, member: Member, seconds: float) -> None:
         if not member.is_serving or member.held_down or member.paused:
@@ -363,29 +362,31 @@ class FleetHistory:
 
     async def _disk_fault(self, fault: str, member: Member, seconds: float) -> None:
         fate = self._fate
+        if fault == "disk loss":
+            await self._lose_disk(member, seconds)
+            return
         disk = member.machine.disk
+        member.broken += 1
         match fault:
             case "full":
-                member.broken = True
                 disk.capacity_bytes = disk.used_bytes + fate.choice((0, 2_000, 30_000))
                 await asyncio.sleep(seconds)
             case "slow disk":
                 disk.faults.sync_seconds_max = fate.choice((0.1, 0.5, 2.0))
                 disk.faults.cold_rate = 0.5
                 await asyncio.sleep(seconds)
-            case "disk loss":
-                await self._lose_disk(member, seconds)
             case _:
-                member.broken = True
                 disk.faults.error_on_call[fault.split()[0]] = fate.randint(1, 30)
                 await asyncio.sleep(seconds)
         self.world.happened(fault)
+        member.broken -= 1
         self._mend(member, power_cut=fault == "sync error")
 
     async def _lose_disk(self, member: Member, seconds: float) -> None:
         # A static voter that forgets its votes and its log can break any promise.
         if member.id in self.fleet.layout.voters or not member.is_up or member.held_down:
             return
+        self.world.happened("disk loss")
         member.crash(power_cut=True)
         member.held_down = True
         self.watch.disk_lost(member)
@@ -399,20 +400,20 @@ class FleetHistory:
         """Ends the faults of a disk. A node that met one is started again: what it has in memory
         may differ from what is on its disk. After a failed sync its machine is, too: nobody knows
         which pages in the kernel's memory are on the platter."""
+        if member.broken:
+            return  # by another fault, too
         disk = member.machine.disk
         disk.faults.clear()
         disk.capacity_bytes = member.capacity_bytes
-        if member.broken:
-            if member.is_up and not member.held_down:
-                member.crash(power_cut=power_cut)
-                if power_cut:
-                    self.watch.power_cut(member)
-            self.world.loop.failures = [
-                failure
-                for failure in self.world.loop.failures
-                if not isinstance(failure.get("exception"), OSError)
-            ]
-            member.broken = False
+        if member.is_up and not member.held_down:
+            member.crash(power_cut=power_cut)
+            if power_cut:
+                self.watch.power_cut(member)
+        self.world.loop.failures = [
+            failure
+            for failure in self.world.loop.failures
+            if not isinstance(failure.get("exception"), OSError)
+        ]
 
     # Afterwards
 
@@ -422,7 +423,6 @@ class FleetHistory:
         for member in self.fleet.members.values():
             member.resume()
             member.held_down = False
-            self._mend(member)
         self.fleet.revive()
         await self.fleet.all_serve(PROGRESS_SECONDS_MAX)
 

@@ -98,8 +98,8 @@ class FleetWatch:
 
     def _view(self, member: Member) -> _View | None:
         life, node = member.machine.life, member.node
-        if life is None or node is None:
-            return None
+        if life is None or node is None or member.has_ended:
+            return None  # what a node has in memory whose disk has failed counts no more
         view = self._views.get(member.id)
         if view is not None and view.life is life:
             return view
@@ -114,7 +114,7 @@ class FleetWatch:
         return view
 
     def _on_leader(self, member: Member, view: _View) -> None:
-        if view.life.alive:
+        if self._view(member) is view:
             self._look_at_quorum(member, view)
 
     def _look_at_quorum(self, member: Member, view: _View) -> None:
@@ -122,7 +122,7 @@ class FleetWatch:
             self.quorum.look(member.id, view.metadata, view.log)
 
     def _on_commit(self, member: Member, view: _View, image: Image, delta: Delta) -> None:
-        if not view.life.alive:
+        if self._view(member) is not view:
             return
         self._look_at_quorum(member, view)
         if view.metadata.applied > self._image_at:
