@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.errors import FAILED, CommandError
-from headwater.cli.output import add_output_option, print_json
+from headwater.cli.output import add_output_option, plural, print_json
 from headwater.cli.parser import add_actions
 
 if TYPE_CHECKING:
     from headwater.io import Disk
     from headwater.storage.dump import Row
+    from headwater.storage.replicas import Comparison
 
 _EXAMPLES = """\
 examples:
@@ -26,6 +27,7 @@ examples:
   headwater log dump orders-0/00000000000000000000.log --records
   headwater log dump headwater-data --output json          one JSON object a line
   headwater log verify headwater-data                      every partition of a node
+  headwater log verify node-1/data node-2/data node-3/data also compares their replicas
 """
 
 
@@ -34,7 +36,7 @@ def define(parser: ArgumentParser) -> None:
         parser,
         (
             ("dump", "show the contents of the files", _define_dump),
-            ("verify", "read everything and report damage", _define_verify),
+            ("verify", "read everything, report damage, and compare replicas", _define_verify),
         ),
         examples=_EXAMPLES,
     )
@@ -93,14 +95,47 @@ def _verify(options: Namespace) -> int:
     findings = [
         finding for path in _existing(disk, options.paths) for finding in verify(disk, path)
     ]
+    compared = list(_compared(disk, options.paths)) if len(options.paths) > 1 else []
+    findings += [finding for each in compared for finding in each.findings]
     if options.output == "json":
-        print_json([finding._asdict() for finding in findings])
-    elif findings:
-        for finding in findings:
-            print(f"{finding.path}: {finding.what}")
-    else:
+        # One directory has no replicas to compare: then it is the list of findings alone.
+        found = [finding._asdict() for finding in findings]
+        rows = [_as_json(each) for each in compared]
+        print_json({"findings": found, "partitions": rows} if len(options.paths) > 1 else found)
+        return FAILED if findings else 0
+    for finding in findings:
+        print(f"{finding.path}: {finding.what}")
+    for each in compared:
+        for note in each.notes:
+            print(f"{each.partition}: {note}")
+    if len(options.paths) > 1:
+        same = sum(not each.findings and each.compared_to > 0 for each in compared)
+        print(f"{plural(same, 'partition')} with the same replicas up to the high watermark")
+    if not findings:
         print("no damage found")
     return FAILED if findings else 0
+
+
+def _compared(disk: Disk, paths: list[str]) -> Iterator[Comparison]:
+    from headwater.storage.checkpoints import CheckpointCorrupt
+    from headwater.storage.replicas import compare
+
+    try:
+        yield from compare(disk, paths)
+    except CheckpointCorrupt as corrupt:
+        raise CommandError(str(corrupt)) from None
+
+
+def _as_json(each: Comparison) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "replicas": list(each.replicas),
+        "from": each.compared_from,
+        "to": each.compared_to,
+        "same": not each.findings,
+        "notes": list(each.notes),
+    }
 
 
 def _existing(disk: Disk, paths: list[str]) -> Iterator[str]:
