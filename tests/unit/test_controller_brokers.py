@@ -23,6 +23,7 @@ from headwater.protocol.messages.assign_replicas_to_dirs import (
 )
 from headwater.protocol.messages.broker_registration import Feature
 from headwater.protocol.messages.controller_registration import ControllerRegistrationRequest
+from headwater.protocol.messages.controller_registration import Feature as ControllerLevels
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.controllers import Bench, directory_of
@@ -121,7 +122,14 @@ def test_a_decision_that_was_not_written_is_made_again() -> None:
 def test_a_controller_that_lacks_a_finalized_level_is_refused() -> None:
     bench = Bench()
     request = ControllerRegistrationRequest(
-        controller_id=7, incarnation_id=b"i" * 16, zk_migration_ready=False
+        controller_id=7,
+        incarnation_id=b"i" * 16,
+        zk_migration_ready=False,
+        features=[
+            ControllerLevels(
+                name="metadata.version", min_supported_version=7, max_supported_version=25
+            )
+        ],
     )
     with pytest.raises(ApiError) as refused:
         bench.machine.decide_register_controller(request)

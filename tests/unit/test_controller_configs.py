@@ -116,7 +116,7 @@ def test_the_old_way_replaces_everything(bench: Bench) -> None:
         (Resource(ResourceType.CLIENT_METRICS, "m"), "interval.ms", "1", 42),
         (Resource(ResourceType.BROKER, "x"), "log.cleaner.threads", "2", 42),
         (Resource(ResourceType.BROKER, "77"), "log.cleaner.threads", "2", 102),
-        (Resource(99, "x"), "a", "b", ErrorCode.INVALID_REQUEST),
+        (Resource(99, "x"), "a", "b", ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_what_cannot_be_set_is_refused(

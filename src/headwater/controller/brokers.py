@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headwater.controller.decision import Decision
 from headwater.controller.elections import (
@@ -93,7 +93,7 @@ def register_broker(
             ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that use ZooKeeper are not supported"
         )
     _check_directories(state, request)
-    features = _check_levels(state, request.features, f"broker {request.broker_id}")
+    features = _checked_features(state, request)
     records: list[Message] = []
     if existing is not None and not is_same:
         was_clean = not tells_clean_stops or request.previous_broker_epoch == existing.epoch
@@ -169,21 +169,13 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
             )
 
 
-class _Supported(Protocol):
-    """A feature in a registration, of a broker or a controller."""
-
-    name: str
-    min_supported_version: int
-    max_supported_version: int
-
-
-def _check_levels(
-    state: ControllerState, registered: Iterable[_Supported], who: str
+def _checked_features(
+    state: ControllerState, request: BrokerRegistrationRequest
 ) -> dict[str, LevelRange]:
-    """Returns the features of a node; refuses one that does not support the finalized levels."""
+    """Returns the features of a broker; refuses one that does not support the finalized levels."""
     features = {
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
-        for feature in registered
+        for feature in request.features
     }
     features.setdefault(METADATA_VERSION, LevelRange(LEVEL_MINIMUM, LEVEL_MINIMUM))
     finalized = dict.fromkeys(features, 0) | state.image.features
@@ -193,7 +185,7 @@ def _check_levels(
         if level not in supported:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster is at {name} {level}, {who} supports "
+                f"the cluster is at {name} {level}, broker {request.broker_id} supports "
                 f"{supported.low} to {supported.high}",
             )
     return features
@@ -424,7 +416,14 @@ def register_controller(
             ErrorCode.UNSUPPORTED_VERSION,
             f"controllers register from metadata.version {LEVEL_CONTROLLER_REGISTRATION} on",
         )
-    _check_levels(state, request.features, f"controller {request.controller_id}")
+    for feature in request.features:  # one that it does not name is not checked, as in Kafka
+        level = state.image.features.get(feature.name, 0)
+        if not feature.min_supported_version <= level <= feature.max_supported_version:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster is at {feature.name} {level}, controller {request.controller_id} "
+                f"supports {feature.min_supported_version} to {feature.max_supported_version}",
+            )
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -40,7 +40,11 @@ def alter_configs(
     changes = []
     for resource, configs in wanted:
         named = {name for name, _ in configs}
-        alterations = [Alteration(name, AlterOperation.SET, value) for name, value in configs]
+        # Brokers refuse null before they forward it; sent to a controller it resets the setting.
+        alterations = [
+            Alteration(name, AlterOperation.DELETE if value is None else AlterOperation.SET, value)
+            for name, value in configs
+        ]
         implied = [
             Alteration(name, AlterOperation.DELETE, None)
             for name in state.image.config(resource)
@@ -179,9 +183,11 @@ def _validate(
             if not resource.name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription must have a name")
             validate_client_metrics(after)
+        case ResourceType.BROKER_LOGGER:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "levels of loggers are not in the metadata")
         case _:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no settings"
+                ErrorCode.UNSUPPORTED_VERSION, f"resources of type {resource.type} are not known"
             )
 
 

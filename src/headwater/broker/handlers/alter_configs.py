@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.config_gate import check_resource, repeated
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.alter_configs import result
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource
 from headwater.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -29,6 +29,11 @@ async def handle(
     for resource, asked in zip(named, request.resources, strict=True):
         try:
             check_resource(broker, resource, named_twice)
+            nulls = [config.name for config in asked.configs if config.value is None]
+            if nulls:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"expected values, not null, for {', '.join(nulls)}"
+                )
             remaining.resources.append(asked)
         except ApiError as refusal:
             results[resource] = result(resource, refusal)
