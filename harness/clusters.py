@@ -93,6 +93,11 @@ class Cluster:
         for node in self.nodes.values():
             node.flavour = self._flavour()
 
+    def run_node_as(self, node_id: int, jars: Path | None) -> None:
+        """Makes one node of the other kind, at its next start."""
+        flavour = _HeadwaterMember(self) if jars is None else _KafkaMember(self, jars)
+        self.members[node_id].node.flavour = flavour
+
     def __enter__(self) -> Self:
         return self
 

@@ -188,7 +188,10 @@ def test_a_node_is_killed_whatever_it_is(cluster: Cluster) -> None:
     history = History()
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
-        loads = [Load(cluster.bootstrap, history), JavaLoad(cluster.bootstrap, history)]
+        loads: list[Load | JavaLoad] = [
+            Load(cluster.bootstrap, history),
+            JavaLoad(cluster.bootstrap, history),
+        ]
         try:
             for load in loads:
                 load.more()
