@@ -108,9 +108,19 @@ class GroupCoordinator:
         answer = self._driver(group_id).ask(decide, often_writes=often_writes)
         return cast("R | Awaitable[R]", answer)
 
-    def read(self, group_id: str, look: Callable[[GroupShard], T]) -> T | Awaitable[T]:
-        """Returns what `look` finds in a group's shard, once it is committed."""
-        return self._driver(group_id).read(look)
+    def read(
+        self,
+        group_id: str,
+        look: Callable[[GroupShard], T],
+        refused: Callable[[ApiError], T],
+    ) -> T | Awaitable[T]:
+        """Returns what `look` finds in a group's shard, once it is committed; what `refused` makes
+        of the error if it is not."""
+        try:
+            seen = self._driver(group_id).read(look)
+        except ApiError as refusal:
+            return refused(refusal)
+        return _or_refused(seen, refused) if isinstance(seen, Awaitable) else seen
 
     def read_all(self, look: Callable[[GroupShard], T]) -> list[T | Awaitable[T]]:
         """Returns what `look` finds in each shard of this broker."""
@@ -215,3 +225,10 @@ class GroupCoordinator:
         ending = [task for driver in self._drivers.values() for task in driver.close()]
         self._drivers.clear()
         return ending
+
+
+async def _or_refused(seen: Awaitable[T], refused: Callable[[ApiError], T]) -> T:
+    try:
+        return await seen
+    except ApiError as refusal:
+        return refused(refusal)

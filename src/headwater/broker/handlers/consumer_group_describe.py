@@ -41,12 +41,15 @@ def _describe(
             described.authorized_operations = GROUP_OPERATIONS
         return described
 
+    def refused(refusal: ApiError) -> DescribedGroup:
+        return DescribedGroup(
+            group_id=group_id, error_code=refusal.code, error_message=refusal.message
+        )
+
     try:
         broker.groups.check_consumer_protocol()
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        return broker.groups.read(group_id, look)
     except ApiError as refusal:
-        return DescribedGroup(
-            group_id=group_id, error_code=refusal.code, error_message=refusal.message
-        )
+        return refused(refusal)
+    return broker.groups.read(group_id, look, refused)

@@ -41,7 +41,7 @@ def _describe(
             described.authorized_operations = GROUP_OPERATIONS
         return described
 
-    try:
-        return broker.groups.read(group_id, look)
-    except ApiError as refusal:
+    def refused(refusal: ApiError) -> DescribedGroup:
         return DescribedGroup(group_id=group_id, error_code=refusal.code)
+
+    return broker.groups.read(group_id, look, refused)

@@ -99,10 +99,10 @@ def _fetch(
             found.topics += unknown
         return found
 
-    try:
-        return broker.groups.read(group.group_id, look)
-    except ApiError as refusal:
+    def refused(refusal: ApiError) -> OffsetFetchResponseGroup:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
+
+    return broker.groups.read(group.group_id, look, refused)
 
 
 def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
