@@ -28,6 +28,9 @@ COMMANDS = (
 )
 # One node cannot do these, they name hosts that do not exist, or records that nobody sends.
 NOT_HERE = (
+    "--bootstrap-controller host:9093",
+    "cluster quorum add 4",
+    "cluster quorum remove 2",
     "--replication 3",
     "--to 2,3",
     "--profile production",

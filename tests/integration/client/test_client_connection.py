@@ -254,9 +254,12 @@ async def test_a_silent_peer_is_left_after_the_setup_time() -> None:
         await reader.read()
         await reader.read()
 
-    error = await failure_with(behave, timeout_ms=50)
-    assert isinstance(error, Disconnected)
-    assert "no response within 50 ms" in str(error)
+    for timeout_ms in (50, 500, 5000):
+        error = await failure_with(behave, timeout_ms=timeout_ms)
+        assert isinstance(error, Disconnected)
+        if "no connection" not in str(error):  # a busy machine may need longer for that alone
+            break
+    assert f"no response within {timeout_ms} ms" in str(error)
 
 
 @story

@@ -104,6 +104,7 @@ def test_the_example_of_dead_letters_skips_what_cannot_be_read() -> None:
     ]
 
 
+@pytest.mark.timeout(900)  # some thirty commands, each a process
 def test_the_page_of_the_command_is_a_script_that_says_what_is_shown(tmp_path: Path) -> None:
     script = ROOT / "examples" / "command.sh"
     for piece in re.findall(r"```sh\n(.*?)```", page("docs/command"), re.DOTALL):
@@ -120,7 +121,7 @@ def test_the_page_of_the_command_is_a_script_that_says_what_is_shown(tmp_path: P
             },
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=840,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
