@@ -45,6 +45,8 @@ def test_the_quorum_survives_the_loss_of_its_leader(seed: int) -> None:
             # Others see that nothing listens there, and do not wait for a timeout.
             assert cluster.world.loop.time() - died < 1.5
             assert other.metadata.applied >= end.offset
+            broker = cluster.nodes[11]
+            await cluster.until(lambda: broker.raft.leader_id == other.id, seconds=0.5)  # noqa: B023
             await leader.start()
             await cluster.settled()
 

@@ -311,12 +311,17 @@ class Raft:
     def on_leader_gone(self, now: float) -> Ready:
         """Handles a leader whose node refuses connections: nothing listens there any more. A voter
         asks for pre-votes soon instead of waiting for its fetch timeout. A wrong guess does no
-        harm: voters that still hear from the leader do not grant any."""
+        harm: voters that still hear from the leader do not grant any. An observer asks others who
+        leads now."""
         ready = Ready()
-        if self.role is Role.FOLLOWER and self.voters.has(self.me):
-            self._has_fetched = False
-            pause = self._random.uniform(0.0, min(_GONE_SECONDS, self._timeouts.election / 4))
-            self._deadline = min(self._deadline, now + pause)
+        if self.role is not Role.FOLLOWER:
+            return ready
+        if not self.voters.has(self.me):
+            self._set_role(Role.UNATTACHED, now)
+            return ready
+        self._has_fetched = False
+        pause = self._random.uniform(0.0, min(_GONE_SECONDS, self._timeouts.election / 4))
+        self._deadline = min(self._deadline, now + pause)
         return ready
 
     def resign(self, now: float) -> Ready:
