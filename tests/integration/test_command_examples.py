@@ -31,6 +31,8 @@ NOT_HERE = (
     "--bootstrap-controller host:9093",
     "cluster quorum add 4",
     "cluster quorum remove 2",
+    "cluster unregister 2",
+    "node-2/data",
     "--replication 3",
     "--to 2,3",
     "--profile production",
