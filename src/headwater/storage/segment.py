@@ -420,6 +420,9 @@ class Scan:
         while self.position < end:
             start = self.position
             chunk = file.pread(min(chunk_bytes, end - start), start)
+            if not chunk:  # the file has been cut meanwhile
+                self.reason = "truncated"
+                return
             batches, reached, reason = _core.scan(chunk, check_crc=self._check_crc)
             if batches:
                 yield start, batches, chunk
