@@ -46,6 +46,11 @@ stop() {
     wait "${pids[$1]}" || true
 }
 
+lose() {
+    kill -9 "${pids[$1]}"
+    wait "${pids[$1]}" 2> /dev/null || true
+}
+
 echo "== three nodes, broker and controller at once"
 cluster=$(headwater format --random-uuid)
 voters=""
@@ -63,8 +68,7 @@ headwater topic create orders --partitions 6
 seq 1 1000 | headwater produce orders
 
 echo "== node 2 is killed; nothing is lost"
-kill -9 "${pids[2]}"
-wait "${pids[2]}" || true
+lose 2
 seq 1001 2000 | headwater produce orders
 headwater topic records orders | tail -1
 start 2
@@ -87,8 +91,7 @@ until_ready 4
 headwater cluster nodes
 
 echo "== node 3 has lost its disk: it comes back empty, and votes again"
-kill -9 "${pids[3]}"
-wait "${pids[3]}" || true
+lose 3
 rm -rf "$work/node-3"
 headwater cluster quorum remove 3 --yes
 headwater format --config "$work/node-3.properties" --cluster-id "$cluster" \
@@ -102,4 +105,3 @@ headwater cluster quorum
 
 echo "== everything is still there"
 headwater topic records orders | tail -1
-for node in 4 3 2 1; do stop $node; done

@@ -522,6 +522,12 @@ class QuorumDriver:
         before = (raft.role, raft.epoch, raft.leader_id)
         reply = _fetch_reply(data, request)
         is_current = request == raft.fetch_request() and raft.role is Role.FOLLOWER
+        if reply.leader_id == self.me.id:
+            # Said only if it lasts: others may not have noticed yet that this node was restarted.
+            self._problem = (
+                f"{address} says that the leader is node {self.me.id}, which is the id of this "
+                "node; if another node has it, give one of the two another node.id"
+            )
         ready = raft.on_fetch_reply(request, reply, self._now())
         wanted = ready.fetch_snapshot
         self._do(ready)

@@ -1,0 +1,152 @@
+"""Nodes that cannot join: each says so in one line, with both sides and what to do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.testing import HeadwaterCluster
+from tests.integration.test_cluster_start import Started
+from tests.support.processes import HEADWATER
+
+OTHER_CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
+
+
+@pytest.fixture(autouse=True)
+def _streams(capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that run in this process write to streams of their own."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[HeadwaterCluster]:
+    with HeadwaterCluster(nodes=1) as running:
+        yield running
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port: int = chosen.getsockname()[1]
+        return port
+
+
+def formatted(
+    folder: Path, controllers: str, *options: str, node_id: int = 4, roles: str = "broker"
+) -> list[str]:
+    """Formats a node of a cluster; returns the options that start it."""
+    folder.mkdir()
+    listeners = [f"PLAINTEXT://127.0.0.1:{free_port()}"] if "broker" in roles else []
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://127.0.0.1:{free_port()}")
+    file = folder / "server.properties"
+    file.write_text(
+        f"node.id={node_id}\nprocess.roles={roles}\nlisteners={','.join(listeners)}\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers={controllers}\nlog.dirs={folder / 'data'}\n"
+    )
+    assert main(["format", "--config", str(file), *options]) == 0
+    return ["--config", str(file)]
+
+
+def test_another_clusters_node_is_told_both_sides(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = formatted(tmp_path / "n", cluster.controllers, "--cluster-id", OTHER_CLUSTER)
+    with Started(*given) as started:
+        line = started.wait_line("INCONSISTENT_CLUSTER_ID")
+        assert cluster.controllers in line
+        assert f"formatted for cluster {OTHER_CLUSTER}" in line
+        assert "format a new directory" in line
+        started.wait_line("waiting for")
+        said = [each for each in started.lines if "WARN" in each]
+        assert len(said) == 1, "\n".join(said)
+
+
+def test_a_second_node_with_the_same_id_is_told_so(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = formatted(
+        tmp_path / "n", cluster.controllers, "--cluster-id", cluster.cluster_id, node_id=1
+    )
+    with Started(*given) as started:
+        line = started.wait_line("says that the leader is node 1")
+        assert "give one of the two another node.id" in line
+        assert cluster.running == [1]
+
+
+def test_a_second_broker_with_the_same_id_is_told_so(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = [
+        formatted(tmp_path / name, cluster.controllers, "--cluster-id", cluster.cluster_id)
+        for name in ("first", "second")
+    ]
+    with Started(*given[0]) as first:
+        first.ready()
+        with Started(*given[1]) as second:
+            line = second.wait_line("knows a live broker 4")
+            assert "give one of the two another node.id" in line
+        assert first.process.poll() is None
+
+
+def test_a_node_whose_quorum_cannot_be_reached_says_what_it_waits_for(tmp_path: Path) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    given = formatted(tmp_path / "n", nobody, "--cluster-id", OTHER_CLUSTER)
+    with Started(*given) as started:
+        line = started.wait_line("waiting for a leader of the quorum")
+        assert nobody in line
+        assert "refused" in line
+
+
+def test_a_controller_that_is_no_voter_follows_and_does_not_elect_itself(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = formatted(
+        tmp_path / "n",
+        cluster.controllers,
+        "--cluster-id",
+        cluster.cluster_id,
+        "--no-initial-controllers",
+        node_id=5,
+        roles="controller",
+    )
+    with Started(*given) as started:
+        started.ready()
+        assert cluster.controller() == 1
+        cluster.wait_voters(1)
+
+
+def test_a_first_controller_that_was_not_told_so_waits_and_does_not_elect_itself(
+    tmp_path: Path,
+) -> None:
+    """Formatted with --no-initial-controllers where --standalone was meant."""
+    given = formatted(
+        tmp_path / "n",
+        f"127.0.0.1:{free_port()}",
+        "--cluster-id",
+        OTHER_CLUSTER,
+        "--no-initial-controllers",
+        roles="broker,controller",
+    )
+    with Started(*given) as started:
+        started.wait_line(r"waiting for a leader of the quorum \(voters: unknown\)")
+
+
+def test_a_producer_on_the_controller_port_is_refused(cluster: HeadwaterCluster) -> None:
+    done = subprocess.run(
+        [
+            *(str(HEADWATER), "produce", "orders", "--value", "x"),
+            *("--bootstrap", cluster.controllers),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "controller" in done.stderr
