@@ -13,6 +13,8 @@ from conformance.records import Seen, read_all
 from harness.clusters import Cluster, Voters
 from harness.nodes import run_java
 from headwater.blocking import Admin, Producer
+from headwater.client.admin.quorum import Quorum
+from headwater.client.errors import NotLeader
 
 _TOPIC = "travels"
 _PARTITIONS = 3
@@ -38,8 +40,18 @@ def _state(cluster: Cluster) -> State:
                 break
             assert time.monotonic() < deadline, f"in sync are {in_sync}"
             time.sleep(0.2)
-        voters = {voter.node_id: voter.directory_id for voter in admin.describe_quorum().voters}
+        voters = {voter.node_id: voter.directory_id for voter in _quorum(admin, deadline).voters}
     return State(read_all(cluster.bootstrap, _TOPIC), in_sync, voters)
+
+
+def _quorum(admin: Admin, deadline: float) -> Quorum:
+    """Asks again while the brokers do not know the next leader yet."""
+    while True:
+        try:
+            return admin.describe_quorum()
+        except NotLeader:
+            assert time.monotonic() < deadline, "no broker knows who leads the quorum"
+            time.sleep(0.2)
 
 
 def _send(cluster: Cluster, name: str) -> None:
@@ -88,7 +100,7 @@ def test_three_nodes_change_hands_and_come_back(
         for file in files:
             dumped = run_java(
                 jars,
-                "kafka.tools.DumpLogSegments",
+                "org.apache.kafka.tools.DumpLogSegments",
                 "--cluster-metadata-decoder",
                 "--files",
                 str(file),

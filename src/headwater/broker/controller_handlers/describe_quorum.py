@@ -31,6 +31,8 @@ def handle(
             request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 has a quorum"
         )
     if not role.metadata.is_leader:
+        if context.origin is not None:  # the broker that passed it on asks the next leader
+            return DescribeQuorumResponse(error_code=ErrorCode.NOT_CONTROLLER)
         return _refused(
             request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum"
         )
