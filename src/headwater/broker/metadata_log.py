@@ -554,8 +554,7 @@ class MetadataLog:
             data = encode_state(
                 ready.vote, kraft_version=self.kraft_version, voters=self.raft.voters.voters
             )
-            with self._log.health.errors():
-                self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
+            self._write_state(data)
         if ready.truncate_to is not None:
             self._truncate(ready.truncate_to)
         if ready.leader_change is not None:
@@ -564,6 +563,24 @@ class MetadataLog:
             self._apply(ready.committed)
         self._announce_leader()
         self.on_step(ready.messages)
+
+    def _write_state(self, data: bytes) -> None:
+        """Writes the vote. The machine counts on it already, so a node that cannot write it, even
+        because its disk is full, must stop before it answers anybody."""
+
+        def write() -> None:
+            with self._log.health.errors():
+                self._host.disk.write_atomically(f"{self._path}/{_QUORUM_STATE}", data)
+
+        try:
+            self._write(write)
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+        except ApiError as failure:
+            fatal = StorageFailed(self._path, f"{_QUORUM_STATE}: {failure.message}")
+            self._fail(fatal)
+            raise fatal from None
 
     def _truncate(self, offset: int) -> None:
         """Drops records that were never committed: another leader has others in their place."""
