@@ -112,7 +112,9 @@ class Node:
         request.cluster_id = cluster_id
         request.incarnation_id = self.host.random_id()
         now = self.host.clock.monotonic()
-        await self.controller.ask(lambda machine: machine.decide_register_broker(request, now))
+        await self.controller.ask(
+            lambda machine: machine.decide_register_broker(request, now, is_own=True)
+        )
 
     def follow(self, image: Image, delta: Delta) -> None:
         assert image is self.metadata.image
