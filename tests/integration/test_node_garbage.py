@@ -95,6 +95,7 @@ def produce_corrupt(wire: Wire, _: int) -> None:
 
 
 def fetch(wire: Wire, _: int) -> None:
+    wire.produce(TOPIC, batch([b"x"]))  # other cases may run in another process
     assert wire.fetch(TOPIC, 0).records
 
 
