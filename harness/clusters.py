@@ -75,6 +75,8 @@ class Cluster:
     settings: dict[str, str] = field(default_factory=dict)
     # Settings of single nodes, by id; they win over `settings`.
     own_settings: dict[int, dict[str, str]] = field(default_factory=dict)
+    # The release whose feature levels the cluster begins with; None for the newest.
+    release: str | None = None
     heap: str = "256m"
     members: dict[int, Member] = field(default_factory=dict)
 
@@ -217,7 +219,11 @@ class Cluster:
         return {"controller.quorum.bootstrap.servers": self.bootstrap_controllers}
 
     def format_options(self, member: Member) -> list[str]:
-        """The options of kafka-storage and `headwater format` that say who votes at first."""
+        """The options of kafka-storage and `headwater format`: levels, and who votes at first."""
+        release = [] if self.release is None else ["--release-version", self.release]
+        return release + self._first_voters(member)
+
+    def _first_voters(self, member: Member) -> list[str]:
         if self.voters is Voters.STATIC:
             return []
         if self.voters is Voters.INITIAL and member.is_controller:

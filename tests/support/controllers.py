@@ -10,6 +10,7 @@ from headwater.config import node_config
 from headwater.controller import Controller, Decision
 from headwater.metadata import PartitionState
 from headwater.metadata.features import LEVEL_LATEST, default_levels, supported_features
+from headwater.metadata.records import decode_record, encode_record
 from headwater.metadata.snapshot import feature_records
 from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.protocol.messages.broker_registration import (
@@ -61,8 +62,11 @@ class Bench:
             self.join(broker_id, rack=(racks or {}).get(broker_id))
 
     def do(self, decision: Decision[R]) -> R:
-        """Writes what was decided, as the driver would."""
+        """Writes what was decided, as the driver would. Other nodes read the same records."""
         if decision.records:
+            level = self.machine.image.metadata_version
+            for record in decision.records:
+                assert decode_record(encode_record(record, level)) == record
             self.machine.apply(decision.records, self.offset)
             self.offset += len(decision.records)
         return decision.reply

@@ -122,6 +122,24 @@ async def test_a_replica_is_assigned_when_its_log_is_there() -> None:
 
 
 @story
+async def test_nothing_is_assigned_before_the_broker_is_registered_with_directories() -> None:
+    """The controller would take the directories for offline ones, and the broker out of sync."""
+    scene = Scene()
+    scene.bench.create("orders")
+    scene.log_dirs.create(TP, scene.bench.machine.image.topics["orders"].id, settings(), "/b")
+    brokers = scene.bench.machine.image.brokers
+    registered = brokers[1]
+    brokers[1] = registered._replace(log_dirs=())  # as it registered before the level was raised
+    scene.follow()
+    await scene.settle()
+    assert scene.asked == []
+    brokers[1] = registered
+    scene.assignments.follow(scene.bench.machine.image, Delta(brokers={1: None}))
+    await scene.settle()
+    assert scene.known() == scene.directories[1]
+
+
+@story
 async def test_a_refused_assignment_is_sent_again() -> None:
     scene = Scene()
     scene.bench.create("orders")

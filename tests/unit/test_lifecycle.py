@@ -63,7 +63,9 @@ class Stage:
         metadata: Any = SimpleNamespace(
             applied=42,
             leader=QuorumLeader(1, 1, Address("10.0.0.9", 9093)),
-            image=SimpleNamespace(brokers=self.brokers, features={"metadata.version": 30}),
+            image=SimpleNamespace(
+                brokers=self.brokers, features={"metadata.version": 30}, metadata_version=30
+            ),
         )
         log_dirs: Any = SimpleNamespace(directories=[DIRECTORY], offline=list)
         channel: Any = SimpleNamespace(ask=self._ask)
@@ -88,7 +90,9 @@ class Stage:
             raise
         await asyncio.sleep(0.001)
         if isinstance(answer, BrokerRegistrationResponse) and not answer.error_code:
-            self.brokers[2] = SimpleNamespace(epoch=answer.broker_epoch, fenced=True)
+            self.brokers[2] = SimpleNamespace(
+                epoch=answer.broker_epoch, fenced=True, log_dirs=[DIRECTORY.id]
+            )
         if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
             self.brokers[2].fenced = False
         return answer
@@ -269,3 +273,23 @@ def test_a_broker_that_left_sends_no_more_heartbeats() -> None:
 
     stage.run(story)
     assert len(stage.asked) == 1
+
+
+def test_a_broker_registers_its_directories_once_the_level_knows_them() -> None:
+    stage = Stage(script(registered(), UNFENCED, UNFENCED, registered(), UNFENCED))
+
+    async def story(lifecycle: Lifecycle) -> None:
+        await lifecycle.register({"PLAINTEXT": Address("0.0.0.0", 9092)})
+        stage.brokers[2].log_dirs = []  # as it was registered below the level
+        running = asyncio.ensure_future(lifecycle.run())
+        await asyncio.sleep(20)  # of virtual time
+        running.cancel()
+
+    stage.run(story)
+    first, *_, again, heartbeat, _ = stage.asked[:6]
+    assert isinstance(first, BrokerRegistrationRequest)
+    assert isinstance(again, BrokerRegistrationRequest)
+    assert isinstance(heartbeat, BrokerHeartbeatRequest)
+    assert again.incarnation_id == first.incarnation_id
+    assert heartbeat.broker_epoch == 5
+    assert stage.said("registered the directories") == 1

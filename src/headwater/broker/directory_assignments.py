@@ -15,7 +15,6 @@ from headwater.broker.isr_changes import Channel
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Delta, Image
-from headwater.metadata.features import LEVEL_DIRECTORIES
 from headwater.metadata.model import DIRECTORIES_RESERVED, DIRECTORY_LOST
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
@@ -53,11 +52,25 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._is_lost = is_lost
         self._image = Image()
+        # Whether this broker is registered with directories: below metadata.version 3.7-IV2 none
+        # is, and until a broker has registered again after a raise, the controller would take its
+        # directories for offline ones.
+        self._has_directories = False
         self._unsure: dict[TopicPartition, None] = {}  # to be compared
         self._news = asyncio.Event()
 
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
+        own = image.brokers.get(self._node_id)
+        had_directories = self._has_directories
+        self._has_directories = own is not None and bool(own.log_dirs)
+        if not self._has_directories:
+            return
+        if not had_directories:
+            for each, index, state in image.partitions():
+                if self._node_id in state.replicas:
+                    self.compare(TopicPartition(each.name, index))
+            return
         for topic_id, index in sorted(delta.partitions):
             topic = image.topics_by_id.get(topic_id)
             if topic is not None and self._node_id in topic.partitions[index].replicas:
@@ -80,7 +93,7 @@ class DirectoryAssignments:
 
     async def _send_some(self) -> bool:
         """Returns whether all is settled; otherwise it is to be called again later."""
-        if self._image.metadata_version < LEVEL_DIRECTORIES:
+        if not self._has_directories:
             self._unsure.clear()
             return True
         wrong = self._wrong()

@@ -17,7 +17,7 @@ from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Clock, Host
-from headwater.metadata.features import supported_features
+from headwater.metadata.features import LEVEL_DIRECTORIES, supported_features
 from headwater.observability import Log as Lines
 from headwater.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -264,6 +264,8 @@ class Lifecycle:
                 self._lines.warn(f"the controller refused a heartbeat: {code.name}")
             else:
                 self._note_fenced(response.is_fenced)
+                if self._is_registered_without_directories():
+                    await self._register_directories()
 
     def beat_now(self) -> None:
         """Sends the next heartbeat at once, for instance to report a failed directory."""
@@ -295,6 +297,32 @@ class Lifecycle:
         self._is_fenced = True
         self._beat.set()
         self._lines.warn(f"registered again in epoch {self.broker_epoch} after {code.name}")
+
+    def _is_registered_without_directories(self) -> bool:
+        """Returns whether this broker registered at a level of metadata.version that knows no
+        directories, and the level has been raised since."""
+        image = self._metadata.image
+        own = image.brokers.get(self._config.node_id)
+        return (
+            image.metadata_version >= LEVEL_DIRECTORIES
+            and own is not None
+            and own.epoch == self.broker_epoch
+            and not own.log_dirs
+        )
+
+    async def _register_directories(self) -> None:
+        """Registers again, in the same incarnation and epoch, with the directories. A failure is
+        repeated after the next heartbeat."""
+        try:
+            response = await self._ask_registration(self._config.broker_session_timeout_ms)
+        except ApiError as refusal:
+            self._lines.warn(f"the directories cannot be registered: {refusal.message}")
+            return
+        if response.error_code:
+            name = ErrorCode(response.error_code).name
+            self._lines.warn(f"the directories cannot be registered: {name}")
+            return
+        self._lines.info("registered the directories: metadata.version was raised")
 
     async def _heartbeat(
         self, *, timeout_ms: int, want_shut_down: bool = False

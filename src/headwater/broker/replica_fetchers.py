@@ -47,10 +47,10 @@ from headwater.storage import LogDirs, TruncationJob
 _TURN_SECONDS = 0.005  # then the loop serves others before the rest of a response
 _CUTS_AT_ONCE = 4  # in as many workers
 _FIRST_RETRY_SECONDS = 0.02
-_LIST_OFFSETS_VERSION_MAX = 7
 _LATEST, _EARLIEST = -1, -2
-# The version of Fetch from each level of metadata.version on.
+# The versions of Fetch and ListOffsets from each level of metadata.version on.
 _FETCH_VERSIONS = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
+_LIST_OFFSETS_VERSIONS = ((29, 11), (25, 10), (21, 9), (9, 8), (0, 7))
 _STATE_VERSION = 15  # since when a request has `replica_state`
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -303,10 +303,8 @@ class LeaderFetcher:
         if self._is_stopped:
             connection.close()
             return
-        level = self._image().metadata_version
-        at_most = next(version for since, version in _FETCH_VERSIONS if level >= since)
-        version = connection.version(ApiKey.FETCH, at_most=at_most)
-        if version is None or version < _FETCH_VERSIONS[-1][1]:
+        version = self._negotiated(connection)
+        if version is None:
             connection.close()
             self._on_failure(f"node {self.leader_id} does not serve Fetch in a known version")
             return
@@ -315,6 +313,22 @@ class LeaderFetcher:
         self._connection = connection
         connection.on_closed = self._on_closed
         self._go()
+
+    def _negotiated(self, connection: PeerConnection[PeerError]) -> int | None:
+        """Returns the version of Fetch for the finalized metadata.version that the leader serves,
+        or None."""
+        at_most = self._at_level(_FETCH_VERSIONS)
+        version = connection.version(ApiKey.FETCH, at_most=at_most)
+        return version if version is not None and version >= _FETCH_VERSIONS[-1][1] else None
+
+    def _at_level(self, versions: Iterable[tuple[int, int]]) -> int:
+        level = self._image().metadata_version
+        return next(version for since, version in versions if level >= since)
+
+    def on_level(self) -> None:
+        """Follows a change of metadata.version with the next fetch."""
+        if self._connection is not None:
+            self._version = self._negotiated(self._connection) or self._version
 
     def _on_closed(self, connection: PeerConnection[PeerError]) -> None:
         if connection is self._connection:
@@ -637,7 +651,7 @@ class LeaderFetcher:
             )
         response: ListOffsetsResponse = await connection.ask(
             ListOffsetsRequest(replica_id=self._config.node_id, topics=list(topics.values())),
-            at_most=_LIST_OFFSETS_VERSION_MAX,
+            at_most=self._at_level(_LIST_OFFSETS_VERSIONS),
         )
         return {
             keys[each.name, found.partition_index]: found.offset
@@ -710,12 +724,15 @@ class ReplicaFetchers:
         fetcher.add(partition, state)
 
     def on_metadata(self, image: Image, delta: Delta) -> None:
-        """Follows brokers to their new addresses."""
+        """Follows brokers to their new addresses, and metadata.version to another level."""
         self._image = image
+        if delta.features:
+            for fetcher in self._fetchers.values():
+                fetcher.on_level()
         for broker_id in sorted(delta.brokers):
-            fetcher = self._fetchers.get(broker_id)
-            if fetcher is not None:
-                fetcher.on_broker()
+            moved = self._fetchers.get(broker_id)
+            if moved is not None:
+                moved.on_broker()
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Ends all fetchers; returns the tasks that are still ending."""

@@ -35,6 +35,7 @@ class Rules(NamedTuple):
     min_isr: int
     elr_enabled: bool
     directories: Callable[[int], bytes] = lambda _: DIRECTORY_UNASSIGNED  # of a new replica
+    has_directories: bool = True  # whether the level of metadata.version knows them
     epoch_bump_on_shrink: bool = False  # before metadata.version 3.6 brokers relied on it
 
 
@@ -210,7 +211,7 @@ class _Change:
             self.directories.get(replica, self.rules.directories(replica))
             for replica in self.replicas
         ]
-        if directories != list(self.now.directories):
+        if self.rules.has_directories and directories != list(self.now.directories):
             self.record.directories = directories
         if self.replicas != list(self.now.replicas):
             self.record.replicas = self.replicas

@@ -26,9 +26,11 @@ from headwater.metadata import (
 )
 from headwater.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
+    LEVEL_DIRECTORIES,
     LEVEL_NO_EPOCH_BUMP_ON_SHRINK,
 )
 from headwater.metadata.model import (
+    DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
 )
 
@@ -136,8 +138,11 @@ class ControllerState:
         return registration
 
     def default_directory(self, broker_id: int) -> bytes:
-        """Returns the directory of a new replica: known at once if the broker has only one."""
+        """Returns the directory of a new replica: known at once if the broker has only one. Below
+        the level that knows directories, brokers are registered without any."""
         registration = self.image.brokers.get(broker_id)
+        if registration is not None and not registration.log_dirs:
+            return DIRECTORY_MIGRATING
         if registration is not None and len(registration.log_dirs) == 1:
             return registration.log_dirs[0]
         return DIRECTORY_UNASSIGNED
@@ -182,6 +187,7 @@ class ControllerState:
             min_isr=self.min_isr(topic),
             elr_enabled=self.elr_enabled,
             directories=self.default_directory,
+            has_directories=self.image.metadata_version >= LEVEL_DIRECTORIES,
             epoch_bump_on_shrink=self.image.metadata_version < LEVEL_NO_EPOCH_BUMP_ON_SHRINK,
         )
 

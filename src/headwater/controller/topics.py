@@ -122,7 +122,8 @@ def _create_topic(
     else:
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
-    records += [made.to_record(topic_id, index) for index, made in enumerate(partitions)]
+    level = state.image.metadata_version
+    records += [made.to_record(topic_id, index, level) for index, made in enumerate(partitions)]
     return records, result
 
 
@@ -370,4 +371,5 @@ def _more_partitions(state: ControllerState, asked: CreatePartitionsTopic) -> li
         for assignment in asked.assignments:
             _check_assignment(state, assignment.broker_ids, factor)
             made.append(_new_partition(state, assignment.broker_ids))
-    return [part.to_record(topic.id, have + number) for number, part in enumerate(made)]
+    level = state.image.metadata_version
+    return [part.to_record(topic.id, have + number, level) for number, part in enumerate(made)]

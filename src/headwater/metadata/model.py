@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.metadata.features import LevelRange
+from headwater.metadata.features import LEVEL_DIRECTORIES, LEVEL_ELR, LevelRange
 from headwater.model import NO_NODE
 from headwater.protocol.records.metadata_nodes import (
     BrokerEndpoint,
@@ -294,7 +294,10 @@ class PartitionState(NamedTuple):
             else tuple(record.last_known_elr),
         )
 
-    def to_record(self, topic_id: bytes, partition: int) -> PartitionRecord:
+    def to_record(self, topic_id: bytes, partition: int, metadata_version: int) -> PartitionRecord:
+        """Returns the record that creates this state, with what this metadata.version knows."""
+        has_directories = metadata_version >= LEVEL_DIRECTORIES
+        has_elr = metadata_version >= LEVEL_ELR
         return PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,
@@ -306,10 +309,10 @@ class PartitionState(NamedTuple):
             leader_recovery_state=self.recovery_state,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
-            directories=list(self.directories),
+            directories=list(self.directories) if has_directories else [],
             # Null and empty mean the same; Kafka writes null, which takes no space.
-            eligible_leader_replicas=list(self.elr) or None,
-            last_known_elr=list(self.last_known_elr) or None,
+            eligible_leader_replicas=(list(self.elr) or None) if has_elr else None,
+            last_known_elr=(list(self.last_known_elr) or None) if has_elr else None,
         )
 
 

@@ -68,7 +68,7 @@ def image_records(image: Image) -> Iterator[Message]:
     for topic in image.topics.values():
         yield topic.to_record()
         for index, state in topic.partitions.items():
-            yield state.to_record(topic.id, index)
+            yield state.to_record(topic.id, index, image.metadata_version)
     for resource, configs in image.configs.items():
         for name, value in configs.items():
             yield ConfigRecord(
