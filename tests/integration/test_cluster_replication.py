@@ -15,6 +15,10 @@ QUICK = pytest.mark.headwater(
     topics={"orders": 1}, nodes=3, settings={"replica.lag.time.max.ms": "1500"}
 )
 
+PATIENT = pytest.mark.headwater(
+    topics={"orders": 1}, nodes=3, settings={"broker.session.timeout.ms": "600000"}
+)
+
 
 def send(cluster: HeadwaterCluster, numbers: range) -> None:
     with Producer(cluster.bootstrap) as producer:
@@ -45,6 +49,19 @@ def test_a_killed_leader_loses_nothing_and_comes_back(headwater_cluster: Headwat
     }
     assert segments[1] == segments[2] == segments[3]
     assert segments[1]
+
+
+@PATIENT
+def test_nodes_that_start_again_do_not_wait_for_their_last_session(
+    headwater_cluster: HeadwaterCluster,
+) -> None:
+    headwater_cluster.wait_isr("orders")
+    send(headwater_cluster, range(10))
+    for node in (1, 2, 3):
+        headwater_cluster.kill(node)
+    headwater_cluster.start()
+    assert headwater_cluster.wait_isr("orders") == [1, 2, 3]
+    assert read(headwater_cluster, 10) == list(range(10))
 
 
 @QUICK

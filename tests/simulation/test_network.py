@@ -48,7 +48,7 @@ async def _pair(world: World) -> tuple[Peer, Peer, Host]:
     server, client = world.machine("server"), world.machine("client")
     there, here = Peer(), Peer()
     host = server.boot()
-    host.network.listen("0.0.0.0", 80, there.accept).start()
+    host.network.bind("0.0.0.0", 80, there.accept).start()
     await client.boot().network.connect(server.ip, 80, here.accept)
     return there, here, host
 
@@ -221,7 +221,7 @@ def test_one_link_is_cut_and_the_others_stay() -> None:
         there = [Peer(), Peer()]
         host = server.boot()
         waiting = iter(there)
-        host.network.listen("", 80, lambda stream: next(waiting).accept(stream)).start()
+        host.network.bind("", 80, lambda stream: next(waiting).accept(stream)).start()
         near, far = world.machine("near"), world.machine("far")
         peers = [Peer(), Peer()]
         await near.boot().network.connect(server.ip, 80, peers[0].accept)
@@ -240,7 +240,7 @@ def test_a_paused_machine_is_connected_to_and_answers_when_it_resumes() -> None:
     async def main() -> None:
         server, client = world.machine("server"), world.machine("client")
         there, here = Peer(), Peer()
-        server.boot().network.listen("", 80, there.accept).start()
+        server.boot().network.bind("", 80, there.accept).start()
         server.pause()
         stream = await client.boot().network.connect(server.ip, 80, here.accept)
         stream.send([b"hello"])

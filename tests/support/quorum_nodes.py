@@ -152,7 +152,7 @@ class QuorumNode:
         )
         self.server = Server(host, NetLimits(), self.lines.append)
         if self.is_controller:
-            self.server.listen("CONTROLLER", self.machine.ip, PORT, self._dispatch)
+            self.server.bind("CONTROLLER", self.machine.ip, PORT, self._dispatch)
             self.server.open()
             self.running = asyncio.ensure_future(self.controller.run())
         await self.quorum.start()

@@ -162,7 +162,7 @@ class Replica:
             metadata=SimpleNamespace(image=self.image, applied=0),
         )
         server = Server(host, NetLimits(), lambda line: None)
-        server.listen("PLAINTEXT", self.machine.ip, PORT, Dispatcher(parts, Routes(served)))
+        server.bind("PLAINTEXT", self.machine.ip, PORT, Dispatcher(parts, Routes(served)))
         self._catch_up()
         server.open()
         self._register()

@@ -53,7 +53,7 @@ class Pair:
     def __init__(self) -> None:
         self.network = CuttableNetwork()
         self.accepted: asyncio.Queue[Ear] = asyncio.Queue()
-        self.listener = self.network.listen("127.0.0.1", 0, self._accept)
+        self.listener = self.network.bind("127.0.0.1", 0, self._accept)
         self.listener.start()
 
     def _accept(self, stream: Stream) -> Receiver:

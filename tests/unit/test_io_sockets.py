@@ -46,7 +46,7 @@ def buffer_sizes(options: SocketOptions) -> tuple[int, int]:
             return Deaf()
 
         network = SocketNetwork()
-        listener = network.listen("127.0.0.1", 0, accept, options)
+        listener = network.bind("127.0.0.1", 0, accept, options)
         listener.start()
         near = await network.connect(*listener.address, lambda _: Deaf())
         far = await accepted
@@ -85,7 +85,7 @@ def test_a_failed_answer_does_not_keep_its_file(tmp_path: Path) -> None:
             return Deaf()
 
         network = SocketNetwork()
-        listener = network.listen("127.0.0.1", 0, accept)
+        listener = network.bind("127.0.0.1", 0, accept)
         listener.start()
         with socket.create_connection(listener.address) as peer:
             stream = await accepted
@@ -129,7 +129,7 @@ def test_a_response_whose_file_was_cut_ends_the_connection(tmp_path: Path) -> No
             accepted.set_result(stream)
             return told
 
-        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        listener = SocketNetwork().bind("127.0.0.1", 0, accept)
         listener.start()
         with socket.create_connection(listener.address) as peer:
             stream = await accepted
@@ -160,7 +160,7 @@ def test_a_listener_out_of_descriptors_waits_and_accepts_again() -> None:
             accepted.set_result(stream)
             return Deaf()
 
-        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        listener = SocketNetwork().bind("127.0.0.1", 0, accept)
         own: Any = listener
         real, refused = own._socket, asyncio.Event()
 
@@ -168,6 +168,7 @@ def test_a_listener_out_of_descriptors_waits_and_accepts_again() -> None:
             """The listening socket of a process that has no descriptor left for another one."""
 
             fileno = real.fileno
+            listen = real.listen
 
             def accept(self) -> None:
                 own._socket = real  # and then it has

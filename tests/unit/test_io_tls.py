@@ -146,7 +146,7 @@ class Listening:
     def __init__(self, context: ssl.SSLContext) -> None:
         self.served: list[Sink] = []
         self._context = context
-        self._listener = SocketNetwork().listen("127.0.0.1", 0, self._accept)
+        self._listener = SocketNetwork().bind("127.0.0.1", 0, self._accept)
         self._listener.start()
         self.port = self._listener.address.port
 

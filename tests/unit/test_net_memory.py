@@ -79,7 +79,7 @@ class Echo:
         self.server = Server(Host.system(), limits or NetLimits(), lambda _: None)
         self.waiting: list[PendingResponse] = []
         self.answers_at_once = True
-        listener = self.server.listen("PLAINTEXT", "127.0.0.1", 0, self.serve)
+        listener = self.server.bind("PLAINTEXT", "127.0.0.1", 0, self.serve)
         self.address = tuple(listener.address)
         self.server.open()
 

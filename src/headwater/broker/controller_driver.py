@@ -124,13 +124,17 @@ class ControllerDriver:
             self._watched[broker_id] = connection
             connection.on_gone[lambda: self._on_gone(broker_id, connection)] = None
 
+    def probe(self, broker_id: int) -> None:
+        """Fences a broker, in the background, if nothing listens at its addresses."""
+        broker = self.image.brokers.get(broker_id)
+        if self.is_active and broker is not None:
+            self._probes.probe(broker)
+
     def _on_gone(self, broker_id: int, connection: Connection) -> None:
         if self._watched.get(broker_id) is not connection:
             return
         del self._watched[broker_id]
-        broker = self.image.brokers.get(broker_id)
-        if self.is_active and broker is not None:
-            self._probes.probe(broker)
+        self.probe(broker_id)
 
     async def _fence_gone(self, broker: BrokerRegistration) -> None:
         with contextlib.suppress(ApiError):  # no longer the controller: the next one probes again

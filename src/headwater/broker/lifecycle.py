@@ -31,7 +31,8 @@ from headwater.protocol.messages.broker_registration import (
 )
 from headwater.storage import LogDirs
 
-_REGISTRATION_PAUSE_SECONDS = 0.5
+_REGISTRATION_SECONDS = 0.02  # the first pause before the next attempt
+_REGISTRATION_SECONDS_MAX = 0.5
 _UNFENCING_SECONDS = 0.01  # the first pause before the next heartbeat of a broker that starts
 _UNFENCING_SECONDS_MAX = 0.5
 _REPORT_SECONDS = 10.0
@@ -39,8 +40,10 @@ _PATIENCE_SECONDS = 1.0
 _SHUTDOWN_SECONDS_MAX = 300.0  # Kafka's
 _SHUTDOWN_PAUSE_SECONDS = 0.05
 _SHUTDOWN_PAUSE_SECONDS_MAX = 0.5
-# A broker that stops does not wait longer for a quorum that may have stopped before it.
-_SHUTDOWN_TIMEOUT_MS = 5000
+# A broker that stops does not wait longer for an answer, nor for a leader of a quorum that may have
+# stopped before it.
+_SHUTDOWN_SECONDS_SILENT = 3.0
+_SHUTDOWN_TIMEOUT_MS = 1000
 
 _NEVER_REGISTERED = -1
 
@@ -92,6 +95,7 @@ class Lifecycle:
         assert isinstance(limit_ms, int)
         deadline = self._now() + limit_ms / 1000
         waits = _Waits(self._host.clock, self._lines)
+        pause = _REGISTRATION_SECONDS
         while True:
             left_ms = int((deadline - self._now()) * 1000)
             try:
@@ -116,7 +120,8 @@ class Lifecycle:
             if code in _FATAL:
                 raise self._refused(code, None)
             waits.report(self._why_not_registered(code))
-            await asyncio.sleep(min(_REGISTRATION_PAUSE_SECONDS, max(0.0, left_ms / 1000)))
+            await asyncio.sleep(min(pause, max(0.0, left_ms / 1000)))
+            pause = min(2 * pause, _REGISTRATION_SECONDS_MAX)
         self.broker_epoch = response.broker_epoch
         await self._until_unfenced(waits)
 
@@ -357,6 +362,7 @@ class Lifecycle:
 
     async def _shut_down(self) -> None:
         deadline = self._now() + _SHUTDOWN_SECONDS_MAX
+        answered = self._now()
         pause = _SHUTDOWN_PAUSE_SECONDS
         why = "it did not let this broker go in time"
         while self._now() < deadline:
@@ -366,7 +372,10 @@ class Lifecycle:
                 )
             except ApiError as refusal:
                 why = refusal.message or refusal.code.name
-                break
+                if self._metadata.leader is None or self._is_silent(since=answered):
+                    break
+                continue
+            answered = self._now()
             if response.should_shut_down:
                 return
             if response.error_code:
@@ -375,6 +384,9 @@ class Lifecycle:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SHUTDOWN_PAUSE_SECONDS_MAX)
         self._lines.warn(f"the controller did not confirm the shutdown ({why}); stopping anyway")
+
+    def _is_silent(self, *, since: float) -> bool:
+        return self._now() - since >= _SHUTDOWN_SECONDS_SILENT
 
     def _now(self) -> float:
         return self._host.clock.monotonic()

@@ -117,10 +117,11 @@ class Node:
     async def _start_broker(self) -> None:
         self._set_strays_aside()
         self._broker.log_moves.resume(self._partitions)
-        self._listen()
+        self._bind()
         await self._lifecycle.register(self.addresses)
         self._fetchers.start()
-        # Not earlier: a client would find a cluster without brokers.
+        # Not earlier: a client would find a cluster without brokers, and the controller could not
+        # see that the last run of this node has ended.
         self._server.open()
         for name, work in (
             ("housekeeping", self._housekeeping.run()),
@@ -139,7 +140,7 @@ class Node:
         wait instead of trying another broker."""
         for at in self.config.listeners:
             if at.port:
-                self._host.network.listen(at.host, at.port, _refuse_connection).close()
+                self._host.network.bind(at.host, at.port, _refuse_connection).close()
 
     def _open_directories(self) -> None:
         """Locks all directories first: of two nodes that start on the same empty directory, one
@@ -275,7 +276,7 @@ class Node:
         )
         self._controller_dispatcher = Dispatcher(role, role.routes)
         for at in self.config.controller_listeners:
-            listener = self._controller_server.listen(
+            listener = self._controller_server.bind(
                 at.name, at.host, at.port, self._controller_dispatcher
             )
             self.controller_addresses[at.name] = listener.address
@@ -407,10 +408,10 @@ class Node:
                 path = self._log_dirs.set_aside(log.tp)
                 self._lines.warn(f"{log.tp} is not in the metadata; its log was renamed to {path}")
 
-    def _listen(self) -> None:
+    def _bind(self) -> None:
         self._dispatcher = Dispatcher(self._broker, self._broker.routes)
         for at in self.config.broker_listeners:
-            listener = self._server.listen(at.name, at.host, at.port, self._dispatcher)
+            listener = self._server.bind(at.name, at.host, at.port, self._dispatcher)
             self.addresses[at.name] = listener.address
 
     # Running

@@ -228,10 +228,11 @@ def _on_signals(asked_to_stop: asyncio.Event) -> None:
         asked_to_stop.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_or_end)
+    loop.add_signal_handler(signal.SIGINT, stop_or_end)
+    # These may be sent twice, by a supervisor or a terminal that closes: a second one does not cut
+    # the stop short.
+    loop.add_signal_handler(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: it outlives its terminal
-        # A terminal that closes may send it twice, so a second one does not cut the stop short.
         loop.add_signal_handler(signal.SIGHUP, stop)
 
 

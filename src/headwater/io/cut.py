@@ -43,14 +43,14 @@ class CuttableNetwork:
     def host_name(self) -> str:
         return self._network.host_name()
 
-    def listen(
+    def bind(
         self,
         host: str,
         port: int,
         accept: Callable[[Stream], Receiver],
         options: SocketOptions = SYSTEM_SOCKETS,
     ) -> SocketListener:
-        return self._network.listen(
+        return self._network.bind(
             host, port, lambda stream: _Link(self._switch, stream, accept), options
         )
 

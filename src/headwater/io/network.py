@@ -107,7 +107,7 @@ class Stream(Protocol):
 
 
 class Listener(Protocol):
-    """A bound address. Connections that arrive before `start` wait."""
+    """A bound address. Nothing listens there before `start`: connections are refused."""
 
     address: Address
 
@@ -133,7 +133,7 @@ class Network(Protocol):
     def host_name(self) -> str:
         """Returns the name of this host, as others know it."""
 
-    def listen(
+    def bind(
         self,
         host: str,
         port: int,

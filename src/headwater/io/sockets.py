@@ -258,22 +258,27 @@ class SocketStream:
 
 
 class SocketListener:
-    __slots__ = ("_accept", "_loop", "_send_buffer_bytes", "_socket", "address")
+    __slots__ = ("_accept", "_backlog", "_loop", "_send_buffer_bytes", "_socket", "address")
 
     def __init__(
         self,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         accept: Callable[[Stream], Receiver],
-        send_buffer_bytes: int | None,
+        options: SocketOptions,
     ) -> None:
-        self._send_buffer_bytes = send_buffer_bytes
+        self._backlog = options.backlog
+        self._send_buffer_bytes = options.send_buffer_bytes
         self._socket = sock
         self._loop = loop
         self._accept = accept
         self.address = Address(*sock.getsockname()[:2])
 
     def start(self) -> None:
+        try:
+            self._socket.listen(self._backlog)
+        except OSError as error:  # another process was first
+            raise OSError(error.errno, error.strerror, str(self.address)) from error
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 
     def _on_acceptable(self) -> None:
@@ -331,7 +336,7 @@ class SocketNetwork:
         # /etc/hosts often lists the name of the host as an alias of localhost.
         return socket.gethostname() if name.startswith("localhost") else name
 
-    def listen(
+    def bind(
         self,
         host: str,
         port: int,
@@ -356,12 +361,11 @@ class SocketNetwork:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             sock.setblocking(False)
             sock.bind(address)
-            sock.listen(options.backlog)
         except OSError as error:
             sock.close()
             # The kernel does not say which address it refused.
             raise OSError(error.errno, error.strerror, str(Address(host, port))) from error
-        return SocketListener(sock, loop, accept, options.send_buffer_bytes)
+        return SocketListener(sock, loop, accept, options)
 
     async def connect(
         self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None

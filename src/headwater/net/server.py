@@ -44,18 +44,18 @@ class Server:
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
-    def listen(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
-        """Binds an address. Connections are accepted after `open`."""
+    def bind(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
+        """Binds an address. Connections are refused before `open`."""
 
         def accept(stream: Stream) -> Receiver:
             return self._accept(stream, name, dispatch)
 
-        listener = self._host.network.listen(host, port, accept, self._options)
+        listener = self._host.network.bind(host, port, accept, self._options)
         self.listeners[name] = listener
         return listener
 
     def open(self) -> None:
-        """Accepts connections, including those that arrived since `listen`."""
+        """Listens on all addresses. Raises OSError, with the address, if another process does."""
         for listener in self.listeners.values():
             listener.start()
         self._schedule_sweep()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -31,5 +31,7 @@ async def handle(
             )
         )
     except ApiError as refusal:
+        if refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            role.controller.probe(request.broker_id)  # the next attempt may succeed
         return BrokerRegistrationResponse(error_code=refusal.code)
     return BrokerRegistrationResponse(broker_epoch=epoch)

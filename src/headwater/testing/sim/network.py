@@ -454,7 +454,7 @@ class SimNetwork:
     def host_name(self) -> str:
         return self._ip
 
-    def listen(
+    def bind(
         self,
         host: str,
         port: int,
