@@ -98,6 +98,29 @@ def test_a_leader_that_was_cut_off_acknowledges_nothing_and_follows_when_it_is_b
     cluster.run(story)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_who_asks_around_for_a_leader_does_not_wait_for_a_node_that_is_cut_off(seed: int) -> None:
+    cluster = QuorumCluster(seed, brokers=(11,))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        old = await cluster.leader()
+        others = [node for node in cluster.nodes.values() if node is not old]
+        for node in others:
+            cluster.world.net.block(old.machine.ip, node.machine.ip)
+            cluster.world.net.block(node.machine.ip, old.machine.ip)
+        cut = cluster.world.loop.time()
+        await cluster.until(lambda: any(node.controller.is_active for node in others[:2]))
+        new = next(node for node in others if node.controller.is_active)
+        await new.write()
+        await cluster.until(lambda: all(node.raft.leader_id == new.id for node in others))
+        # A fetch timeout, and an election or two.
+        assert cluster.world.loop.time() - cut < 8.0
+
+    cluster.run(story)
+
+
 def test_a_node_that_is_far_behind_fetches_a_snapshot() -> None:
     cluster = QuorumCluster(
         9,

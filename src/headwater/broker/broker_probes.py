@@ -3,8 +3,8 @@
 A broker whose connection to the active controller ends is probed, and so is every broker when a
 controller becomes active: the death of a node that was both would otherwise go unnoticed for a
 whole session. So is a broker that registers while an earlier run of it has a session: it listens
-only when it is registered. Only a refused connection counts: the host is up and nothing listens there, so the
-process has ended. A broker that is paused, slow or cut off keeps its full session.
+only when it is registered. Only a refused connection counts: the host is up and nothing listens
+there, so the process has ended. A broker that is paused, slow or cut off keeps its full session.
 """
 
 from __future__ import annotations

@@ -468,7 +468,7 @@ class QuorumDriver:
             )
         )
         try:
-            while not asking.done() and raft.fetch_request() == request:
+            while not asking.done() and self._is_wanted(address, request):
                 waits: list[asyncio.Future[Any]] = [asking, self._turn]
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if self._turn.done():
@@ -482,6 +482,15 @@ class QuorumDriver:
             return None
         finally:
             asking.cancel()
+
+    def _is_wanted(self, address: Address, request: FetchRequest) -> bool:
+        """Says whether a fetch is still the one to make. Who asked around and has found the leader
+        asks the leader: another node may never answer."""
+        raft = self._metadata.raft
+        if raft.fetch_request() != request:
+            return False
+        leader = self._metadata.address_of(raft.leader_id)
+        return leader is None or leader == address or raft.role is not Role.FOLLOWER
 
     def _fetch_address(self) -> Address | None:
         """Returns whom to fetch from: the leader, else each voter or bootstrap server in turn."""
