@@ -214,6 +214,7 @@ def test_an_epoch_has_one_leader_and_commits_stay(seed: int) -> None:
     cluster.run(4.0)
     assert len(cluster.committed) > before, f"no progress after the faults ended (seed {seed})"
     assert sum(node.role is Role.LEADER for node in cluster.nodes.values()) == 1
+    assert len({node.epoch for node in cluster.nodes.values()}) == 1
 
 
 def test_a_quiet_quorum_keeps_its_leader() -> None:
@@ -239,3 +240,24 @@ def test_a_node_that_was_cut_off_does_not_depose_the_leader() -> None:
     cluster.run(5.0)
     assert cluster.nodes[leader].role is Role.LEADER
     assert cluster.nodes[leader].epoch == epoch
+
+
+def test_a_voter_that_stood_in_an_epoch_nobody_has_heard_of_follows_again() -> None:
+    """It wrote its own vote and crashed, or was cut off, before it could ask for others. It cannot
+    follow the leader of an earlier epoch, and nobody elects it while there is one: the others have
+    to enter its epoch."""
+    cluster = Cluster(3, 3)
+    cluster.run(6.0)
+    (leader,) = (n for n, node in cluster.nodes.items() if node.role is Role.LEADER)
+    ahead = next(n for n in cluster.nodes if n != leader)
+    cluster.crash(ahead)
+    state = cluster.disks[ahead].state
+    cluster.disks[ahead].state = ElectionState(epoch=state.epoch + 1, voted=KEYS[ahead])
+    cluster.run(1.0)
+    assert cluster.nodes[leader].role is Role.LEADER
+    cluster.boot(ahead)
+    cluster.run(10.0)
+    (leader,) = (n for n, node in cluster.nodes.items() if node.role is Role.LEADER)
+    assert {node.epoch for node in cluster.nodes.values()} == {cluster.nodes[leader].epoch}
+    others = {node.role for n, node in cluster.nodes.items() if n != leader}
+    assert others == {Role.FOLLOWER}

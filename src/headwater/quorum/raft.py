@@ -171,7 +171,9 @@ class Raft:
 
     def on_vote(self, request: VoteRequest, now: float) -> Ready:
         ready = Ready()
-        if not request.pre_vote and request.epoch > self.epoch:
+        if request.epoch > self.epoch:
+            # Also for a pre-vote, which asks in the epoch that the voter is in: it has voted there
+            # already, so it can never follow the leader of an earlier one.
             self._enter_epoch(ready, request.epoch, now)
         granted = self._may_grant(request)
         if granted and not request.pre_vote:
