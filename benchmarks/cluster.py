@@ -1,18 +1,20 @@
 """Clusters of three nodes: replicated throughput, latency, failover, memory, many partitions.
 
 All nodes are brokers and controllers with their defaults, on one disk. Producers are Kafka's own
-tool and, where the moment of an acknowledgement counts, librdkafka.
+tools.
 """
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from benchmarks.clients import producer_performance
 from benchmarks.rows import Measurement, Session, at_least, at_most
+from harness import kafka_jars
 from harness.clusters import Cluster
 from harness.nodes import Flavour, Kafka
 from headwater.blocking import Admin
@@ -20,7 +22,7 @@ from headwater.model import TopicPartition
 
 _SIZE = 1000
 _MEGABYTES = "cluster.produce.kafka"  # what Kafka's three nodes took, for the fixed rate
-_PAUSE_SECONDS = 0.005
+_PER_SECOND = 200
 _PATIENCE = 60.0
 
 
@@ -71,115 +73,115 @@ def cluster(session: Session, flavour: Flavour) -> Iterator[Measurement]:
 def _start(session: Session, flavour: Flavour, name: str) -> Cluster:
     folder = session.folder / f"{flavour.name}-cluster-{name}"
     jars = session.jars if isinstance(flavour, Kafka) else None
-    return Cluster(folder, jars, heap="1g").start()
+    return Cluster(folder, jars, as_shipped=True).start()
 
 
 class _Sender:
-    """Sends a record every few milliseconds and notes when each was sent and acknowledged."""
+    """Kafka's VerifiableProducer, with a record every few milliseconds; notes when each of them was
+    acknowledged."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self.acknowledged: list[tuple[float, float]] = []  # sent, acknowledged
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def __init__(self, session: Session, bootstrap: str, topic: str) -> None:
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--acks", "-1"]
+        arguments += ["--throughput", str(_PER_SECOND)]
+        self._process = subprocess.Popen(
+            kafka_jars.java_command(
+                session.jars, "org.apache.kafka.tools.VerifiableProducer", *arguments
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.acknowledged: list[float] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        from confluent_kafka import Producer
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if "producer_send_success" in line:
+                self.acknowledged.append(time.monotonic())
 
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "linger.ms": 0,
-                "acks": "all",
-                "enable.idempotence": True,
-                "log_level": 0,
-            }
-        )
-        while not self._stop.is_set():
-            sent = time.monotonic()
-
-            def done(error: object, _: object, sent: float = sent) -> None:
-                if error is None:
-                    self.acknowledged.append((sent, time.monotonic()))
-
-            producer.produce(self._topic, b"x" * 100, partition=0, on_delivery=done)
-            producer.poll(_PAUSE_SECONDS)
-        producer.flush(_PATIENCE)
-
-    def first_after(self, moment: float) -> float:
-        """Returns how long after a moment a record that was sent later was acknowledged."""
-        deadline = moment + _PATIENCE
-        while time.monotonic() < deadline:
-            for sent, done in self.acknowledged[-200:]:
-                if sent > moment:
-                    return done - moment
+    def await_more(self, count: int) -> None:
+        wanted = len(self.acknowledged) + count
+        deadline = time.monotonic() + _PATIENCE
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, f"nothing was acknowledged for {_PATIENCE:g} s"
             time.sleep(0.005)
-        raise AssertionError(f"nothing was acknowledged within {_PATIENCE:g} s")
 
-    def longest_gap(self, since: float) -> float:
-        times = sorted(done for _, done in self.acknowledged if done >= since)
-        return max(later - earlier for earlier, later in pairwise(times))
+    def longest_gap(self, since: float) -> tuple[float, float]:
+        """Returns when the longest time without an acknowledgement began and ended. What was in
+        flight may still be acknowledged, so the first one does not end it."""
+        self.await_more(3 * _PER_SECOND // 2)
+        times = [since, *(each for each in self.acknowledged if each >= since)]
+        return max(pairwise(times), key=lambda gap: gap[1] - gap[0])
 
     def stop(self) -> None:
-        self._stop.set()
+        self._process.terminate()
+        self._process.wait(_PATIENCE)
         self._thread.join(_PATIENCE)
 
 
 def _failover(session: Session, nodes: Cluster, admin: Admin) -> Iterator[Measurement]:
-    admin.create_topic("one", partitions=1, replication=3)
-    sender = _Sender(nodes.bootstrap, "one")
+    """Kills and stops leaders, in turn ones that are the active controller as well."""
+    for node_id in nodes.nodes:
+        others = [other for other in nodes.nodes if other != node_id]
+        admin.create_topic(_led_by(node_id), assignments={0: [node_id, *others]})
     kills: dict[bool, list[float]] = {False: [], True: []}
-    stops: list[float] = []
-    rounds = session.size(5, 1)
-    sender.first_after(time.monotonic())
-    while len(kills[False]) + len(kills[True]) < rounds or not all(kills.values()):
-        leader, is_controller = _leader(admin)
-        if len(kills[is_controller]) >= rounds:
-            break
-        moment = time.monotonic()
-        nodes.kill(leader)
-        kills[is_controller].append(sender.first_after(moment))
-        nodes.restart(leader)
-        _wait_in_sync(admin)
-        admin.elect_leaders(
-            [TopicPartition("one", 0)]
-        )  # the preferred one, so that all of them have their turn
-    for _ in range(session.size(3, 1)):
-        leader, _ = _leader(admin)
-        moment = time.monotonic()
-        nodes.stop(leader)
-        sender.first_after(time.monotonic())
-        stops.append(sender.longest_gap(moment))
-        nodes.restart(leader)
-        _wait_in_sync(admin)
-    sender.stop()
+    for number in range(session.size(6, 2)):
+        is_controller = number % 2 == 1
+        gap = _gap(session, nodes, admin, is_controller, nodes.kill)
+        kills[is_controller].append(gap)
+    stops = [
+        _gap(session, nodes, admin, number % 2 == 1, nodes.stop)
+        for number in range(session.size(4, 2))
+    ]
     for is_controller, name in ((False, "kill -9 of a leader"), (True, "and active controller")):
-        if kills[is_controller]:
-            key = "cluster.kill.controller" if is_controller else "cluster.kill"
-            yield Measurement(
-                key,
-                f"3 nodes: {name} to the next acknowledgement, the worst",
-                "s",
-                (max(kills[is_controller]),),
-                at_most(0.2),
-            )
+        yield Measurement(
+            "cluster.kill.controller" if is_controller else "cluster.kill",
+            f"3 nodes: {name} to the next acknowledgement, the worst",
+            "s",
+            (max(kills[is_controller]),),
+            at_most(0.2),
+        )
     yield Measurement(
         "cluster.stop", "3 nodes: gap at a controlled stop", "s", (max(stops),), at_most(0.2)
     )
 
 
-def _leader(admin: Admin) -> tuple[int, bool]:
-    topic = admin.describe_topic("one")
-    leader = topic.partitions[0].leader
-    assert leader is not None, "the topic has no leader"
-    return leader, admin.describe_quorum().leader_id == leader
+def _led_by(node_id: int) -> str:
+    return f"led-by-{node_id}"
 
 
-def _wait_in_sync(admin: Admin) -> None:
+def _gap(
+    session: Session,
+    nodes: Cluster,
+    admin: Admin,
+    is_controller: bool,
+    end: Callable[[int], None],
+) -> float:
+    """Ends a node that leads the partition that a producer writes to; returns how long the producer
+    waited. Then the node is started again."""
+    controller = admin.describe_quorum().leader_id
+    node_id = next(each for each in nodes.nodes if (each == controller) is is_controller)
+    topic = _led_by(node_id)
+    _wait_in_sync(admin, topic)
+    admin.elect_leaders([TopicPartition(topic, 0)])
+    sender = _Sender(session, nodes.bootstrap, topic)
+    try:
+        sender.await_more(2 * _PER_SECOND)
+        moment = time.monotonic()
+        end(node_id)
+        began, ended = sender.longest_gap(moment)
+        nodes.restart(node_id)
+        _wait_in_sync(admin, topic)
+    finally:
+        sender.stop()
+    return ended - began
+
+
+def _wait_in_sync(admin: Admin, topic: str) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while len(admin.describe_topic("one").partitions[0].in_sync) < 3:
+    while len(admin.describe_topic(topic).partitions[0].in_sync) < 3:
         assert time.monotonic() < deadline, "the replicas do not come into sync"
         time.sleep(0.05)
 

@@ -21,11 +21,26 @@ from pathlib import Path
 from typing import Self
 
 from harness import kafka_jars
-from harness.nodes import HEADWATER, Flavour, Node, NodeFailed, opens, run_java, said_ready
+from harness.nodes import (
+    HEADWATER,
+    KAFKA_OPTIONS,
+    Flavour,
+    Node,
+    NodeFailed,
+    opens,
+    run_java,
+    said_ready,
+)
 
 CLUSTER_ID = "aGVhZHdhdGVyLWNsdXN0ZQ"
 COMBINED = "broker,controller"
 _START_TIMEOUT = 180.0
+_SMALL_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+)
 _VOTERS_COMMAND = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
@@ -77,7 +92,7 @@ class Cluster:
     own_settings: dict[int, dict[str, str]] = field(default_factory=dict)
     # The release whose feature levels the cluster begins with; None for the newest.
     release: str | None = None
-    heap: str = "256m"
+    as_shipped: bool = False  # Kafka with the heap and collector of its own scripts, not small ones
     members: dict[int, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,8 +174,7 @@ class Cluster:
         chosen = [self.members[node_id].node for node_id in node_ids or self.members]
         if not node_ids:
             for node in chosen:
-                if node.process is not None and node.process.poll() is None:
-                    node.process.terminate()
+                node.ask_to_stop()
         for node in chosen:
             node.stop()
 
@@ -242,7 +256,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class _KafkaMember:
-    """Apache Kafka as one node of several, with a small heap: they share few cores."""
+    """Apache Kafka as one node of several, small unless a benchmark runs: they share few cores."""
 
     cluster: Cluster
     jars: Path
@@ -257,12 +271,7 @@ class _KafkaMember:
             run_java(self.jars, "kafka.tools.StorageTool", *arguments)
 
     def command(self, node: Node) -> list[str]:
-        options = (
-            f"-Xmx{self.cluster.heap}",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Djava.awt.headless=true",
-        )
+        options = KAFKA_OPTIONS if self.cluster.as_shipped else _SMALL_OPTIONS
         properties = str(self.cluster.member_of(node).properties)
         return kafka_jars.java_command(self.jars, "kafka.Kafka", properties, options=options)
 

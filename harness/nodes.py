@@ -22,6 +22,17 @@ from harness import kafka_jars
 ROOT = Path(__file__).resolve().parent.parent
 HEADWATER = ROOT / ".venv" / "bin" / "headwater"
 
+# The heap and the collector as bin/kafka-server-start.sh and kafka-run-class.sh set them.
+KAFKA_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
 _START_TIMEOUT = 120.0
 _STOP_TIMEOUT = 120.0
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -105,6 +116,10 @@ class Node:
                 return self
             time.sleep(0.02)
         raise NodeFailed(f"{self.flavour.name} did not get ready\n{self.last_output()}")
+
+    def ask_to_stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
 
     def stop(self) -> None:
         """Asks it to stop and waits for that."""
@@ -214,19 +229,8 @@ class Kafka:
             run_java(self.jars, "kafka.tools.StorageTool", *arguments)
 
     def command(self, node: Node) -> list[str]:
-        # The heap and the collector as bin/kafka-server-start.sh and kafka-run-class.sh set them.
-        options = (
-            "-Xmx1G",
-            "-Xms1G",
-            "-server",
-            "-XX:+UseG1GC",
-            "-XX:MaxGCPauseMillis=20",
-            "-XX:InitiatingHeapOccupancyPercent=35",
-            "-XX:+ExplicitGCInvokesConcurrent",
-            "-Djava.awt.headless=true",
-        )
         properties = str(node.folder / "server.properties")
-        return kafka_jars.java_command(self.jars, "kafka.Kafka", properties, options=options)
+        return kafka_jars.java_command(self.jars, "kafka.Kafka", properties, options=KAFKA_OPTIONS)
 
     def log_folder(self, node: Node) -> Path:
         return node.folder / "data"
