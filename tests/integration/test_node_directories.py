@@ -11,6 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 from harness.wire import Wire, batch
+from headwater.blocking import Admin
+from headwater.client.admin import broker_config
+from headwater.client.errors import ClientError
 from headwater.errors import ErrorCode
 from headwater.io.disk import SystemFile
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -228,3 +231,33 @@ def test_a_read_that_fails_takes_the_directory_offline_and_no_other_partition(
             assert result.error_code == code
         assert wire.values(topic, partition=1 - lost) == [b"1", b"2"]
     assert not [line for line in broker.log_lines if "Traceback" in line]
+
+
+def test_a_cordoned_directory_gets_no_new_replicas(tmp_path: Path, topic: str) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    settings = {"cordoned.log.dirs": str(other), "node.id": "1"}
+    with EmbeddedBroker(settings, data=f"{one},{other}", topics={topic: 4}) as broker:
+        with Wire(broker.bootstrap) as wire:
+            for partition in range(4):
+                assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
+        assert len(list(one.glob(f"{topic}-*"))) == 4
+        with Admin(broker.bootstrap) as admin:
+
+            def can_create() -> bool:
+                """Asks the controller, which learns of it with the next heartbeat."""
+                try:
+                    admin.create_topic(f"{topic}-new", partitions=1, validate_only=True)
+                except ClientError as refusal:
+                    return refusal.code != ErrorCode.INVALID_REPLICATION_FACTOR
+                return True
+
+            admin.alter_config(broker_config(1), {"cordoned.log.dirs": "*"})
+            while can_create():
+                time.sleep(0.02)
+            admin.alter_config(broker_config(1), {"cordoned.log.dirs": str(one)})
+            while not can_create():
+                time.sleep(0.02)
+            admin.create_topic(f"{topic}-new", partitions=2)
+        with Wire(broker.bootstrap) as wire:
+            assert wire.produce(f"{topic}-new", batch([b"1"]), partition=1).error_code == 0
+        assert list(other.glob(f"{topic}-new-1"))

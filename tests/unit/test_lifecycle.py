@@ -67,7 +67,9 @@ class Stage:
                 brokers=self.brokers, features={"metadata.version": 30}, metadata_version=30
             ),
         )
-        log_dirs: Any = SimpleNamespace(directories=[DIRECTORY], offline=list)
+        log_dirs: Any = SimpleNamespace(
+            directories=[DIRECTORY], offline=list, is_cordoned=lambda directory: True
+        )
         channel: Any = SimpleNamespace(ask=self._ask)
         self.lifecycle: Lifecycle
         self._make: Callable[[], Lifecycle] = lambda: Lifecycle(
@@ -142,7 +144,10 @@ def test_a_broker_registers_where_others_reach_it_and_waits_until_it_is_unfenced
     assert (name, port) == ("PLAINTEXT", 9092)
     assert host not in ("", "0.0.0.0", "localhost")
     assert (request.cluster_id, request.previous_broker_epoch) == ("the-cluster", 7)
-    assert [type(each) for each in heartbeats] == [BrokerHeartbeatRequest] * 3
+    assert len(heartbeats) == 3
+    for each in heartbeats:
+        assert isinstance(each, BrokerHeartbeatRequest)
+        assert each.cordoned_log_dirs == [DIRECTORY.id]
     assert stage.lines == []  # it took no time worth a line
 
 

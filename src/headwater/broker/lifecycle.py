@@ -17,7 +17,11 @@ from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Clock, Host
-from headwater.metadata.features import LEVEL_DIRECTORIES, supported_features
+from headwater.metadata.features import (
+    LEVEL_CORDONED_DIRECTORIES,
+    LEVEL_DIRECTORIES,
+    supported_features,
+)
 from headwater.observability import Log as Lines
 from headwater.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -340,11 +344,20 @@ class Lifecycle:
                 want_fence=False,
                 want_shut_down=want_shut_down,
                 offline_log_dirs=sorted(d.id for d in self._log_dirs.offline()),
+                cordoned_log_dirs=self._cordoned(),
             ),
             timeout_ms=timeout_ms,
         )
         assert isinstance(response, BrokerHeartbeatResponse)
         return response
+
+    def _cordoned(self) -> list[bytes] | None:
+        """Returns the directories that get no new replicas, or None below the level that knows
+        them: older versions of the heartbeat cannot carry them."""
+        if self._metadata.image.metadata_version < LEVEL_CORDONED_DIRECTORIES:
+            return None
+        known = self._log_dirs
+        return sorted(d.id for d in known.directories if known.is_cordoned(d))
 
     # Leaving
 

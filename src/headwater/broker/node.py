@@ -306,6 +306,7 @@ class Node:
         self._groups = GroupCoordinator(
             config, host, self._partitions, self._lines.named(node_log.GROUPS)
         )
+        self._log_dirs.cordon(config.cordoned_log_dirs)
         self._lifecycle = Lifecycle(
             config,
             self._channel,
@@ -446,6 +447,8 @@ class Node:
         if config.is_broker:
             self._broker.config = config
             self._partitions.reconfigure(config)
+            self._log_dirs.cordon(config.cordoned_log_dirs)
+            self._lifecycle.beat_now()  # the controller places replicas by it
 
     def drop_connections(self) -> int:
         """Closes all connections; returns how many clients had. For tests of clients."""

@@ -336,8 +336,7 @@ def _cordon_records(
 ) -> list[Message]:
     if cordoned is None or state.image.metadata_version < LEVEL_CORDONED_DIRECTORIES:
         return []
-    known = registration.cordoned_log_dirs
-    if known is not None and set(known) == set(cordoned):
+    if set(registration.cordoned_log_dirs or ()) == set(cordoned):
         return []
     return [
         BrokerRegistrationChangeRecord(

@@ -315,6 +315,7 @@ class LogDirs:
             self.high_watermarks |= directory.high_watermarks
         self.deletions: list[DeleteJob] = []
         self.reports: list[RecoveryReport] = []
+        self._cordoned: frozenset[str] = frozenset()
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
         # Logs that were found and not opened, as on a full disk. Their lines in the checkpoints
@@ -490,6 +491,13 @@ class LogDirs:
 
     def offline(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if not directory.health.is_online]
+
+    def cordon(self, paths: Iterable[str]) -> None:
+        """Sets which directories get no new replicas; `*` stands for all of them."""
+        self._cordoned = frozenset(path if path == "*" else _normal(path) for path in paths)
+
+    def is_cordoned(self, directory: LogDirectory) -> bool:
+        return "*" in self._cordoned or directory.path in self._cordoned
 
     def disk_errors(self, path: str) -> AbstractContextManager[None]:
         """A context for work in a log directory: an error of the device takes it offline."""
@@ -760,7 +768,9 @@ class LogDirs:
         for directory in online:
             if self._disk.exists(f"{directory.path}/{name}"):
                 return directory
-        return min(online, key=lambda directory: len(self.logs_in(directory)))
+        # A replica that was placed here before all were cordoned has to be somewhere.
+        open_ones = [directory for directory in online if not self.is_cordoned(directory)]
+        return min(open_ones or online, key=lambda directory: len(self.logs_in(directory)))
 
     def space(self, directory: LogDirectory) -> tuple[int, int]:
         """Returns the total and the free bytes of the file system of a directory. May block."""

@@ -47,7 +47,7 @@ async def _describe(
     except ApiError as failure:
         result.error_code = failure.code
         return result
-    result.is_cordoned = directory.path in broker.config.cordoned_log_dirs
+    result.is_cordoned = broker.log_dirs.is_cordoned(directory)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for future in (False, True):
         for log in broker.log_dirs.logs_in(directory, future=future):
