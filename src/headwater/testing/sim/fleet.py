@@ -156,16 +156,17 @@ class Member:
             self.fleet.world.happened("a stop that was cut short")
         if self.machine.life is life:
             self.machine.switch_off()
-            self._gone()
+            self.release()
             self.fleet.world.note(f"node {self.id} stopped")
 
     def crash(self, *, power_cut: bool) -> None:
         self.fleet.world.note(f"node {self.id} crashes, power cut: {power_cut}")
         self.fleet.world.happened("power cut" if power_cut else "process killed")
         self.machine.crash(power_cut=power_cut)
-        self._gone()
+        self.release()
 
-    def _gone(self) -> None:
+    def release(self) -> None:
+        """Lets go of a node that is no more."""
         self.paused = False
         self.node = None
         self._starting = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,7 +33,7 @@ from headwater.testing.sim.fleet_watch import GROUP, FleetWatch
 from headwater.testing.sim.history import Report
 from headwater.testing.sim.loop import SimTask, Stuck
 from headwater.testing.sim.network import Weather
-from headwater.testing.sim.world import Machine, World
+from headwater.testing.sim.world import Machine, World, burial
 
 START_SECONDS_MAX = 60.0
 PROGRESS_SECONDS_MAX = 120.0
@@ -143,16 +142,17 @@ class FleetHistory:
         )
 
     def _bury(self) -> None:
-        """Lets go of everything. Coroutines that are closed now talk to nobody."""
+        """Lets go of everything."""
         self.world.close()
-        hook = sys.unraisablehook
-        sys.unraisablehook = lambda unraisable: None
-        try:
+        with burial():
+            self._seats.clear()
+            self._members.clear()
+            self._producers.clear()
+            self.watch.release()
+            for member in self.fleet.members.values():
+                member.release()
             for machine in self.world.machines.values():
                 machine.bury()
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
 
     async def _run(self) -> None:
         self.world.note(f"{self.fleet.layout}, faults {self._allowed}")

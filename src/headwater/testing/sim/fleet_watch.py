@@ -270,6 +270,11 @@ class FleetWatch:
             found += [m for m in self._fleet.members.values() if m.id in leaders]
         return random.choice(found) if found else None
 
+    def release(self) -> None:
+        """Lets go of the nodes."""
+        self._views.clear()
+        self._ticker = None
+
     def check_all(self) -> None:
         """Checks all that costs too much to be checked all the time."""
         if self._ticker is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from headwater.testing.sim.cluster import Cluster, NoRoom
 from headwater.testing.sim.judge import Judge
 from headwater.testing.sim.loop import SimTask, Stuck
 from headwater.testing.sim.violation import Violation
-from headwater.testing.sim.world import World
+from headwater.testing.sim.world import World, burial
 
 _PROGRESS_SECONDS_MAX = 60.0
 _FAULTS = (
@@ -96,16 +95,11 @@ class History:
         )
 
     def _bury(self) -> None:
-        """Lets go of everything. Coroutines that are closed now talk to nobody."""
+        """Lets go of everything."""
         self.world.close()
-        hook = sys.unraisablehook
-        sys.unraisablehook = lambda unraisable: None
-        try:
+        with burial():
             for machine in self.world.machines.values():
                 machine.bury()
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
 
     async def _run(self) -> None:
         cluster = self.cluster

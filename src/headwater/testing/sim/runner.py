@@ -10,6 +10,7 @@ from headwater.testing.sim.fleet_history import FleetHistory
 from headwater.testing.sim.history import History
 from headwater.testing.sim.log_history import LogHistory
 from headwater.testing.sim.violation import Violation
+from headwater.testing.sim.world import burial
 
 _LOG_STEPS = 150
 KINDS = ("node", "log", "cluster")
@@ -53,7 +54,7 @@ def run_seed(seed: int, *, kind: str = "node", rounds: int | None = None) -> Res
     except Exception:
         failure = f"seed {seed}: {traceback.format_exc()}"
     world = history.world
-    return Result(
+    result = Result(
         seed,
         world.digest(),
         failure,
@@ -62,3 +63,6 @@ def run_seed(seed: int, *, kind: str = "node", rounds: int | None = None) -> Res
         acknowledged,
         world.loop.time(),
     )
+    with burial():  # of what the traceback of a failure has kept
+        del history, world
+    return result

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
+import sys
+import warnings
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from random import Random
 from typing import Any, TypeVar
 
@@ -65,6 +69,21 @@ class World:
                 self.loop.end_life(machine.life)
                 machine.disk.dead = True
         self.loop.close()
+
+
+@contextlib.contextmanager
+def burial() -> Iterator[None]:
+    """While the remains of a world are let go: coroutines that are closed now talk to nobody, and
+    what they complain about is of no interest."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 class Machine:
