@@ -106,8 +106,11 @@ class Story:
         number = self.op("a", Action.LIST_END, Outcome.INVOKE)
         self.op("a", Action.LIST_END, number=number, offset=offset)
 
-    def leader_change(self) -> None:
-        self.op("cluster", Action.LEADER)
+    def leads(self, node: str, epoch: int) -> None:
+        self.op("cluster", Action.LEADER, value=node, offset=epoch)
+
+    def deposed(self, node: str, epoch: int) -> None:
+        self.op("cluster", Action.DEPOSED, value=node, offset=epoch)
 
     def kinds(self, group: str = "") -> list[Kind]:
         groups = {group: [TP]} if group else {}
@@ -209,6 +212,36 @@ def test_an_end_that_goes_back_is_not_monotonic(story: Story) -> None:
     assert story.kinds() == [Kind.NONMONOTONIC]
 
 
+def test_a_leader_that_has_not_heard_of_its_successor_tells_an_old_end(story: Story) -> None:
+    story.leads("node 1", 0)
+    story.send("a", 0)
+    story.leads("node 2", 1)
+    story.send("b", 1)
+    story.end(1)
+    story.poll((0, "a"), (1, "b"))
+    assert story.kinds() == []
+
+
+def test_a_deposed_leader_tells_no_end_from_before_its_successor(story: Story) -> None:
+    story.leads("node 1", 0)
+    story.send("a", 0)
+    story.leads("node 2", 1)
+    story.end(0)
+    story.poll((0, "a"))
+    assert story.kinds() == [Kind.NONMONOTONIC]
+
+
+def test_a_leader_that_knows_its_successor_tells_no_old_end(story: Story) -> None:
+    story.leads("node 1", 0)
+    story.send("a", 0)
+    story.leads("node 2", 1)
+    story.send("b", 1)
+    story.deposed("node 1", 0)
+    story.end(1)
+    story.poll((0, "a"), (1, "b"))
+    assert story.kinds() == [Kind.NONMONOTONIC]
+
+
 def test_a_value_that_was_never_sent_is_a_phantom(story: Story) -> None:
     story.poll((0, "a"))
     assert story.kinds() == [Kind.PHANTOM]
@@ -222,7 +255,7 @@ def test_a_value_whose_send_was_refused_is_a_phantom(story: Story) -> None:
 
 def test_acks_1_may_lose_when_the_leader_changes(story: Story) -> None:
     story.send("a", 0, acks=1)
-    story.leader_change()
+    story.leads("node 1", 0)
     story.send("b", 0, process="q")
     story.poll((0, "b"))
     assert story.kinds() == []
@@ -237,7 +270,7 @@ def test_acks_1_may_not_lose_while_the_leader_stays(story: Story) -> None:
 
 def test_acks_1_answered_after_a_change_may_be_the_old_leaders(story: Story) -> None:
     number = story.invoke("a", acks=1)
-    story.leader_change()
+    story.leads("node 1", 0)
     story.op("p", Action.SEND, number=number, value="a", offset=0, acks=1)
     story.send("b", 0, process="q")
     story.poll((0, "b"))
@@ -247,7 +280,7 @@ def test_acks_1_answered_after_a_change_may_be_the_old_leaders(story: Story) -> 
 def test_what_a_reader_saw_stays_though_the_leader_changes(story: Story) -> None:
     story.send("a", 0, acks=1)
     story.poll((0, "a"))
-    story.leader_change()
+    story.leads("node 1", 0)
     story.send("b", 0, process="q")
     assert Kind.INCONSISTENT in story.kinds()
 

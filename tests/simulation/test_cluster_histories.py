@@ -15,7 +15,7 @@ import pytest
 
 from headwater.testing.sim.runner import run_seed
 
-SEEDS = int(os.environ.get("CLUSTER_SEEDS", "200"))
+SEEDS = int(os.environ.get("CLUSTER_SEEDS", "130"))
 CHUNK = 5
 ROUNDS = 4
 
@@ -61,7 +61,7 @@ def test_a_cluster_does_not_depend_on_the_process_that_runs_it() -> None:
 def test_rare_things_happen_to_clusters() -> None:
     """A run that never pauses, cuts, loses or elects proves nothing."""
     sometimes: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(30):
         sometimes += run_seed(seed, kind="cluster", rounds=ROUNDS).sometimes
     missing = {
         "a node ended by itself",

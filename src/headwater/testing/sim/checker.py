@@ -8,7 +8,8 @@ those that only the end of the history shows. It knows nothing about the simulat
 real clients can write the same history.
 
 What was acknowledged with acks=all, and what was read, is in the log for ever. What was
-acknowledged with acks=1 may be lost when the leader changes, and only then. `MAY_LOSE` ends all
+acknowledged with acks=1 may be lost when the leader changes, and only then. A leader that has not
+heard of its successor still tells the end of the log as it was. `MAY_LOSE` ends all
 promises of a partition, because too many of its replicas have lost their disks or an unclean leader
 was elected: clients may hold what they read before, so that nothing can be told from then on but
 that no value comes from nowhere.
@@ -36,7 +37,8 @@ class Action(Enum):
     ASSIGN = "assign"  # partitions given to a consumer, by itself or by its group
     COMMIT = "commit"
     LIST_END = "list end"  # the end of the log, as ListOffsets tells it
-    LEADER = "leader"  # the partition has a new leader
+    LEADER = "leader"  # the node `value` leads the partition in the epoch `offset`
+    DEPOSED = "deposed"  # the node `value` no longer leads any epoch up to `offset`, and knows it
     MAY_LOSE = "may lose"
 
 
@@ -140,6 +142,10 @@ class _Partition:
     has_gaps: bool = False  # compaction or transactions leave offsets without records
     excused: bool = False  # it may have lost records
     leaders: int = 0
+    epoch: int = -1  # of the newest leader
+    # Each that a node may believe in, by node and epoch; since it has a successor, with the end
+    # that the log had then.
+    leaderships: dict[tuple[str, int], int | None] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)  # for ever
     weak: dict[int, str] = field(default_factory=dict)  # acknowledged by a leader alone
     sends: dict[str, _Send] = field(default_factory=dict)
@@ -150,6 +156,18 @@ class _Partition:
     end_seen: int = 0
     end_asked: dict[tuple[str, int], int] = field(default_factory=dict)
     seen_by_group: dict[str, set[int]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The end of what a leader has shown."""
+        return max(max(self.known, default=-1) + 1, self.end_seen)
+
+    def forget_weak(self) -> None:
+        """What a leader alone has acknowledged may go with it."""
+        self.leaders += 1
+        for value in self.weak.values():
+            self.sends[value].may_be_gone = True
+        self.weak.clear()
 
 
 class Checker:
@@ -185,16 +203,30 @@ class Checker:
             case Action.LIST_END:
                 return list(self._on_end(partition, op))
             case Action.LEADER:
-                partition.leaders += 1
-                for value in partition.weak.values():
-                    partition.sends[value].may_be_gone = True
-                partition.weak.clear()
+                self._on_leader(partition, op)
+            case Action.DEPOSED:
+                for node, epoch in list(partition.leaderships):
+                    if node == op.value and epoch <= op.offset:
+                        del partition.leaderships[node, epoch]
+                        partition.forget_weak()
             case Action.MAY_LOSE:
                 partition.excused = True
         return []
 
     def take_all(self, ops: Iterable[Op]) -> list[Anomaly]:
         return [anomaly for op in ops for anomaly in self.take(op)]
+
+    def _on_leader(self, partition: _Partition, op: Op) -> None:
+        leadership = (op.value, op.offset)
+        if leadership in partition.leaderships:
+            return
+        partition.forget_weak()
+        if op.offset > partition.epoch:
+            partition.epoch = op.offset
+            for other, end in partition.leaderships.items():
+                if end is None:
+                    partition.leaderships[other] = partition.end
+        partition.leaderships[leadership] = None if op.offset == partition.epoch else 0
 
     # Sends
 
@@ -344,8 +376,8 @@ class Checker:
     def _on_end(self, partition: _Partition, op: Op) -> Iterator[Anomaly]:
         key = (op.process, op.number)
         if op.outcome is Outcome.INVOKE:
-            acknowledged = max(partition.known, default=-1) + 1
-            partition.end_asked[key] = max(acknowledged, partition.end_seen)
+            ends = [end for end in partition.leaderships.values() if end is not None]
+            partition.end_asked[key] = min([*ends, partition.end])
             return
         due = partition.end_asked.pop(key, 0)
         if op.outcome is not Outcome.OK:

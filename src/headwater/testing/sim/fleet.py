@@ -84,6 +84,7 @@ class Member:
         self.broken = 0  # faults of its disk that go on: it may end by itself
         self.held_down = False  # somebody wants it to stay down
         self.paused = False
+        self.is_ending = False  # it has given up, and stops
         self._starting: SimTask[None] | None = None
         self.make_mount()
 
@@ -165,8 +166,21 @@ class Member:
         self.machine.crash(power_cut=power_cut)
         self.release()
 
+    async def end(self) -> None:
+        """What the process of a node that has given up does: it stops what has started and ends."""
+        self.fleet.world.note(f"node {self.id} has ended by itself: {self.why_ended()}")
+        self.fleet.world.happened("a node ended by itself")
+        self.is_ending = True
+        task = self._starting
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            await self.stop()
+        else:
+            self.machine.switch_off()
+            self.release()
+
     def release(self) -> None:
         """Lets go of a node that is no more."""
+        self.is_ending = False
         self.paused = False
         self.node = None
         self._starting = None
@@ -191,6 +205,7 @@ class Fleet:
         self.layout = layout
         self.cluster_id = id_text(world.chance("cluster id").randbytes(15) + b"\0")
         self.members: dict[int, Member] = {}
+        self._endings: list[asyncio.Future[None]] = []
         ips = {node_id: f"10.0.0.{place + 1}" for place, node_id in enumerate(layout.nodes)}
         quorum = ",".join(f"{n}@{ips[n]}:{CONTROLLER_PORT}" for n in layout.voters)
         for node_id in layout.nodes:
@@ -255,13 +270,13 @@ class Fleet:
     def revive(self) -> None:
         """Starts nodes again that have ended, as an operator or a supervisor does."""
         for member in self.members.values():
-            if member.is_up and member.has_ended and not member.paused:
+            if member.is_up and member.has_ended and not member.paused and not member.is_ending:
                 if not member.broken:
                     why = member.why_ended()
                     raise self.fail(f"node {member.id} ended by itself: {why}")
-                self.world.happened("a node ended by itself")
-                continue  # the end of its fault starts it again
-            if not member.is_up and not member.held_down:
+                self._endings = [task for task in self._endings if not task.done()]
+                self._endings.append(asyncio.ensure_future(member.end()))
+            elif not member.is_up and not member.held_down and not member.broken:
                 member.start()
 
     def check_health(self) -> None:

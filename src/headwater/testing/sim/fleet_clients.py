@@ -304,6 +304,8 @@ class MemberActor:
             settings: dict[str, Any] = {"group_protocol": self.protocol}
             if self.protocol == "classic":
                 settings |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000}
+                # A member waits a little longer than this for a coordinator that lost its power.
+                settings["max_poll_interval_ms"] = 30_000
             consumer: Consumer[bytes, bytes] = Consumer(
                 recorder.fleet.bootstrap,
                 group=self.group,

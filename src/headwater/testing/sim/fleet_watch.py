@@ -45,6 +45,7 @@ class _View:
     metadata: MetadataLog
     log: Seen = field(default_factory=Seen)
     replicas: dict[PartitionKey, Seen] = field(default_factory=dict)
+    has_ended: bool = False
 
 
 class FleetWatch:
@@ -88,8 +89,9 @@ class FleetWatch:
     def _look_at_all(self) -> None:
         for member in self._fleet.members.values():
             last = self._views.get(member.id)
-            if last is not None and not last.life.alive:
-                self._on_end(last)
+            if last is not None and not last.life.alive and not last.has_ended:
+                last.has_ended = True
+                self._on_end(member, last)
             view = self._view(member)
             if view is not None:
                 self._look_at_quorum(member, view)
@@ -166,7 +168,9 @@ class FleetWatch:
         leads = -1 if leader is None else leader.epoch
         if leads != seen.leads:
             if seen.leads >= 0:
-                self._on_leader_gone(partition.tp)
+                self._tell(Action.DEPOSED, partition.tp, member.id, seen.leads)
+            if leads >= 0:
+                self._tell(Action.LEADER, partition.tp, member.id, leads)
             seen.leads = leads
         high_watermark = partition.high_watermark
         self._expect(
@@ -180,19 +184,20 @@ class FleetWatch:
         differs = compare(log, seen, high_watermark, committed)
         self._expect(differs is None, f"{what} {differs}")
 
-    def _on_end(self, view: _View) -> None:
-        """What the node led when it crashed, it leads no more."""
+    def _on_end(self, member: Member, view: _View) -> None:
+        """What the node led when it crashed, or was to lead, it leads no more."""
         for (topic_id, number), seen in view.replicas.items():
             topic = None if self.image is None else self.image.topics_by_id.get(topic_id)
-            if seen.leads >= 0 and topic is not None:
-                self._on_leader_gone(TopicPartition(topic.name, number))
+            if topic is not None:
+                epoch = self._leader_epochs.get((topic_id, number), -1)
+                self._tell(Action.DEPOSED, TopicPartition(topic.name, number), member.id, epoch)
             seen.leads = -1
 
-    def _on_leader_gone(self, tp: TopicPartition) -> None:
-        """A leader has heard of its successor, or has crashed. Until then it may have acknowledged
-        with acks=1 what nobody else has, though the controller had another leader already."""
+    def _tell(self, action: Action, tp: TopicPartition, node_id: int, epoch: int) -> None:
+        """Tells the checker who leads. A leader that has not heard of its successor may acknowledge
+        with acks=1 what nobody else has, and answers with the end of its own log."""
         if tp.topic in self._recorder.topics:
-            self._recorder.happened("cluster", Action.LEADER, tp)
+            self._recorder.happened("cluster", action, tp, value=f"node {node_id}", offset=epoch)
 
     def _follow(self, image: Image, delta: Delta) -> None:
         """Tells the checker of new leaders, and takes note of replicas that leave and join."""
@@ -204,9 +209,8 @@ class FleetWatch:
             key = (topic_id, number)
             if state.leader_epoch != self._leader_epochs.get(key):
                 self._leader_epochs[key] = state.leader_epoch
-                if topic.name in self._recorder.topics:
-                    tp = TopicPartition(topic.name, number)
-                    self._recorder.happened("cluster", Action.LEADER, tp)
+                tp = TopicPartition(topic.name, number)
+                self._tell(Action.LEADER, tp, state.leader, state.leader_epoch)
                 self._fleet.world.note(
                     f"{topic.name}-{number}: leader {state.leader} in epoch {state.leader_epoch}, "
                     f"isr {list(state.isr)}"
