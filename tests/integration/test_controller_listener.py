@@ -131,6 +131,30 @@ def test_it_advertises_what_it_serves(controller: Wire) -> None:
     assert all(APIS[key].on_controller for key in found)
 
 
+def test_a_dynamic_quorum_is_among_the_finalized_features(
+    node: Controlled, controller: Wire
+) -> None:
+    from headwater.protocol.messages.api_versions import ApiVersionsRequest
+
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    with Wire(node.node.bootstrap) as broker:
+        for listener in (broker, controller):
+            answer = listener.ask(request, version=4)
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            assert levels["kraft.version"] == 1
+            assert levels["metadata.version"] == 30
+
+
+def test_a_quorum_that_is_dynamic_stays_so(controller: Wire) -> None:
+    from headwater.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+    key = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=2)
+    refusal = controller.ask(UpdateFeaturesRequest(feature_updates=[key]), version=2)
+    assert refusal.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "1" in refusal.error_message
+    assert "unknown" not in refusal.error_message
+
+
 def test_a_client_on_the_controller_port_is_turned_away_with_a_reason(node: Controlled) -> None:
     with Wire(node.address) as wire, pytest.raises(Closed):
         wire.ask(MetadataRequest(topics=[]), version=9)

@@ -142,13 +142,15 @@ def _elect_leader(
         state.rules(topic, partition),
         election=Election.PREFERRED if is_preferred else Election.UNCLEAN,
     )
-    if record is None:
-        code = (
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            if is_preferred
-            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if record is None and is_preferred:
+        raise ApiError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {partition.preferred_leader}, preferred for {name}-{index}, cannot lead now",
         )
-        raise ApiError(code, f"no replica of {name}-{index} can lead now")
+    if record is None:
+        raise ApiError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {name}-{index} can lead now"
+        )
     return record
 
 

@@ -116,8 +116,11 @@ def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, in
 def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | None:
     """Returns which node does not support this level, or None."""
     feature = FEATURES.get(update.name)
-    if feature is None or update.name == KRAFT_VERSION:
+    if feature is None:
         return "unknown feature"
+    if update.name == KRAFT_VERSION and update.level in feature.supported:
+        # The quorum itself raises it; what is left to ask of the controller is to lower it.
+        return "it is at 1, and a quorum with dynamic voters does not become static again"
     nobody = LevelRange(0, 0)
     supporters = [("this controller", feature.supported)]
     supporters += [

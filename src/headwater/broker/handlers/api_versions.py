@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
-from headwater.metadata.features import supported_features
+from headwater.metadata.features import KRAFT_VERSION, supported_features
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.api_versions import (
     ApiVersion,
@@ -34,7 +34,9 @@ def handle(
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     # KAFKA-17011: clients that speak less than version 4 fall over a feature that starts at 0.
     lowest = 0 if context.version >= 4 else 1
-    finalized = node.image.features
+    finalized = dict(node.image.features)
+    if node.metadata.kraft_version:  # it belongs to the quorum and is not in the image
+        finalized[KRAFT_VERSION] = node.metadata.kraft_version
     return ApiVersionsResponse(
         api_keys=_ranges(node.served),
         supported_features=[
