@@ -64,12 +64,13 @@ def newest_version() -> str:
 def jars(version: str) -> Path:
     """The folder with the jars of this version, fetched by maven when it is not there yet."""
     folder = cache_folder() / f"kafka-{version}"
-    if (folder / "log4j2.xml").exists():
+    if (folder / "log4j2.xml").exists() and (folder / f"kafka-shell-{version}.jar").exists():
         return folder
     print(f"fetching Apache Kafka {version} from Maven Central into {folder}", flush=True)
     wanted = [
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
+        ("org.apache.kafka", "kafka-shell", version),
         ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
         ("org.apache.logging.log4j", "log4j-core", _LOG4J_VERSION),
     ]

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -254,9 +255,15 @@ def opens(port: int) -> bool:
 
 
 def run_java(
-    folder: Path, main: str, *arguments: str, stdin: str | None = None, timeout: float = 120.0
+    folder: Path,
+    main: str,
+    *arguments: str,
+    stdin: str | None = None,
+    timeout: float = 120.0,
+    check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one of Kafka's tools to its end and hands back what it printed; fails if it fails."""
+    """Runs one of Kafka's tools to its end and hands back what it printed; fails if the tool does,
+    unless `check` is False."""
     # Tools live for a second or two: the quick compiler alone makes them start sooner.
     options = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
     done = subprocess.run(
@@ -267,7 +274,7 @@ def run_java(
         timeout=timeout,
         check=False,
     )
-    if done.returncode != 0:
+    if check and done.returncode != 0:
         raise AssertionError(
             f"{main} {' '.join(arguments)}\nended with {done.returncode}\n"
             f"{done.stdout}{done.stderr}"
@@ -281,6 +288,14 @@ def _meta_property(folder: Path, key: str) -> str | None:
     lines = path.read_text().splitlines() if path.exists() else []
     found = [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]
     return found[0] if found else None
+
+
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Looks again and again until it holds; fails with `what` after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
 
 
 def free_port() -> int:
