@@ -159,7 +159,7 @@ class Replica:
             endpoints=lambda context: [],
             served=served,
             image=self.image,
-            metadata=SimpleNamespace(image=self.image, applied=0),
+            metadata=SimpleNamespace(image=self.image, applied=0, kraft_version=0),
         )
         server = Server(host, NetLimits(), lambda line: None)
         server.bind("PLAINTEXT", self.machine.ip, PORT, Dispatcher(parts, Routes(served)))

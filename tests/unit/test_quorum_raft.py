@@ -340,6 +340,34 @@ def test_a_voter_on_a_new_disk_is_an_observer() -> None:
     assert len(node.describe(11.0).observers) == 1
 
 
+def test_a_static_voter_counts_only_with_its_disk_once_voters_have_directories() -> None:
+    nowhere = bytes(16)
+    node = Raft(
+        KEYS[1],
+        VoterSet.of(*(Voter(ReplicaKey(number, nowhere)) for number in (1, 2, 3))),
+        Random(7),
+        state=ElectionState(0, NO_NODE, None),
+        log_end=0,
+        epochs=[],
+    )
+    node.start(0.0)
+    node.tick(10.0)
+    node.on_vote_reply(2, VoteReply(0, NO_NODE, True, True), 10.0)
+    node.on_vote_reply(2, VoteReply(1, NO_NODE, True, False), 10.0)
+    node.on_appended(log_end=1, epoch=1)
+    node.on_flushed(1, epoch=1)
+    assert node.on_fetch(FetchRequest(KEYS[2], 1, 1, 1), 11.0).committed == 1
+    node.on_voters(VoterSet.of(*(Voter(KEYS[number]) for number in (1, 2, 3))), 12.0)
+    node.on_appended(log_end=2, epoch=1)
+    node.on_flushed(2, epoch=1)
+    stranger = ReplicaKey(2, b"x" * 16)
+    assert node.on_fetch(FetchRequest(stranger, 1, 2, 1), 13.0).committed is None
+    described = node.describe(13.0)
+    assert [status.key for status in described.voters] == [KEYS[1], KEYS[2], KEYS[3]]
+    assert [status.key for status in described.observers] == [stranger]
+    assert node.on_fetch(FetchRequest(KEYS[2], 1, 2, 1), 14.0).committed == 2
+
+
 # Following
 
 

@@ -103,6 +103,8 @@ class Progress:
                 known = observers.pop(voter.key, None) or _Replica(
                     voter.key, acknowledged=voter.key.matches(self.me)
                 )
+            # A voter may have had no directory id before. It counts only with this one now.
+            known.key = voter.key
             self._voters[voter.key.id] = known
         for replica in before.values():
             if replica.key.id not in self._voters and replica.key.id != self.me.id:
