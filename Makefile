@@ -3,11 +3,12 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage versions bench conformance sim fuzz dist docs lock fmt clean
+.PHONY: help setup demo test check coverage versions bench conformance sim mutants fuzz dist docs lock fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
 JOBS ?= 2
+KIND ?=
 ONLY ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
@@ -85,8 +86,11 @@ lock: setup ## renew requirements-dev.lock
 		--no-header pyproject.toml - --extra test --extra check --extra spark --extra demo --extra coverage --extra docs \
 		-o requirements-dev.lock
 
-sim: setup ## SEEDS=N random histories of a simulated node, in parallel
-	$(BIN)/python -m headwater.testing.sim --seeds $(SEEDS) --jobs $(JOBS)
+sim: setup ## SEEDS=N random histories each of a simulated node, log, cluster and its transactions; KIND=cluster for one
+	$(BIN)/python -m headwater.testing.sim --seeds $(SEEDS) --jobs $(JOBS) $(if $(KIND),--kind $(KIND))
+
+mutants: setup ## plants bugs in nodes and clusters; the simulator has to catch each one; ONLY=text
+	$(BIN)/python -m tests.simulation.mutant_hunt --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz: setup ## FUZZ_SECONDS=N for each fuzz target of the core, with cargo-fuzz
 	@tools/ensure fuzz

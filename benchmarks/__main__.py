@@ -7,20 +7,23 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from benchmarks.cleaning import cleaning
 from benchmarks.cluster import cluster, cluster_partitions
+from benchmarks.cluster_load import cluster_load
 from benchmarks.connections import connections
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
 from benchmarks.latency import latency
 from benchmarks.python_clients import python_clients
-from benchmarks.report import Row, plot, rows_of, save, table
+from benchmarks.report import Row, merged, plot, rows_of, save, spread, table
 from benchmarks.requests import requests
-from benchmarks.rows import Contest, Duel, Family, Measurement, Session
+from benchmarks.rows import Contest, Duel, Family, Measurement, Session, is_part
 from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
+from benchmarks.transactions import transactions
 from benchmarks.wire import NotReady
 from harness import kafka_jars
 from harness.nodes import (
@@ -31,6 +34,10 @@ from harness.nodes import (
     NodeFailed,
     end_nodes_when_terminated,
 )
+from headwater import ClientError
+
+# A family that fails leaves the others to run.
+_FAILURES = (AssertionError, NodeFailed, NotReady, OSError, ClientError, TimeoutExpired)
 
 # The rows of a family share a node, so --only picks families by the rows they yield.
 _FAMILIES: dict[Family, tuple[str, ...]] = {
@@ -50,7 +57,9 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
         "cluster.kill",
         "cluster.stop",
     ),
+    cluster_load: ("cluster.load",),
     cluster_partitions: ("cluster.partitions",),
+    transactions: ("transactions",),
 }
 # Both brokers at once.
 _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",)}
@@ -61,30 +70,34 @@ _CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark:
 def main() -> int:
     options = _options()
     end_nodes_when_terminated()
-    version = kafka_jars.newest_version()
+    version = kafka_jars.kafka_version()
     jars = kafka_jars.jars(version)
     kafka = Kafka(jars)
     subject: Flavour = Headwater() if options.subject == "headwater" else Kafka(jars, "kafka-again")
     # On the disk of the clone: /tmp may be in memory.
     options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.folder))
-    session = Session(jars, folder, options.quick, tuple(options.only))
+    only = tuple(options.only)
+    session = Session(jars, folder, options.quick, only, repeats=options.repeat > 1)
     started = time.monotonic()
     measured: dict[str, list[Measurement]] = {"kafka": [], "subject": []}
     failures: list[str] = []
     try:
-        _families(session, {"kafka": kafka, "subject": subject}, options.only, measured, failures)
-        _duels(session, kafka, subject, options.only, measured, failures)
+        for _ in range(options.repeat):
+            flavours = {"kafka": kafka, "subject": subject}
+            _families(session, flavours, options.only, measured, failures)
+            _duels(session, kafka, subject, options.only, measured, failures)
         contested = _contests(session, subject, options.only, failures)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    brokers = rows_of(measured["kafka"], measured["subject"])
+    brokers = rows_of(merged(measured["kafka"]), merged(measured["subject"]))
     rows = [*brokers, *(row for each in contested.values() for row in each)]
     if not rows:
         print("nothing was measured")
         return 1
     if brokers:
         print(f"\n{table(brokers, 'kafka', subject.name)}")
+        print(f"\nlowest and highest\n{spread(brokers, 'kafka', subject.name)}")
     for name, each in contested.items():
         print(f"\n{name}, on {subject.name}\n{table(each, 'other', 'ours')}")
     facts = {"kafka": version, "subject": subject.name, "quick": options.quick}
@@ -119,7 +132,7 @@ def _families(
                     if session.wants(measurement.key):
                         measured[who].append(measurement)
                         print(_progress(measurement), flush=True)
-            except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+            except _FAILURES as problem:
                 failures.append(f"{name} on {flavour.name}: {problem}")
                 print(f"  failed: {problem}", flush=True)
 
@@ -143,7 +156,7 @@ def _duels(
                     measured["kafka"].append(theirs)
                     measured["subject"].append(ours)
                     print(f"{_progress(theirs)}; {ours.value:,.3f}", flush=True)
-        except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+        except _FAILURES as problem:
             failures.append(f"{name}: {problem}")
             print(f"  failed: {problem}", flush=True)
 
@@ -164,7 +177,7 @@ def _contests(
                     row = Row(*comparison.beside(other))
                     rows.append(row)
                     print(f"  {row.named.what}: {row.ratio:.2f}", flush=True)
-        except (AssertionError, NodeFailed, NotReady, OSError) as problem:
+        except _FAILURES as problem:
             failures.append(f"{name}: {problem}")
             print(f"  failed: {problem}", flush=True)
         if rows:
@@ -173,7 +186,7 @@ def _contests(
 
 
 def _chosen(keys: tuple[str, ...], only: list[str]) -> bool:
-    return any(name.startswith(key) or key.startswith(name) for key in keys for name in only)
+    return any(is_part(name, key) or is_part(key, name) for key in keys for name in only)
 
 
 def _progress(measurement: Measurement) -> str:
@@ -188,7 +201,14 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="ROW",
-        help="rows whose key starts with this (start, sync, requests, produce.1000, restart.kill)",
+        help="rows of this name or below it (start, sync, requests, produce.1000, restart.kill)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure the brokers N times in turn; the table has the medians",
     )
     parser.add_argument("--plot", action="store_true", help="also draw the ratios as a PNG")
     parser.add_argument(

@@ -75,17 +75,34 @@ def producer_performance(
     size: int,
     codec: str = "none",
     per_second: int = -1,
+    warm_up: int = 0,
 ) -> Produced:
     """Runs Kafka's ProducerPerformance with acks=all and its defaults otherwise, unthrottled unless
-    there is a rate."""
+    there is a rate. The first `warm_up` records, while the tool itself starts, do not count."""
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size)]
     arguments += ["--throughput", str(per_second), "--bootstrap-server", node.bootstrap]
+    if warm_up:
+        arguments += ["--warmup-records", str(warm_up)]
     arguments += ["--command-property", "acks=all", f"compression.type={codec}"]
+    return _performance(jars, arguments)
+
+
+def _performance(jars: Path, arguments: list[str]) -> Produced:
     output = _java(jars, "org.apache.kafka.tools.ProducerPerformance", arguments)
     found = _RESULT.findall(output)
     assert found, f"ProducerPerformance did not end as expected:\n{output}"
     rate, megabytes, _average, _p50, _p95, p99 = found[-1]
     return Produced(float(rate), float(megabytes) * 1.048576, float(p99))
+
+
+def transactional_performance(
+    jars: Path, node: Reachable, topic: str, *, records: int, size: int
+) -> Produced:
+    """Runs Kafka's ProducerPerformance in transactions of 100 ms."""
+    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(size)]
+    arguments += ["--throughput", "-1", "--bootstrap-server", node.bootstrap]
+    arguments += ["--transactional-id", "perf", "--transaction-duration-ms", "100"]
+    return _performance(jars, arguments)
 
 
 def consumer_performance(jars: Path, node: Node, topic: str, *, records: int) -> Consumed:

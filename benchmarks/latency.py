@@ -44,7 +44,7 @@ def latency(
     tools: dict[str, Sends] = {"librdkafka": _librdkafka, "java": _java}
     for tool, sends in tools.items():
         key = f"latency.{tool}"
-        if not session.wants(key) and not any(each.startswith(key) for each in session.only):
+        if not session.wants_below(key):
             continue
         samples: list[list[list[float]]] = [[], []]
         for number in range(rounds):

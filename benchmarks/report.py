@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,41 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        if self.ratio is None or self.named.goal is None:
+        goal = self.named.goal
+        if goal is not None and goal.of_value:
+            return goal.holds(self.subject.value) if self.subject is not None else None
+        if self.ratio is None or goal is None:
             return None
-        return self.named.goal.holds(self.ratio)
+        return goal.holds(self.ratio)
 
 
 def rows_of(other: Sequence[Measurement], subject: Sequence[Measurement]) -> list[Row]:
     ours = {each.key: each for each in subject}
     theirs = {each.key: each for each in other}
     return [Row(theirs.get(key), ours.get(key)) for key in dict.fromkeys([*theirs, *ours])]
+
+
+def merged(runs: Sequence[Measurement]) -> list[Measurement]:
+    """Makes one measurement of each row of several runs; its samples are the values of the runs."""
+    by_key: dict[str, list[Measurement]] = {}
+    for each in runs:
+        by_key.setdefault(each.key, []).append(each)
+    return [
+        replace(found[0], samples=tuple(each.value for each in found)) if found[1:] else found[0]
+        for found in by_key.values()
+    ]
+
+
+def spread(rows: Sequence[Row], other: str, subject: str) -> str:
+    """The lowest and the highest sample of each side, of rows that have several."""
+    lines = []
+    for row in rows:
+        for name, side in ((other, row.other), (subject, row.subject)):
+            if side is not None and side.samples[1:]:
+                low, high = _number(min(side.samples)), _number(max(side.samples))
+                count = len(side.samples)
+                lines.append(f"{side.what}, {name}: {low} to {high} {side.unit} ({count})")
+    return "\n".join(lines)
 
 
 def table(rows: Sequence[Row], other: str, subject: str) -> str:

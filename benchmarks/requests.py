@@ -23,11 +23,14 @@ def requests(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     seconds = session.size(6, 2)
     for _ in range(2):  # warm-up: a JVM compiles this path only after some seconds
         _pipelined(node, seconds, connections=_CONNECTIONS, window=16)
-    yield from _synchronous(session, node)
+    if session.wants_below("sync"):
+        yield from _synchronous(session, node)
     for connections, window in ((1, 16), (_CONNECTIONS, 16)):
+        if not session.wants(f"requests.{connections}"):
+            continue
         rates = [
             _pipelined(node, seconds, connections=connections, window=window)
-            for _ in range(session.size(3, 1))
+            for _ in range(session.samples(3, 1))
         ]
         plural = "s" if connections > 1 else ""
         yield Measurement(
@@ -37,14 +40,17 @@ def requests(session: Session, flavour: Flavour) -> Iterator[Measurement]:
             tuple(rates),
             more_is_better=True,
         )
-    yield Measurement(
-        "requests.librdkafka",
-        "one-record requests, librdkafka",
-        "requests/s",
-        tuple(_librdkafka(node, session.size(60_000, 10_000)) for _ in range(session.size(3, 1))),
-        at_least(5.0),
-        more_is_better=True,
-    )
+    if session.wants("requests.librdkafka"):
+        count = session.size(60_000, 10_000)
+        rates = [_librdkafka(node, count) for _ in range(session.samples(3, 1))]
+        yield Measurement(
+            "requests.librdkafka",
+            "one-record requests, librdkafka",
+            "requests/s",
+            tuple(rates),
+            at_least(5.0),
+            more_is_better=True,
+        )
     node.remove()
 
 
@@ -57,7 +63,7 @@ def _synchronous(session: Session, node: Node) -> Iterator[Measurement]:
         ("sync.wire", " with a plain socket", _wire_round_trips, (None, None)),
     ):
         medians, tails = [], []
-        for _ in range(session.size(3, 1)):
+        for _ in range(session.samples(3, 1)):
             waits = sorted(round_trips(node, session.size(4000, 1500)))
             medians.append(waits[len(waits) // 2] * 1000)
             tails.append(waits[len(waits) * 99 // 100] * 1000)

@@ -18,15 +18,18 @@ from harness.nodes import Flavour, Node
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on the ratio of the subject's value to Kafka's."""
+    """A bound on the ratio of the subject's value to Kafka's, or on the value itself."""
 
     bound: float
     at_most: bool
+    of_value: bool = False
 
-    def holds(self, ratio: float) -> bool:
-        return ratio <= self.bound if self.at_most else ratio >= self.bound
+    def holds(self, number: float) -> bool:
+        return number <= self.bound if self.at_most else number >= self.bound
 
     def __str__(self) -> str:
+        if self.of_value:
+            return f"{self.bound:g} at {'most' if self.at_most else 'least'}"
         return f"{'≤' if self.at_most else '≥'} {self.bound:g}"
 
 
@@ -36,6 +39,15 @@ def at_most(bound: float) -> Goal:
 
 def at_least(bound: float) -> Goal:
     return Goal(bound, at_most=False)
+
+
+def value_at_most(bound: float) -> Goal:
+    """Bounds the value itself, whatever Kafka's is."""
+    return Goal(bound, at_most=True, of_value=True)
+
+
+def value_at_least(bound: float) -> Goal:
+    return Goal(bound, at_most=False, of_value=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +102,22 @@ class Session:
     folder: Path
     quick: bool = False
     only: tuple[str, ...] = ()
+    repeats: bool = False  # the whole run is repeated, so that each run needs one sample
     facts: dict[str, float] = field(default_factory=dict)  # what later measurements depend on
     _made: int = field(default=0)
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
+    def samples(self, full: int, quick: int) -> int:
+        return 1 if self.repeats else self.size(full, quick)
+
     def wants(self, key: str) -> bool:
-        return not self.only or any(key.startswith(name) for name in self.only)
+        return not self.only or any(is_part(key, name) for name in self.only)
+
+    def wants_below(self, name: str) -> bool:
+        """Whether any of the rows that begin with `name` is wanted."""
+        return self.wants(name) or any(is_part(each, name) for each in self.only)
 
     def fresh_node(self, flavour: Flavour) -> Node:
         """Returns a new node with an empty directory on the measured disk."""
@@ -105,6 +125,11 @@ class Session:
         folder = self.folder / f"{flavour.name}-{self._made}"
         shutil.rmtree(folder, ignore_errors=True)
         return Node(flavour, folder)
+
+
+def is_part(key: str, name: str) -> bool:
+    """Whether the row `key` is what `name` names, or one of the rows below it."""
+    return key == name or key.startswith(f"{name}.")
 
 
 Family = Callable[[Session, Flavour], Iterator[Measurement]]

@@ -16,7 +16,7 @@ _PATIENCE = 180.0
 def start_and_idle(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     """Starts an empty, formatted node; a metadata request creates the topic."""
     times, idle = [], []
-    for _ in range(session.size(5, 2)):
+    for _ in range(session.samples(5, 2)):
         node = session.fresh_node(flavour)
         flavour.prepare(node)
         times.append(_seconds_to_ack(node))
@@ -40,7 +40,7 @@ def restart(session: Session, flavour: Flavour) -> Iterator[Measurement]:
     fetched_from = time.monotonic()
     first_fetch = wire.wait_for_fetch(node.port, "log", seconds=_PATIENCE) - fetched_from
     times = []
-    for _ in range(session.size(3, 1)):
+    for _ in range(session.samples(3, 1)):
         node.stop()
         times.append(_seconds_to_ack(node))
     node.remove()

@@ -44,10 +44,13 @@ def _produce(session: Session, node: Node, *, size: int, goal: Goal) -> Iterator
     records = _records(session, size)
     for codec in _CODECS:
         key = f"produce.{size}.{codec}"
+        also = (f"consume.{size}", f"cpu.in.{size}", f"cpu.out.{size}") if codec == "none" else ()
+        if not any(session.wants_below(each) for each in (key, *also)):
+            continue
         topic = f"produce-{size}-{codec}"
         create_topic(node, topic)
         megabytes, rates, cpu = [], [], []
-        for _ in range(session.size(2, 1)):
+        for _ in range(session.samples(2, 1)):
             before = node.cpu_seconds()
             done = producer_performance(
                 session.jars, node, topic, records=records, size=size, codec=codec
@@ -74,24 +77,27 @@ def _consume(session: Session, node: Node) -> Iterator[Measurement]:
     wire.close()
     for size in (100, 1000):
         topic = f"produce-{size}-none"
-        records = _records(session, size) * session.size(2, 1)
-        if has_groups:
+        records = _records(session, size) * session.samples(2, 1)
+        if has_groups and session.wants(f"consume.{size}.java"):
             done = [
                 consumer_performance(session.jars, node, topic, records=records)
-                for _ in range(session.size(2, 1))
+                for _ in range(session.samples(2, 1))
             ]
             yield Measurement(
-                f"consume.{size}",
+                f"consume.{size}.java",
                 f"consume {size} B, ConsumerPerformance",
                 "MB/s",
                 tuple(each.megabytes_per_second for each in done),
                 at_least(1.0),
                 more_is_better=True,
             )
+        rest = (f"consume.{size}.console", f"consume.{size}.librdkafka", f"cpu.out.{size}")
+        if not any(session.wants_below(each) for each in rest):
+            continue
         # The same Java consumer without a group, so that a broker without groups can be compared.
         done = [
             console_consumer(session.jars, node, topic, records=records, size=size)
-            for _ in range(session.size(2, 1))
+            for _ in range(session.samples(2, 1))
         ]
         yield Measurement(
             f"consume.{size}.console",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.kafka_jars import newest_version
+from harness.kafka_jars import kafka_version
 from harness.nodes import ROOT, end_nodes_when_terminated
 
 _DOCUMENT = ROOT / "docs" / "conformance.md"
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _write(results: Results) -> None:
-    lines = [f"Judged with the tools of Apache Kafka {newest_version()}.", ""]
+    lines = [f"Judged with the tools of Apache Kafka {kafka_version()}.", ""]
     lines += ["| | claim | with |", "| --- | --- | --- |"]
     for (family, claim), outcomes in results.claims.items():
         words = f"{_words(claim)}{_times(outcomes)}"

@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    return kafka_jars.jars(kafka_jars.newest_version())
+    return kafka_jars.jars(kafka_jars.kafka_version())
 
 
 @pytest.fixture(scope="session")

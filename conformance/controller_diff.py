@@ -212,7 +212,10 @@ class Side:
             case int() if name in _NODES:
                 return self._node(value)
             case int() if name == "leader_epoch" or name == "epoch":
-                return value if value < 0 else f"epoch{value - self.epoch:+d}"
+                # Zero is no epoch that a scenario asks about: see _EPOCH_MIN.
+                return value if value <= 0 else f"epoch{value - self.epoch:+d}"
+            case str() if name == "resource_name" and value == str(self.active):
+                return "active"
             case bytes() if len(value) == 16:
                 return self._id(value)
             case bytes() | memoryview():
@@ -378,7 +381,7 @@ def main() -> int:
         def side(name: str, given: str) -> Side:
             address = given
             if ":" not in given:
-                jars = kafka_jars.jars(kafka_jars.newest_version()) if given == "kafka" else None
+                jars = kafka_jars.jars(kafka_jars.kafka_version()) if given == "kafka" else None
                 cluster = Cluster(
                     folder / name, jars, Voters[options.voters.upper()], (COMBINED,) * options.nodes
                 )

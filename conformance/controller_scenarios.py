@@ -388,8 +388,10 @@ def snapshots_that_are_not_there(side: Side, version: int) -> None:
     ask("another cluster", cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
     ask("another topic", topic="orders")
     ask("another partition", partition=1)
-    # Every formatted directory has the bootstrap snapshot, which is not of the quorum.
-    ask("the bootstrap snapshot", end_offset=0, epoch=0)
+    # Every formatted directory has the bootstrap snapshot. With static voters it is not of the
+    # quorum; with dynamic ones it is, and Kafka's controller fails to read it.
+    if side.directory_id == ZERO_ID:
+        ask("the bootstrap snapshot", end_offset=0, epoch=0)
     ask("negative position", end_offset=0, epoch=0, position=-1)
     ask("position behind the end", end_offset=0, epoch=0, position=FAR_OFFSET)
 

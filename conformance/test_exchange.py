@@ -55,7 +55,7 @@ def _state(node: Node) -> tuple[list[Seen], dict[str, str], set[str], str]:
     return read_all(node.bootstrap, _TOPIC), configs, topics, about.cluster_id
 
 
-def _handed_over(writer: Node, reader: Node) -> Node:
+def handed_over(writer: Node, reader: Node) -> Node:
     """Stops one node and starts the other on a copy of its folder."""
     writer.stop()
     shutil.copytree(writer.log_folder, reader.log_folder)
@@ -67,7 +67,7 @@ def _node_id(folder: Path) -> str:
     return next(line.partition("=")[2] for line in lines if line.startswith("node.id="))
 
 
-def _voters_are_in_the_log(folder: Path) -> bool:
+def voters_are_in_the_log(folder: Path) -> bool:
     return (folder / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint").exists()
 
 
@@ -81,12 +81,12 @@ def test_a_folder_written_by_kafka_reads_the_same_here_and_back_in_kafka(
     first = new_node(kafka).start()
     _write(first)
     written = _state(first)
-    second = _handed_over(first, new_node(flavour, node_id="1"))
+    second = handed_over(first, new_node(flavour, node_id="1"))
     assert _state(second) == written
     produce(second.bootstrap, _TOPIC, "zstd", sample_values("zstd"))
     create_topic(second.bootstrap, "made-here")
     extended = _state(second)
-    third = _handed_over(second, new_node(kafka))
+    third = handed_over(second, new_node(kafka))
     assert _state(third) == extended
     produce(third.bootstrap, _TOPIC, "gzip", sample_values("gzip"))
 
@@ -98,14 +98,14 @@ def test_a_folder_written_here_reads_the_same_in_kafka_and_back_here(
     _write(first)
     written = _state(first)
     first.stop()
-    kafka = Kafka(jars, static_voters=not _voters_are_in_the_log(first.log_folder))
-    second = _handed_over(first, new_node(kafka))
+    kafka = Kafka(jars, static_voters=not voters_are_in_the_log(first.log_folder))
+    second = handed_over(first, new_node(kafka))
     assert _state(second) == written
     produce(second.bootstrap, _TOPIC, "zstd", sample_values("zstd"))
     create_topic(second.bootstrap, "made-there")
     extended = _state(second)
     node_id = _node_id(second.log_folder)
-    third = _handed_over(second, new_node(node_id=node_id))
+    third = handed_over(second, new_node(node_id=node_id))
     assert _state(third) == extended
     produce(third.bootstrap, _TOPIC, "gzip", sample_values("gzip"))
 
@@ -170,7 +170,7 @@ def test_offsets_that_kafka_committed_in_transactions_are_loaded_here_as_kafka_l
     kafka = Kafka(jars)
     first = new_node(kafka).start()
     _commit_in_transactions(first)
-    second = _handed_over(first, new_node(flavour, node_id="1"))
+    second = handed_over(first, new_node(flavour, node_id="1"))
     assert _committed(second, stable=False) == {0: 10, 1: 1, 2: 1, 3: 1}
     unstable = "UNSTABLE_OFFSET_COMMIT"
     assert _committed(second, stable=True) == {0: 10, 1: 1, 2: unstable, 3: 1}

@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from headwater.spark import spark_session
+from headwater.spark import exactly_once_writer, spark_session
 
 
 def total_orders(spark: SparkSession, bootstrap: str) -> None:
@@ -59,9 +59,35 @@ def copy_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
     query.awaitTermination()
 
 
+def count_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
+    """Keeps a count for each customer in a topic, exactly once: each micro-batch is one transaction."""
+    orders = (
+        spark.readStream.format("headwater")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("valueFormat", "json")
+        .option("valueSchema", "customer string, price double")
+        .load()
+    )
+    counts = orders.groupBy("value.customer").count()
+    rows = counts.selectExpr("customer AS key", "to_json(struct(*)) AS value")
+
+    writer = exactly_once_writer({"kafka.bootstrap.servers": bootstrap, "topic": "order-counts"})
+    query = (
+        rows.writeStream.foreachBatch(writer)
+        .outputMode("update")
+        .option("checkpointLocation", f"{checkpoints}/count-orders")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
 if __name__ == "__main__":
     bootstrap, checkpoints = sys.argv[1:]
     spark = spark_session("orders", master="local[*]")
     total_orders(spark, bootstrap)
     copy_orders(spark, bootstrap, checkpoints)
+    count_orders(spark, bootstrap, checkpoints)
     spark.stop()

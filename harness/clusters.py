@@ -36,7 +36,7 @@ CLUSTER_ID = "aGVhZHdhdGVyLWNsdXN0ZQ"
 COMBINED = "broker,controller"
 _START_TIMEOUT = 180.0
 _SMALL_OPTIONS = (
-    "-Xmx256m",
+    "-Xmx384m",  # with 256 the buffer of the cleaner (128 MB in one piece) may not fit
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Djava.awt.headless=true",
@@ -195,7 +195,7 @@ class Cluster:
 
     def add_voter(self, node_id: int) -> None:
         """Has Kafka's own tool make a controller that runs a voter."""
-        jars = self.jars or kafka_jars.jars(kafka_jars.newest_version())
+        jars = self.jars or kafka_jars.jars(kafka_jars.kafka_version())
         aimed = ["--bootstrap-controller", self.controllers[0].controller_address]
         aimed += ["--command-config", str(self.members[node_id].properties)]
         run_java(jars, _VOTERS_COMMAND, *aimed, "add-controller")

@@ -314,7 +314,7 @@ def main() -> int:
     end_nodes_when_terminated()
     flavour: Flavour = Headwater()
     if options.subject == "kafka":
-        flavour = Kafka(kafka_jars.jars(kafka_jars.newest_version()))
+        flavour = Kafka(kafka_jars.jars(kafka_jars.kafka_version()))
     clients = CLASSIC if options.protocol == "classic" else MODERN
     print(f"{options.subject}, {options.protocol}, seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -6,15 +6,13 @@ The bench and the conformance suite run Kafka's broker and Kafka's own tools fro
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 
-_METADATA_URL = "https://repo1.maven.org/maven2/org/apache/kafka/kafka_2.13/maven-metadata.xml"
+_KAFKA_VERSION = "4.3.1"
 _LOG4J_VERSION = "2.25.3"
 
 _POM = """\
@@ -24,7 +22,10 @@ _POM = """\
 """
 _DEPENDENCY = (
     "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-    "<version>{version}</version></dependency>"
+    "<version>{version}</version>{exclusions}</dependency>"
+)
+_ALONE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 )
 
 # Kafka's tools are chatty at INFO; what they print must be theirs alone.
@@ -43,22 +44,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headwater"
 
 
-def newest_version() -> str:
-    """The newest release on Maven Central; without a network, the newest one in the cache."""
-    asked = os.environ.get("KAFKA_VERSION")
-    if asked:
-        return asked
-    try:
-        with urllib.request.urlopen(_METADATA_URL, timeout=20) as answer:
-            text = answer.read().decode()
-    except (urllib.error.URLError, TimeoutError) as problem:
-        found = [folder.name.removeprefix("kafka-") for folder in cache_folder().glob("kafka-*")]
-        if not found:
-            raise SystemExit(f"Maven Central cannot be reached: {problem}") from problem
-        return max(found, key=_version_key)
-    # Not the <release> field: it names what came last, which may be a fix of an older line.
-    released: list[str] = re.findall(r"<version>([0-9.]+)</version>", text)
-    return max(released, key=_version_key)
+def kafka_version() -> str:
+    """The release that Headwater is compared with; $KAFKA_VERSION names another one."""
+    return os.environ.get("KAFKA_VERSION") or _KAFKA_VERSION
 
 
 def jars(version: str) -> Path:
@@ -74,13 +62,38 @@ def jars(version: str) -> Path:
         ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
         ("org.apache.logging.log4j", "log4j-core", _LOG4J_VERSION),
     ]
+    fetch(wanted, folder, with_files={"log4j2.xml": _LOG4J})
+    return folder
+
+
+def file_connector(version: str) -> Path:
+    """The folder with the connectors of files, which Kafka's jars have a worker for."""
+    folder = cache_folder() / f"connect-file-{version}"
+    if not folder.exists():
+        fetch([("org.apache.kafka", "connect-file", version)], folder, transitive=False)
+    return folder
+
+
+def fetch(
+    wanted: Iterable[tuple[str, str, str]],
+    folder: Path,
+    *,
+    transitive: bool = True,
+    with_files: dict[str, str] | None = None,
+) -> None:
+    """Fills a folder, all at once, with the jars of these (group, artifact, version), by maven."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     build = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache_folder()))
     try:
         (build / "pom.xml").write_text(
             _POM.format(
                 dependencies="".join(
-                    _DEPENDENCY.format(group=group, artifact=artifact, version=version)
+                    _DEPENDENCY.format(
+                        group=group,
+                        artifact=artifact,
+                        version=version,
+                        exclusions="" if transitive else _ALONE,
+                    )
                     for group, artifact, version in wanted
                 )
             )
@@ -88,28 +101,28 @@ def jars(version: str) -> Path:
         command = ["mvn", "-q", "-B", "-f", str(build / "pom.xml")]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={build / 'jars'}"]
         subprocess.run(command, check=True)
-        (build / "jars" / "log4j2.xml").write_text(_LOG4J)
+        for name, text in (with_files or {}).items():
+            (build / "jars" / name).write_text(text)
         shutil.rmtree(folder, ignore_errors=True)
         (build / "jars").rename(folder)
     finally:
         shutil.rmtree(build, ignore_errors=True)
-    return folder
 
 
 def java_command(
-    folder: Path, main: str, *arguments: str, options: tuple[str, ...] = ()
+    folder: Path,
+    main: str,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    more: tuple[Path, ...] = (),
 ) -> list[str]:
-    """The command line that runs a main class of these jars."""
+    """The command line that runs a main class of these jars, with those of `more` folders."""
     return [
         "java",
         *options,
         f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
         "-cp",
-        f"{folder}/*",
+        ":".join(f"{each}/*" for each in (folder, *more)),
         main,
         *arguments,
     ]
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

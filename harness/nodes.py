@@ -6,7 +6,9 @@ Both kinds have the same face, so that whatever is asked of one can be asked of 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,7 +23,7 @@ from typing import Protocol
 from harness import kafka_jars
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADWATER = ROOT / ".venv" / "bin" / "headwater"
+HEADWATER = Path(sys.executable).with_name("headwater")  # of the Python that runs this
 
 # The heap and the collector as bin/kafka-server-start.sh and kafka-run-class.sh set them.
 KAFKA_OPTIONS = (
@@ -36,6 +38,7 @@ KAFKA_OPTIONS = (
 )
 _START_TIMEOUT = 120.0
 _STOP_TIMEOUT = 120.0
+_PORTS = (12_000, 32_000)  # below net.ipv4.ip_local_port_range of Linux
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -103,7 +106,7 @@ class Node:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                process_group=0,  # of the same session, so that priorities apply to all of a run
             )
         _running.append(self)
 
@@ -259,7 +262,7 @@ def run_java(
     main: str,
     *arguments: str,
     stdin: str | None = None,
-    timeout: float = 120.0,
+    timeout: float = 300.0,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Runs one of Kafka's tools to its end and hands back what it printed; fails if the tool does,
@@ -290,7 +293,7 @@ def _meta_property(folder: Path, key: str) -> str | None:
     return found[0] if found else None
 
 
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 300.0) -> None:
     """Looks again and again until it holds; fails with `what` after so many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -299,10 +302,16 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = 120.0) -> 
 
 
 def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port: int = chosen.getsockname()[1]
-        return port
+    """A port that nobody listens on. Not one of those that the kernel gives to outgoing
+    connections: a node may start seconds later, and by then it could have been taken for one."""
+    for _ in range(1000):
+        port = random.randrange(*_PORTS)
+        with socket.socket() as chosen:
+            chosen.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                chosen.bind(("127.0.0.1", port))
+                return port
+    raise NodeFailed(f"no port from {_PORTS[0]} to {_PORTS[1]} is free")
 
 
 _running: list[Node] = []

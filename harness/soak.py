@@ -35,11 +35,11 @@ from headwater import (
 
 TOPIC, GROUP = "soak", "soak"
 Protocol = Literal["classic", "consumer"]
-_PARTITIONS = 6
+PARTITIONS = 6
 _PRODUCERS, _CONSUMERS = 2, 3
 _OUTSTANDING_MAX = 500
 _KILL_EVERY_SECONDS = 15.0
-_PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -71,25 +71,25 @@ async def soak(
     try:
         proxy.is_kind = True
         async with Admin(proxy.address) as admin:
-            await admin.create_topic(TOPIC, partitions=_PARTITIONS)
+            await admin.create_topic(TOPIC, partitions=PARTITIONS)
         proxy.is_kind = False
-        producers = [asyncio.create_task(_produce(run, number)) for number in range(_PRODUCERS)]
-        consumers = [asyncio.create_task(_consume(run, number)) for number in range(_CONSUMERS)]
+        producers = [asyncio.create_task(produce(run, number)) for number in range(_PRODUCERS)]
+        consumers = [asyncio.create_task(consume(run, number)) for number in range(_CONSUMERS)]
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _KILL_EVERY_SECONDS))
-            _raise_if_failed(producers + consumers)
+            raise_if_failed(producers + consumers)
             if kills and left > _KILL_EVERY_SECONDS:
                 await asyncio.to_thread(node.kill)
                 await asyncio.to_thread(node.start)
                 run.counts["broker killed"] += 1
         proxy.is_kind = True
         run.sending = False
-        await asyncio.wait_for(asyncio.gather(*producers), _PATIENCE_SECONDS)
-        run.history.final = await _read_all(run)
-        await _until_all_given(run, consumers)
+        await asyncio.wait_for(asyncio.gather(*producers), PATIENCE_SECONDS)
+        run.history.final = await read_all(run)
+        await until_all_given(run, consumers)
         run.reading = False
-        await asyncio.wait_for(asyncio.gather(*consumers), _PATIENCE_SECONDS)
+        await asyncio.wait_for(asyncio.gather(*consumers), PATIENCE_SECONDS)
         run.counts.update({f"proxy: {what}": count for what, count in proxy.done.items()})
         return run
     finally:
@@ -97,13 +97,13 @@ async def soak(
         await asyncio.to_thread(node.stop)
 
 
-async def _produce(run: Run, number: int) -> None:
+async def produce(run: Run, number: int) -> None:
     """Sends as fast as answers come, and remembers what became of each record."""
     numbers = Counter[int]()
     outstanding: set[asyncio.Task[None]] = set()
     async with Producer(run.bootstrap, delivery_timeout_ms=110_000, linger_ms=2) as producer:
         while run.sending:
-            partition = run.random.randrange(_PARTITIONS)
+            partition = run.random.randrange(PARTITIONS)
             value = f"p{number}/{partition}:{numbers[partition]}"
             numbers[partition] += 1
             task = asyncio.create_task(_send(run, producer, partition, value))
@@ -138,7 +138,7 @@ class _Assignments(RebalanceListener):
         self.count += 1
 
 
-async def _consume(run: Run, number: int) -> None:
+async def consume(run: Run, number: int) -> None:
     """Is in the group for some seconds, closes, and comes back under another name."""
     life = 0
     while run.reading:
@@ -172,11 +172,11 @@ async def _consume(run: Run, number: int) -> None:
         run.counts["consumers closed"] += 1
 
 
-async def _read_all(run: Run) -> dict[tuple[str, int], list[tuple[int, str]]]:
+async def read_all(run: Run) -> dict[tuple[str, int], list[tuple[int, str]]]:
     found: dict[tuple[str, int], list[tuple[int, str]]] = {
-        (TOPIC, partition): [] for partition in range(_PARTITIONS)
+        (TOPIC, partition): [] for partition in range(PARTITIONS)
     }
-    places = [TopicPartition(TOPIC, partition) for partition in range(_PARTITIONS)]
+    places = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     async with Consumer(run.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign(places)
         ends = await consumer.end_offsets(*places)
@@ -187,19 +187,19 @@ async def _read_all(run: Run) -> dict[tuple[str, int], list[tuple[int, str]]]:
     return found
 
 
-async def _until_all_given(run: Run, consumers: list[asyncio.Task[None]]) -> None:
+async def until_all_given(run: Run, consumers: list[asyncio.Task[None]]) -> None:
     wanted = {
         (place, offset) for place, records in run.history.final.items() for offset, _ in records
     }
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        _raise_if_failed(consumers)
+        raise_if_failed(consumers)
         if wanted <= {(place, offset) for _, _, place, offset, _ in run.history.given}:
             return
         await asyncio.sleep(0.5)
 
 
-def _raise_if_failed(tasks: list[asyncio.Task[None]]) -> None:
+def raise_if_failed(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         if task.done():
             task.result()
@@ -228,7 +228,7 @@ def main() -> int:
     flavour: Flavour = (
         Headwater()
         if options.broker == "headwater"
-        else Kafka(kafka_jars.jars(kafka_jars.newest_version()))
+        else Kafka(kafka_jars.jars(kafka_jars.kafka_version()))
     )
     print(f"seed {options.seed}, {options.broker}, {options.protocol} protocol")
     with tempfile.TemporaryDirectory() as folder:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ConsumedRecord,
         Consumer,
         DeadLetter,
+        GroupMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RebalanceListener,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         ClientError,
         ClusterForbidden,
         CommitFailed,
+        CommitOutcomeUnknown,
         ConfigError,
         CoordinatorUnavailable,
         CorruptRecord,
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         GroupNotFound,
         InvalidRecord,
         InvalidTopic,
+        InvalidTransactionState,
         LogTruncated,
         NoOffsetForPartition,
         NotController,
@@ -90,14 +93,17 @@ if TYPE_CHECKING:
         Throttled,
         TopicExists,
         TopicForbidden,
+        TransactionAborted,
         TransactionForbidden,
         UnknownTopic,
         UnsupportedVersion,
         WrongListener,
         WrongLoop,
     )
+    from headwater.client.exactly_once import TransactionBatch, exactly_once
     from headwater.client.producer import (
         Interceptor,
+        PreparedTransaction,
         Producer,
         ProducerRecord,
         RecordMetadata,
@@ -125,6 +131,7 @@ __all__ = [
     "ClientError",
     "ClusterForbidden",
     "CommitFailed",
+    "CommitOutcomeUnknown",
     "CommittedOffset",
     "ConfigError",
     "ConfigResource",
@@ -142,11 +149,13 @@ __all__ = [
     "FencedInstance",
     "Forked",
     "GroupForbidden",
+    "GroupMetadata",
     "GroupNotEmpty",
     "GroupNotFound",
     "Interceptor",
     "InvalidRecord",
     "InvalidTopic",
+    "InvalidTransactionState",
     "LogTruncated",
     "NewPartitions",
     "NewTopic",
@@ -162,6 +171,7 @@ __all__ = [
     "Operation",
     "PartitionError",
     "PollIntervalExceeded",
+    "PreparedTransaction",
     "Producer",
     "ProducerFenced",
     "ProducerRecord",
@@ -182,6 +192,8 @@ __all__ = [
     "TopicExists",
     "TopicForbidden",
     "TopicPartition",
+    "TransactionAborted",
+    "TransactionBatch",
     "TransactionForbidden",
     "UnknownTopic",
     "UnsupportedVersion",
@@ -191,6 +203,7 @@ __all__ = [
     "__version__",
     "broker_config",
     "client_metrics_config",
+    "exactly_once",
     "group_config",
     "or_raise",
     "topic_config",
@@ -200,11 +213,19 @@ _CONSUMER = (
     "ConsumedRecord",
     "Consumer",
     "DeadLetter",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RebalanceListener",
 )
-_PRODUCER = ("Interceptor", "Producer", "ProducerRecord", "RecordMetadata")
+_PRODUCER = (
+    "Interceptor",
+    "PreparedTransaction",
+    "Producer",
+    "ProducerRecord",
+    "RecordMetadata",
+)
+_EXACTLY_ONCE = ("TransactionBatch", "exactly_once")
 # What a call of Admin takes; what it gives back is named in headwater.client.admin, too.
 _ADMIN = (
     "HIGH_WATERMARK",
@@ -241,6 +262,7 @@ _WHERE: dict[str, str] = (
     | dict.fromkeys(_ADMIN, "headwater.client.admin")
     | dict.fromkeys(_CONSUMER, "headwater.client.consumer")
     | dict.fromkeys(_PRODUCER, "headwater.client.producer")
+    | dict.fromkeys(_EXACTLY_ONCE, "headwater.client.exactly_once")
     | {"ErrorCode": "headwater.errors", "TopicPartition": "headwater.model"}
 )
 

@@ -352,6 +352,11 @@ class Outgoing:
     records: Sealed | None  # once it is sealed
     waiters: list[tuple[_Waiter, int, int, int, int]]
     # waiter, index in the batch, timestamp, bytes of key and of value (-1: none)
+    @staticmethod
+    def resumed(topic: str, partition: int, records: bytes) -> Outgoing:
+        """A batch that another process has sealed, without waiters; `stamp` makes it this
+        producer's. Raises CorruptBatch unless it is a whole batch."""
+
     def seal(
         self,
         codec: int = 0,

@@ -16,30 +16,36 @@ from headwater.model import TopicPartition
 if TYPE_CHECKING:
     from headwater._blocking.admin import Admin
     from headwater._blocking.consumer import Consumer
+    from headwater._blocking.exactly_once import TransactionBatch, exactly_once
     from headwater._blocking.producer import Producer
     from headwater.client.admin import NewTopic
     from headwater.client.consumer import (
         ConsumedRecord,
         DeadLetter,
+        GroupMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RebalanceListener,
     )
-    from headwater.client.producer import ProducerRecord, RecordMetadata
+    from headwater.client.producer import PreparedTransaction, ProducerRecord, RecordMetadata
 
 __all__ = [
     "Admin",
     "ConsumedRecord",
     "Consumer",
     "DeadLetter",
+    "GroupMetadata",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
     "Producer",
     "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
+    "TransactionBatch",
+    "exactly_once",
 ]
 
 # Everything but the clients is the same as in `headwater`.
@@ -47,6 +53,8 @@ _WHERE = dict.fromkeys(__all__, "headwater") | {
     "Admin": "headwater._blocking.admin",
     "Consumer": "headwater._blocking.consumer",
     "Producer": "headwater._blocking.producer",
+    "TransactionBatch": "headwater._blocking.exactly_once",
+    "exactly_once": "headwater._blocking.exactly_once",
 }
 
 

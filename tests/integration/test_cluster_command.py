@@ -11,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.wire import Wire
-from headwater.testing import EmbeddedBroker
+from harness.wire import Wire, until
+from headwater.testing import EmbeddedBroker, HeadwaterCluster
 from tests.support.commands import Command
 
 
@@ -87,6 +88,35 @@ def test_a_full_disk_is_a_problem_until_there_is_room(
         assert "free some space" in said
         ballast.unlink()
         command("status", *here)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.headwater(topics={"orders": 3})
+def test_what_is_wrong_with_three_nodes_is_one_sentence_with_a_remedy(
+    headwater_cluster: HeadwaterCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command("cluster", capsys)
+    here = ("--bootstrap", headwater_cluster.bootstrap)
+    headwater_cluster.kill(3)
+    for partition in range(3):
+        headwater_cluster.wait_isr("orders", partition, nodes=[1, 2])
+    told = command.json("status", *here, code=1)
+    assert told["summary"].startswith("node 3 is down, so 3 partitions have a replica less")
+    assert (told["fenced"], told["not_in_sync"], told["offline"]) == ([3], 3, 0)
+    lines = Command("topic", capsys)("describe", "orders", *here).splitlines()
+    assert sum("not in sync: 3" in line for line in lines) == 3
+    headwater_cluster.kill(2)
+    without_leader: dict[str, Any] = {}
+
+    def has_no_leader() -> bool:
+        nonlocal without_leader
+        without_leader = command.json("status", *here, code=1)
+        return bool(without_leader["voters"] == [])
+
+    until(has_no_leader, "the last voter to notice that it is alone", seconds=120)
+    assert without_leader["summary"].startswith("no controller leads the cluster")
+    assert "start nodes 2 and 3 until more than half of the voters run" in without_leader["summary"]
+    assert without_leader["controller"] is None
 
 
 def test_waiting_ends_when_the_cluster_answers(capsys: pytest.CaptureFixture[str]) -> None:

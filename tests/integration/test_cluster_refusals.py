@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.nodes import free_port
 from headwater.cli.main import main
+from headwater.metadata.features import LEVEL_LATEST
+from headwater.metadata.snapshot import encode_snapshot, feature_records
 from headwater.testing import HeadwaterCluster
 from tests.integration.test_cluster_start import Started
 from tests.support.processes import HEADWATER
@@ -26,12 +28,6 @@ def _streams(capsys: pytest.CaptureFixture[str]) -> None:
 def cluster() -> Iterator[HeadwaterCluster]:
     with HeadwaterCluster(nodes=1) as running:
         yield running
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port: int = chosen.getsockname()[1]
-        return port
 
 
 def formatted(
@@ -134,6 +130,61 @@ def test_a_first_controller_that_was_not_told_so_waits_and_does_not_elect_itself
     )
     with Started(*given) as started:
         started.wait_line(r"waiting for a leader of the quorum \(voters: unknown\)")
+
+
+def test_a_static_voter_that_the_leader_does_not_count_is_told_so(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    first, second = f"1@127.0.0.1:{ports[0]}", f"2@127.0.0.1:{ports[1]}"
+    given = [
+        static_controller(tmp_path / f"{node_id}", node_id, port, voters)
+        for node_id, port, voters in ((1, ports[0], first), (2, ports[1], f"{first},{second}"))
+    ]
+    with Started(*given[0]) as leader:
+        leader.ready()
+        with Started(*given[1]) as other:
+            line = other.wait_line("does not count this node")
+            assert "node 1, which leads the quorum" in line
+            assert "controller.quorum.voters names 1, 2 here" in line
+            assert "the same value on all controllers" in line
+
+
+def static_controller(folder: Path, node_id: int, port: int, voters: str) -> list[str]:
+    folder.mkdir()
+    file = folder / "server.properties"
+    file.write_text(
+        f"node.id={node_id}\nprocess.roles=controller\nlisteners=CONTROLLER://127.0.0.1:{port}\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.voters={voters}\nlog.dirs={folder / 'data'}\n"
+    )
+    assert main(["format", "--config", str(file), "--cluster-id", OTHER_CLUSTER]) == 0
+    return ["--config", str(file)]
+
+
+def test_a_quorum_at_the_listener_of_brokers_is_named_with_a_remedy(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = formatted(tmp_path / "n", cluster.bootstrap, "--cluster-id", cluster.cluster_id)
+    with Started(*given) as started:
+        line = started.wait_line("refused to send the metadata log")
+        assert cluster.bootstrap in line
+        assert "name listeners of controller.listener.names" in line
+
+
+def test_a_node_of_an_earlier_release_than_its_cluster_ends(tmp_path: Path) -> None:
+    port = free_port()
+    given = static_controller(tmp_path / "n", 1, port, f"1@127.0.0.1:{port}")
+    levels = encode_snapshot(
+        feature_records({"metadata.version": LEVEL_LATEST + 1}),
+        metadata_version=LEVEL_LATEST,
+        epoch=0,
+        timestamp=0,
+        now_ms=0,
+    )
+    (tmp_path / "n" / "data" / "bootstrap.checkpoint").write_bytes(levels)
+    with Started(*given) as started:
+        line = started.wait_line("the cluster is at metadata.version 31")
+        assert "supports 7 to 30" in line
+        assert started.wait() != 0
 
 
 def test_a_producer_on_the_controller_port_is_refused(cluster: HeadwaterCluster) -> None:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater import TopicPartition
+from harness.wire import Wire, only_partition, records_of, until
+from headwater import TopicPartition, _core
 from headwater.blocking import Admin, Consumer, Producer
+from headwater.errors import ErrorCode
+from headwater.protocol.messages.fetch import PartitionData, ReplicaState
 from headwater.testing import HeadwaterCluster
 
 THREE = pytest.mark.headwater(topics={"orders": 1}, nodes=3)
@@ -127,3 +130,54 @@ def test_deleted_records_are_deleted_on_all_replicas(headwater_cluster: Headwate
     headwater_cluster.kill(headwater_cluster.wait_leader("orders"))
     headwater_cluster.wait_leader("orders")
     assert read(headwater_cluster, 6) == list(range(4, 10))
+
+
+@THREE
+def test_a_reader_that_compares_replicas_gets_what_is_committed_from_each(
+    headwater_cluster: HeadwaterCluster,
+) -> None:
+    """Kafka's ReplicaVerificationTool reads as replica -2."""
+    send(headwater_cluster, range(20))
+    leader = headwater_cluster.wait_leader("orders")
+    headwater_cluster.wait_isr("orders")
+    with Wire(headwater_cluster.addresses[leader]) as wire:
+        request, version = wire.fetch_request("orders")
+    for node, address in headwater_cluster.addresses.items():
+        with Wire(address) as wire:
+
+            def fetched(replica_id: int, wire: Wire = wire) -> PartitionData:
+                request.replica_state = ReplicaState(replica_id=replica_id)
+                return only_partition(wire.ask(request, version))
+
+            # A follower learns what is committed with its next fetch.
+            until(lambda fetched=fetched: fetched(-2).high_watermark == 20, f"node {node}")  # type: ignore[misc]
+            found = fetched(-2)
+            assert (found.error_code, len(records_of(found))) == (0, 20)
+            code = 0 if node == leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert fetched(-1).error_code == code
+
+
+@THREE
+@pytest.mark.parametrize("isolation_level", [0, 1], ids=["uncommitted", "committed"])
+@pytest.mark.parametrize("min_bytes", [1, 1000])
+def test_a_waiting_fetch_is_answered_when_the_replicas_have_the_records(
+    headwater_cluster: HeadwaterCluster, isolation_level: int, min_bytes: int
+) -> None:
+    headwater_cluster.wait_isr("orders")
+    address = headwater_cluster.addresses[headwater_cluster.wait_leader("orders")]
+    with Wire(address) as reader, Wire(address) as writer:
+        for number in range(5):
+            # It would wait for much longer than the connection does.
+            request, version = reader.fetch_request(
+                "orders",
+                number * 2,
+                max_wait_ms=600_000,
+                min_bytes=min_bytes,
+                isolation_level=isolation_level,
+            )
+            reader.send(request, version)
+            for _ in range(2):
+                sent = writer.produce("orders", _core.encode([(None, b"x" * 600, (), 1)]))
+                assert sent.error_code == 0
+            found = only_partition(reader.receive())
+            assert len(records_of(found)) == (1 if min_bytes == 1 else 2)

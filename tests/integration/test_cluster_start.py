@@ -137,6 +137,29 @@ def test_one_line_says_when_all_serve_and_a_second_start_continues(
         assert started.wait() == 0
 
 
+def test_only_a_second_ctrl_c_cuts_the_stop_short(tmp_path: Path) -> None:
+    with Started(*options(tmp_path, 3)) as started:
+        started.ready()
+        pids = [started.pid_of(node) for node in (1, 2, 3)]
+        os.kill(pids[2], signal.SIGSTOP)  # it does not answer when it is asked to leave
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+            started.signal(number)
+        os.kill(pids[2], signal.SIGCONT)
+        assert started.wait() == 0
+    for node in (1, 2, 3):
+        assert (tmp_path / f"node-{node}" / ".kafka_cleanshutdown").exists()
+    with Started("--nodes", "3", "--data", str(tmp_path)) as started:
+        started.ready()
+        pids = [started.pid_of(node) for node in (1, 2, 3)]
+        os.kill(pids[2], signal.SIGSTOP)
+        while started.process.poll() is None:  # one that comes too early is one with the next
+            started.signal(signal.SIGINT)
+            time.sleep(0.02)
+        assert started.wait() == 130
+        for pid in pids:
+            wait_until_gone(pid)
+
+
 def test_a_node_that_dies_is_started_again_if_wanted(tmp_path: Path, count: int) -> None:
     with Started(*options(tmp_path, count), "--restart") as started:
         addresses = started.ready()

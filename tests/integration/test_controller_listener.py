@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.nodes import free_port
 from harness.wire import Closed, Wire, all_versions
 from headwater.broker.context import Context
 from headwater.broker.controller_channel import ControllerChannel
@@ -19,8 +19,10 @@ from headwater.config import node_config
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
 from headwater.metadata.features import supported_features
+from headwater.model import METADATA_TOPIC
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.protocol.frame import encode_request
+from headwater.protocol.messages import describe_quorum, fetch_snapshot, vote
 from headwater.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from headwater.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -46,13 +48,6 @@ from headwater.security.principal import ANONYMOUS, encode_principal
 from headwater.testing import EmbeddedBroker
 
 DIRECTORY = b"d" * 16
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Controlled:
@@ -199,7 +194,7 @@ def test_a_broker_joins_over_the_wire_and_is_let_go(controller: Wire) -> None:
     [
         ({"cluster_id": "AAAAAAAAQACAAAAAAAAAAQ"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
         ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
-        ({"features": []}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": []}, ErrorCode.INVALID_REGISTRATION),
     ],
 )
 def test_a_registration_that_does_not_fit_is_refused(
@@ -391,3 +386,58 @@ def test_every_version_of_what_nodes_ask_is_served(controller: Wire) -> None:
         request.cluster_id = "other"
         answer = controller.ask(request, version=version)
         assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_what_is_meant_for_another_voter_is_refused(controller: Wire) -> None:
+    """A node must not vote, nor follow, under an identity whose votes it may have lost."""
+    here = quorum_of(controller)
+
+    def vote_code(voter_id: int, directory_id: bytes) -> int:
+        asked = vote.VoteRequestPartitionData(
+            partition_index=0,
+            replica_epoch=here.leader_epoch,
+            replica_id=2,
+            voter_directory_id=directory_id,
+            last_offset_epoch=0,
+            last_offset=0,
+            pre_vote=True,
+        )
+        topic = vote.VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[asked])
+        request = vote.VoteRequest(cluster_id=None, voter_id=voter_id, topics=[topic])
+        code: int = controller.ask(request, version=2).topics[0].partitions[0].error_code
+        return code
+
+    own = here.current_voters[0].replica_directory_id
+    assert vote_code(1, own) == 0
+    assert vote_code(7, own) == ErrorCode.INVALID_VOTER_KEY
+    assert vote_code(1, b"x" * 16) == ErrorCode.INVALID_VOTER_KEY
+
+
+def test_snapshots_are_found_by_id_and_read_by_position(controller: Wire) -> None:
+    epoch = quorum_of(controller).leader_epoch
+
+    def part(end_offset: int, position: int) -> Any:
+        wanted = fetch_snapshot.FetchSnapshotRequestSnapshotId(end_offset=end_offset, epoch=0)
+        asked = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
+            partition=0, current_leader_epoch=epoch, snapshot_id=wanted, position=position
+        )
+        topic = fetch_snapshot.FetchSnapshotRequestTopicSnapshot(
+            name=METADATA_TOPIC, partitions=[asked]
+        )
+        request = fetch_snapshot.FetchSnapshotRequest(replica_id=2, max_bytes=16, topics=[topic])
+        return controller.ask(request, version=1).topics[0].partitions[0]
+
+    assert part(1_000_000, 0).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+    first = part(0, 0)  # the voters that the directory was formatted with
+    assert (first.error_code, len(first.unaligned_records)) == (0, 16)
+    for position in (-1, first.size):
+        assert part(0, position).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+
+
+def quorum_of(controller: Wire) -> Any:
+    asked = describe_quorum.DescribeQuorumRequestTopicData(
+        topic_name=METADATA_TOPIC,
+        partitions=[describe_quorum.DescribeQuorumRequestPartitionData(partition_index=0)],
+    )
+    request = describe_quorum.DescribeQuorumRequest(topics=[asked])
+    return controller.ask(request, version=2).topics[0].partitions[0]

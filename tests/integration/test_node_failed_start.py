@@ -15,6 +15,7 @@ from headwater.broker.lifecycle import Lifecycle
 from headwater.broker.log_moves import LogMoves
 from headwater.broker.node import Node
 from headwater.config import node_config
+from headwater.errors import ApiError
 from headwater.io import Host
 from headwater.observability import Log
 from headwater.storage.log_dirs import DirectoryRefused
@@ -74,6 +75,16 @@ def test_a_registration_that_fails_leaves_no_task_behind(start: Start, tmp_path:
 
     with patch.object(Lifecycle, "register", fails):
         start(ValueError)
+    starts(tmp_path / "data")
+
+
+def test_a_metadata_log_that_fails_ends_a_start_that_waits(start: Start, tmp_path: Path) -> None:
+    async def waits(self: Lifecycle, *args: Any, **kwargs: Any) -> None:
+        self._metadata.stop_for(OSError("the disk is gone"))
+        await asyncio.wait_for(asyncio.Event().wait(), 60)
+
+    with patch.object(Lifecycle, "register", waits):
+        start(ApiError)
     starts(tmp_path / "data")
 
 

@@ -54,12 +54,12 @@ def _streams(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def start(data: Path, settings: dict[str, str]) -> None:
-    """Starts a node and stops it."""
+    """Starts a node, on a free port if the settings do not name one, and stops it."""
 
     async def run() -> None:
         host = Host.system()
-        config = node_config({"log.dirs": str(data)} | settings)
-        node = Node(config, host, Log(host.clock, lambda line: None))
+        own = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        node = Node(node_config(own | settings), host, Log(host.clock, lambda line: None))
         await node.start()
         await node.stop()
 

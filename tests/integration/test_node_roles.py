@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from harness.nodes import free_port
 from harness.wire import Closed, Wire, batch, until
 from headwater.broker.formatting import format_directories
 from headwater.config import node_config
@@ -27,13 +27,6 @@ from headwater.protocol.messages.unregister_broker import UnregisterBrokerReques
 from headwater.testing.background import BackgroundNode
 
 CLUSTER = "AAAAAAAAQACAAAAAAAAAAQ"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Member:

@@ -11,6 +11,9 @@ from harness.wire import Closed, Wire, all_versions
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from headwater.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from headwater.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headwater.protocol.messages.describe_acls import DescribeAclsRequest
 from headwater.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -21,11 +24,14 @@ from headwater.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from headwater.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from headwater.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
 from headwater.protocol.messages.list_transactions import ListTransactionsRequest
+from headwater.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from headwater.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headwater.testing import EmbeddedBroker
 
@@ -56,10 +62,14 @@ def quota_filter(*components: tuple[str, int, str | None]) -> DescribeClientQuot
 
 def test_a_plain_listener_advertises_sasl_and_refuses_it(wire: Wire) -> None:
     advertised = {api.api_key for api in wire.ask(ApiVersionsRequest(), 0).api_keys}
-    assert ApiKey.SASL_HANDSHAKE in advertised
+    assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= advertised
     for version in all_versions(ApiKey.SASL_HANDSHAKE):
         answer = wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
         assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    for version in all_versions(ApiKey.SASL_AUTHENTICATE):
+        answer = wire.ask(SaslAuthenticateRequest(auth_bytes=b"x"), version)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message
     assert wire.ask(ApiVersionsRequest(), 0).error_code == 0  # the connection lives
 
 
@@ -83,6 +93,50 @@ def test_tokens_are_not_described_to_the_unauthenticated(wire: Wire) -> None:
         answer = wire.ask(DescribeDelegationTokenRequest(owners=None), version)
         assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         assert answer.tokens == []
+
+
+def test_tokens_are_neither_made_nor_renewed_for_the_unauthenticated(wire: Wire) -> None:
+    refused = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    for version in all_versions(ApiKey.CREATE_DELEGATION_TOKEN):
+        made = wire.ask(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
+        assert (made.error_code, made.token_id, made.hmac) == (refused, "", b"")
+        assert (made.principal_type, made.principal_name) == ("User", "ANONYMOUS")
+        assert made.expiry_timestamp_ms == -1
+    for version in all_versions(ApiKey.RENEW_DELEGATION_TOKEN):
+        renewal = RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=-1)
+        assert wire.ask(renewal, version).error_code == refused
+    for version in all_versions(ApiKey.EXPIRE_DELEGATION_TOKEN):
+        expiry = ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1)
+        assert wire.ask(expiry, version).error_code == refused
+
+
+def test_without_an_authorizer_acls_are_neither_made_nor_deleted(wire: Wire) -> None:
+    made = AclCreation(
+        resource_type=2,
+        resource_name="orders",
+        resource_pattern_type=3,
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    for version in all_versions(ApiKey.CREATE_ACLS):
+        (result,) = wire.ask(CreateAclsRequest(creations=[made]), version).results
+        assert result.error_code == ErrorCode.SECURITY_DISABLED
+        assert result.error_message
+        assert wire.ask(CreateAclsRequest(), version).results == []
+    chosen = DeleteAclsFilter(
+        resource_type_filter=2,
+        resource_name_filter="orders",
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    for version in all_versions(ApiKey.DELETE_ACLS):
+        (deleted,) = wire.ask(DeleteAclsRequest(filters=[chosen]), version).filter_results
+        assert deleted.error_code == ErrorCode.SECURITY_DISABLED
+        assert deleted.matching_acls == []
 
 
 def test_users_without_scram_credentials_are_not_found(wire: Wire) -> None:

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
+from headwater.coordination import Decision, Token
 from headwater.errors import ErrorCode
-from headwater.groups.decision import Decision, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.protocol.messages.join_group import JoinGroupResponse

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
+from headwater.coordination import Decision, Record
+from headwater.groups.clients import ClientInfo
 from headwater.groups.consumer.group import ConsumerGroup
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import ClientInfo, Decision, Record
 from headwater.groups.settings import GroupSettings
 from headwater.protocol import decode, encode
 from headwater.protocol.messages.consumer_group_heartbeat import (

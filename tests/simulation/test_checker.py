@@ -277,6 +277,25 @@ def test_acks_1_answered_after_a_change_may_be_the_old_leaders(story: Story) -> 
     assert story.kinds() == []
 
 
+def test_acks_1_of_a_leader_that_has_not_heard_of_its_successor_may_go(story: Story) -> None:
+    story.leads("node 1", 0)
+    story.leads("node 2", 1)
+    story.send("a", 0, acks=1)
+    story.send("b", 0, process="q")
+    story.deposed("node 1", 0)
+    story.poll((0, "b"))
+    assert story.kinds() == []
+
+
+def test_acks_1_may_not_be_lost_when_the_old_leader_knows(story: Story) -> None:
+    story.leads("node 1", 0)
+    story.leads("node 2", 1)
+    story.deposed("node 1", 0)
+    story.send("a", 0, acks=1)
+    story.send("b", 0, process="q")
+    assert Kind.INCONSISTENT in story.kinds()
+
+
 def test_what_a_reader_saw_stays_though_the_leader_changes(story: Story) -> None:
     story.send("a", 0, acks=1)
     story.poll((0, "a"))

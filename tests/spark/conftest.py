@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 if TYPE_CHECKING:
@@ -80,17 +80,27 @@ class Topics:
         assert self._producer.flush(30) == 0
 
     def read(self, name: str, partitions: int) -> list[str]:
-        """Returns all values, sorted."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "nobody"})
-        asked = [TopicPartition(name, number, 0) for number in range(partitions)]
-        left = sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in asked)
-        consumer.assign(asked)
+        """Returns all values that are committed, sorted."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "nobody",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([TopicPartition(name, number, 0) for number in range(partitions)])
         values: list[str] = []
-        while len(values) < left:
+        ended: set[int] = set()  # offsets do not tell the number of records: markers have some
+        while len(ended) < partitions:
             message = consumer.poll(30)
-            assert message is not None, f"{len(values)} of {left} records of {name} came"
-            assert message.error() is None, message.error()
-            values.append((message.value() or b"").decode())
+            assert message is not None, f"{len(values)} records of {name} came, and no end"
+            error = message.error()
+            if error is None:
+                values.append((message.value() or b"").decode())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
         consumer.close()
         return sorted(values)
 

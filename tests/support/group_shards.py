@@ -7,8 +7,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from headwater.broker.coordinators.records import value_version
+from headwater.coordination import Decision, Record, Token
 from headwater.errors import ErrorCode
-from headwater.groups.decision import ClientInfo, Decision, Record, Token
+from headwater.groups.clients import ClientInfo
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.protocol import Message, decode, encode

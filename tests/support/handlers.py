@@ -40,10 +40,12 @@ class HandlerBench:
         self.cluster = Bench([1], node_id=1, settings=settings)
         parts: dict[str, Any] = {
             "config": node_config({"log.dirs": "/d", "node.id": "1"} | settings),
-            "metadata": SimpleNamespace(kraft_version=1),
+            "metadata": SimpleNamespace(kraft_version=1, all_committed=_nothing_to_wait_for),
             "log": Log(SystemClock(), lambda line: None),
         }
-        self.role: Any = SimpleNamespace(**parts, controller=Direct(self.cluster))
+        self.role: Any = SimpleNamespace(
+            **parts, controller=Direct(self.cluster), check_active=lambda: None
+        )
         self.broker: Any = SimpleNamespace(**parts, channel=SimpleNamespace(forward=self._forward))
 
     @property
@@ -68,3 +70,7 @@ class HandlerBench:
 
 async def _awaited(handled: Any) -> Any:
     return await handled
+
+
+async def _nothing_to_wait_for() -> None:
+    """One voter has committed what it has written."""

@@ -14,7 +14,7 @@ from headwater.io import Disk
 from headwater.io.memory import MemoryDisk
 from headwater.metadata import PartitionState
 from headwater.model import TopicPartition
-from headwater.storage import Log
+from headwater.storage import UNGUARDED, Log
 
 NOW = 1_750_000_000_000
 TP = TopicPartition("orders", 3)
@@ -116,6 +116,8 @@ def reopen(disk: Disk, log: Log, *, clean: bool, **options: Any) -> Log:
 
 
 def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW, **options: Any) -> int:
+    """Appends a batch; a transactional one without verification."""
+    options.setdefault("guard", UNGUARDED)
     return log.append_as_leader(data, epoch=epoch, now_ms=now_ms, **options).base_offset
 
 

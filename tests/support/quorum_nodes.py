@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from types import SimpleNamespace
@@ -32,7 +30,7 @@ from headwater.protocol.messages.api_versions import (
 )
 from headwater.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headwater.quorum import ReplicaKey, Role, Voter, VoterEndpoint, VoterSet
-from headwater.testing.sim.world import Machine, World
+from headwater.testing.sim.world import Machine, World, burial
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 PORT = 9093
@@ -311,16 +309,11 @@ class QuorumCluster:
     def _bury(self) -> None:
         """Lets go of everything. Coroutines that are closed now talk to nobody."""
         self.world.close()
-        hook = sys.unraisablehook
-        sys.unraisablehook = lambda unraisable: None
-        try:
+        with burial():
             for machine in self.world.machines.values():
                 machine.bury()
             self.nodes.clear()
             del self.world
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
 
 
 NOT_CONTROLLER = ErrorCode.NOT_CONTROLLER

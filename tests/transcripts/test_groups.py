@@ -31,8 +31,9 @@ from random import Random
 
 import pytest
 
+from headwater.coordination import Decision, Record, Token
 from headwater.errors import ErrorCode
-from headwater.groups.decision import ClientInfo, Decision, Record, Token
+from headwater.groups.clients import ClientInfo
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.model import TopicPartition

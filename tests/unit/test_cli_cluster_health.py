@@ -73,6 +73,30 @@ def test_a_voter_that_does_not_follow_is_named_with_what_is_left() -> None:
     )
 
 
+def test_a_voter_that_lost_its_directory_is_replaced_by_the_commands_that_are_named() -> None:
+    def replica(node: int, directory: str, ago_ms: int) -> QuorumReplica:
+        return QuorumReplica(node, 100, directory, NOW_MS - ago_ms)
+
+    voters = (replica(1, "one", 0), replica(2, "old", 3000), replica(3, "three", 0))
+    where = {1: {"CONTROLLER": "one:9093"}}
+    empty = Quorum(1, 4, 100, voters, (replica(2, "new", 0),), where)
+    (problem,) = problems_of(View(ALL, quorum=empty))
+    assert problem.what == (
+        "node 2 follows the quorum with a new directory and does not vote, and no other voter of "
+        "the quorum may fail"
+    )
+    assert "`headwater cluster quorum remove 2 --directory old --yes`" in problem.action
+    added = "`headwater cluster quorum add 2 --directory new --bootstrap-controller one:9093`"
+    assert added in problem.action
+    long_ago = Quorum(
+        1, 4, 100, (voters[0], replica(2, "old", 60_000), voters[2]), (replica(2, "new", 0),)
+    )
+    assert told(View(ALL, quorum=long_ago)) == [problem.what]
+    replaced = (voters[0], replica(2, "new", 0), voters[2])
+    again = Quorum(1, 4, 100, replaced, (replica(2, "old", 3000),))
+    assert problems_of(View(ALL, quorum=again)) == ()
+
+
 def test_a_lost_quorum_comes_first_and_names_whom_to_start() -> None:
     down: ClientError = BrokersUnavailable("node 2: connection refused")
     dirs: dict[int, dict[str, LogDir] | ClientError] = {1: {}, 2: down}

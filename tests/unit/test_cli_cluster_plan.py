@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_at_most_five_nodes_vote(tmp_path: Path) -> None:
         assert config.controller_listeners == ()
 
 
+def test_any_free_ports_are_none_of_those_for_outgoing_connections() -> None:
+    path = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(path.read_text().split()[0]) if path.exists() else 32_768
+    if lowest < 32_000:
+        pytest.skip(f"this host takes ports from {lowest} on for outgoing connections")
+    ports = free_ports("127.0.0.1", 0, 20)
+    assert len(set(ports)) == 20
+    assert max(ports) < lowest
+
+
 def test_the_others_get_the_next_free_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_plan, "_is_free", lambda host, port: port not in (9093, 9095))
     assert free_ports("127.0.0.1", 9092, 3) == [9092, 9094, 9096]
@@ -107,15 +118,60 @@ def test_a_directory_that_was_lost_does_not_get_its_vote_back(tmp_path: Path) ->
     assert not (tmp_path / "node-2" / "__cluster_metadata-0").exists()
 
 
-def test_another_number_of_nodes_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    plan = plan_on_disk(str(tmp_path), 3, "127.0.0.1:0")
+def refusal(folder: Path, count: int) -> list[str]:
     with pytest.raises(CommandError) as refused:
-        plan_on_disk(str(tmp_path), 4, None)
-    text = str(refused.value)
-    assert "cluster of 3 nodes, not of 4" in text
-    assert "--nodes 3" in text
-    assert f"--cluster-id {plan.cluster_id} --no-initial-controllers" in text
-    assert "headwater cluster unregister" in text
+        plan_on_disk(str(folder), count, None)
+    return str(refused.value).splitlines()
+
+
+def test_another_number_of_nodes_is_refused_with_the_commands_that_change_it(
+    tmp_path: Path,
+) -> None:
+    plan = plan_on_disk(str(tmp_path), 3, "127.0.0.1:0")
+    what, then, make, *others = refusal(tmp_path, 5)
+    assert what == f"{tmp_path} has a cluster of 3 nodes, not of 5"
+    assert "continue it with --nodes 3; to add node 4" in then
+    assert [line.strip() for line in others] == [
+        f"headwater format --config {tmp_path}/node-4.properties --cluster-id {plan.cluster_id} "
+        "--no-initial-controllers",
+        f"headwater start --config {tmp_path}/node-4.properties",
+        f"sed -i 's/^nodes=.*/nodes=4/' {tmp_path}/cluster.properties",
+    ]
+    subprocess.run(make, shell=True, check=True)
+    first, added = settings_of(tmp_path, 1), settings_of(tmp_path, 4)
+    assert (added["node.id"], added["log.dirs"]) == ("4", f"{tmp_path}/node-4")
+    differing = {"node.id", "log.dirs", "listeners"}
+    assert {key for key in first if first[key] != added[key]} == differing
+    _, then, *others = refusal(tmp_path, 2)
+    assert "to remove node 3 once its process has ended" in then
+    at = f"--bootstrap 127.0.0.1:{plan.nodes[0].port} --yes"
+    assert [line.strip() for line in others] == [
+        f"headwater cluster quorum remove 3 {at}",
+        f"headwater cluster unregister 3 {at}",
+        f"sed -i 's/^nodes=.*/nodes=2/' {tmp_path}/cluster.properties",
+    ]
+
+
+def test_a_sixth_node_is_added_as_a_broker(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    plan_on_disk(str(folder), 5, "127.0.0.1:0")
+    _, _, make, *_ = refusal(folder, 6)
+    subprocess.run(make, shell=True, check=True)
+    added = settings_of(folder, 6)
+    assert added["log.dirs"] == f"{folder}/node-6"
+    assert added["process.roles"] == "broker"
+    assert "CONTROLLER" not in added["listeners"]
+    assert "controller.quorum.auto.join.enable" not in added
+
+
+def test_settings_that_an_earlier_release_did_not_write_are_added(tmp_path: Path) -> None:
+    plan_on_disk(str(tmp_path), 3, "127.0.0.1:0")
+    written = settings_of(tmp_path, 2)
+    file = tmp_path / "node-2.properties"
+    lines = [line for line in file.read_text().splitlines() if "replication.factor" not in line]
+    file.write_text("\n".join([*lines, "num.partitions=7"]) + "\n")
+    plan_on_disk(str(tmp_path), 3, None)
+    assert settings_of(tmp_path, 2) == written | {"num.partitions": "7"}
 
 
 def test_the_data_of_a_single_node_is_not_taken(tmp_path: Path) -> None:

@@ -135,6 +135,20 @@ def test_the_first_controller_votes_alone(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_voter_on_every_interface_is_known_by_the_name_of_its_host(
+    tmp_path: Path, host: str
+) -> None:
+    listeners = f"PLAINTEXT://localhost:9092,CONTROLLER://{host}:9093"
+    assert run_format(tmp_path, DYNAMIC | {"listeners": listeners}, "--standalone") == 0
+    snapshot = voters_of(tmp_path)
+    assert snapshot is not None
+    assert snapshot.voters is not None
+    (voter,) = snapshot.voters.voters
+    name = Host.system().network.host_name()
+    assert [(at.host, at.port) for at in voter.endpoints] == [(name, 9093)]
+
+
 def test_several_controllers_are_formatted_with_one_list(tmp_path: Path) -> None:
     for node, directory in (("1", FIRST), ("2", SECOND)):
         data = tmp_path / node

@@ -91,7 +91,6 @@ _NOT_YET = {
     "replication.quota.window.num": "no quotas yet",
     "replication.quota.window.size.seconds": "no quotas yet",
     "server.max.startup.time.ms": "internal",
-    "unstable.api.versions.enable": "internal",
     "unstable.feature.versions.enable": "internal",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.controller.features import FeatureUpdate
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import NO_LEADER
 from headwater.metadata.model import DIRECTORY_UNASSIGNED, RECOVERING
@@ -26,6 +27,7 @@ from headwater.protocol.messages.controller_registration import ControllerRegist
 from headwater.protocol.messages.controller_registration import Feature as ControllerLevels
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from headwater.protocol.records.metadata_topics import PartitionChangeRecord
 from tests.support.controllers import Bench, directory_of
 
 
@@ -88,14 +90,39 @@ def test_another_host_with_the_id_of_the_controllers_broker_is_refused() -> None
     assert refusal(bench, 1) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_a_registration_from_before_clean_stops_were_told_counts_as_clean() -> None:
+def test_a_registration_that_cannot_tell_of_a_clean_stop_counts_as_unclean() -> None:
     bench = Bench([1, 2])
     bench.create("a", -1, -1, assignments=[(0, [1])])
     bench.fence(1)
     assert bench.partition("a").elr == (1,)
     request = bench.registration(1, life=2)
     bench.do(bench.machine.decide_register_broker(request, bench.now, tells_clean_stops=False))
+    assert bench.partition("a").elr == ()
+
+
+def test_a_broker_that_was_unregistered_comes_back_as_no_eligible_leader() -> None:
+    """It may come back with an empty disk."""
+    bench = Bench([1, 2])
+    bench.create("a", -1, -1, assignments=[(0, [1])])
+    bench.fence(1)
+    bench.do(bench.machine.decide_unregister_broker(1))
     assert bench.partition("a").elr == (1,)
+    bench.join(1, life=2)
+    back = bench.partition("a")
+    assert (back.leader, back.elr, back.recovery_state) == (1, (), RECOVERING)
+
+
+def test_a_broker_must_say_which_metadata_versions_it_supports() -> None:
+    bench = Bench()
+    request = bench.registration(1)
+    request.features = [each for each in request.features if each.name != "metadata.version"]
+    with pytest.raises(ApiError) as refused:
+        bench.machine.decide_register_broker(request, bench.now)
+    assert refused.value.code is ErrorCode.INVALID_REGISTRATION
+    request.features = [Feature(name="x", min_supported_version=1, max_supported_version=1)]
+    with pytest.raises(ApiError) as refused:
+        bench.machine.decide_register_broker(request, bench.now)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_broker_that_its_controllers_node_no_longer_has_falls_silent() -> None:
@@ -201,7 +228,7 @@ def test_a_registration_that_does_not_fit_is_refused() -> None:
     assert refusal(bench, 2, log_dirs=[DIRECTORY_UNASSIGNED]) is ErrorCode.INVALID_REGISTRATION
     assert refusal(bench, 2, log_dirs=[b"x" * 16] * 2) is ErrorCode.INVALID_REGISTRATION
     assert refusal(bench, 2, log_dirs=[directory_of(1)]) is ErrorCode.INVALID_REGISTRATION
-    assert refusal(bench, 2, features=[]) is ErrorCode.UNSUPPORTED_VERSION
+    assert refusal(bench, 2, features=[]) is ErrorCode.INVALID_REGISTRATION
     old = [Feature(name="metadata.version", min_supported_version=7, max_supported_version=25)]
     assert refusal(bench, 2, features=old) is ErrorCode.UNSUPPORTED_VERSION
 
@@ -284,6 +311,22 @@ def test_the_last_replica_after_a_crash_leads_again_as_recovering() -> None:
     bench.unfence(1)
     back = bench.partition("a")
     assert (back.leader, back.isr, back.recovery_state) == (1, (1,), RECOVERING)
+
+
+def test_the_last_replica_of_a_partition_that_was_without_a_leader_before_leads_again() -> None:
+    """Its leader was lost before eligible leaders were enabled, its log is in doubt since."""
+    bench = Bench([1, 2], metadata_version=25)
+    bench.create("a", -1, -1, assignments=[(0, [1])])
+    bench.fence(1)
+    assert (bench.partition("a").leader, bench.partition("a").isr) == (NO_LEADER, (1,))
+    raised = FeatureUpdate("eligible.leader.replicas.version", 1)
+    bench.do(bench.machine.decide_update_features([raised], validate_only=False))
+    bench.do(bench.machine.decide_register_broker(bench.registration(1, life=2), bench.now))
+    gone = bench.partition("a")
+    assert (gone.isr, gone.elr, gone.last_known_elr) == ((), (), (1,))
+    bench.unfence(1)
+    back = bench.partition("a")
+    assert (back.leader, back.recovery_state, back.last_known_elr) == (1, RECOVERING, ())
 
 
 def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
@@ -390,6 +433,29 @@ def test_an_unclean_election_takes_any_live_replica() -> None:
     assert elect(bench, 1, ("a", [0])) == {("a", 0): ErrorCode.ELECTION_NOT_NEEDED}
 
 
+def test_without_a_live_replica_nobody_is_elected() -> None:
+    bench = Bench([1, 2, 3])
+    bench.create("a", -1, -1, assignments=[(0, [1, 2])])
+    bench.fence(1)
+    bench.fence(2)
+    nobody = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elect(bench, 1, ("a", [0])) == {("a", 0): nobody}
+
+
+def test_a_leader_whose_change_ends_its_own_replica_hears_of_the_new_one() -> None:
+    bench = Bench([1, 2])
+    bench.create("a", -1, -1, assignments=[(0, [1, 2])])
+    bench.fence(2)
+    bench.unfence(2)
+    topic = bench.machine.image.topics["a"]
+    moved = PartitionChangeRecord(partition_id=0, topic_id=topic.id, removing_replicas=[1])
+    bench.machine.apply([moved], bench.offset)  # a reassignment that ends once 2 is in sync
+    bench.offset += 1
+    assert alter(bench, 1, isr=[1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
+    after = bench.partition("a")
+    assert (after.leader, after.isr, after.replicas) == (2, (2,), (2,))
+
+
 def test_where_a_topic_allows_it_an_unclean_leader_is_taken_unasked() -> None:
     bench = Bench([1, 2])
     configs: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
@@ -409,8 +475,26 @@ def test_leadership_goes_back_to_preferred_replicas() -> None:
     bench.fence(1)
     bench.unfence(1)
     alter(bench, 2, isr=[2, 1])
-    assert bench.do(bench.machine.decide_balance_leaders()) is False
+    bench.do(bench.machine.decide_balance_leaders())
     assert bench.partition("a").leader == 1
+
+
+def test_all_leaderships_of_a_node_go_back_at_once() -> None:
+    """Not some thousand in each leader.imbalance.check.interval.seconds."""
+    bench = Bench([1, 2])
+    count = 1200
+    bench.create("a", -1, -1, assignments=[(index, [1, 2]) for index in range(count)])
+    bench.fence(1)
+    bench.unfence(1)
+    topic = bench.machine.image.topics["a"]
+    back = [
+        PartitionChangeRecord(partition_id=index, topic_id=topic.id, isr=[2, 1])
+        for index in range(count)
+    ]
+    bench.machine.apply(back, bench.offset)
+    bench.offset += count
+    bench.do(bench.machine.decide_balance_leaders())
+    assert {bench.partition("a", index).leader for index in range(count)} == {1}
 
 
 # The in-sync set

@@ -15,6 +15,10 @@ from headwater.metadata import CLUSTER_DEFAULT, Replay, Resource, ResourceType
 from headwater.metadata.features import default_levels
 from headwater.metadata.records import RecordType
 from headwater.metadata.snapshot import feature_records
+from headwater.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    Feature,
+)
 from tests.support.controllers import Bench
 
 SET, DELETE = AlterOperation.SET, AlterOperation.DELETE
@@ -165,6 +169,17 @@ def test_min_insync_is_one_thing_for_the_cluster_while_leaders_are_eligible(benc
     ]
 
 
+def test_a_controller_without_a_broker_has_settings(bench: Bench) -> None:
+    node = Resource(ResourceType.BROKER, "7")
+    change = ("log.cleaner.threads", SET, "2")
+    assert alter(bench, node, change) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    registration = ControllerRegistrationRequest(
+        controller_id=7, incarnation_id=b"i" * 16, zk_migration_ready=False
+    )
+    bench.do(bench.machine.decide_register_controller(registration))
+    assert alter(bench, node, change) == 0
+
+
 # Features
 
 
@@ -220,6 +235,57 @@ def test_a_feature_that_needs_another_waits_for_it() -> None:
     assert update(bench, FeatureUpdate("metadata.version", 30), eligible) == 0
     # With it all must agree on the minimum, so it is written down.
     assert bench.machine.image.config(CLUSTER_DEFAULT) == {"min.insync.replicas": "1"}
+
+
+def test_a_level_waits_for_controllers_that_have_not_said_what_they_support() -> None:
+    settings = {
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "3000@h1:9093,3001@h2:9093",
+    }
+    bench = Bench(metadata_version=25, node_id=3000, settings=settings)
+    raised = FeatureUpdate("metadata.version", 30)
+    with pytest.raises(ApiError, match="controller 3001 has not registered") as refused:
+        bench.machine.decide_update_features([raised], validate_only=False)
+    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    registration = ControllerRegistrationRequest(
+        controller_id=3001,
+        incarnation_id=b"i" * 16,
+        zk_migration_ready=False,
+        features=[
+            Feature(
+                name="metadata.version",
+                min_supported_version=7,
+                max_supported_version=30,
+            )
+        ],
+    )
+    bench.do(bench.machine.decide_register_controller(registration))
+    assert update(bench, raised) == 0
+
+
+def test_the_level_of_the_quorum_is_checked_and_left_to_the_quorum(bench: Bench) -> None:
+    def ask(level: int, kind: UpgradeType, *, at: int) -> int:
+        asked = FeatureUpdate("kraft.version", level, kind)
+        try:
+            decision = bench.machine.decide_update_features(
+                [asked], validate_only=False, kraft_version=at
+            )
+        except ApiError as refusal:
+            return refusal.code
+        assert not decision.records
+        return 0
+
+    up, down = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE
+    refused = ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(1, up, at=0) == ask(1, up, at=1) == ask(1, down, at=1) == 0
+    assert ask(1, down, at=0) == ask(0, up, at=1) == ask(0, down, at=1) == refused
+    assert ask(2, up, at=1) == refused
+    old = bench.registration(2)
+    old.features = [each for each in old.features if each.name != "kraft.version"]
+    bench.do(bench.machine.decide_register_broker(old, bench.now))
+    assert ask(1, up, at=0) == refused
 
 
 # The first records

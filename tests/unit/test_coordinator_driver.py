@@ -13,8 +13,8 @@ from headwater import _core
 from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.records import GroupCodec
 from headwater.broker.partition import ALL_IN_SYNC, Partition
+from headwater.coordination import Decision, Record, Token
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.decision import Decision, Record, Token
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.io.clock import SystemClock
@@ -38,7 +38,7 @@ from headwater.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from headwater.protocol.records.group_offsets import OffsetCommitKey, OffsetCommitValue
-from headwater.storage import Log, Origin
+from headwater.storage import UNGUARDED, Log, Origin, Verification
 from tests.support.logs import NOW, TOPIC_ID, lead, marker, open_log, settings
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class Desk:
         self.lines: list[str] = []
         self.codec = GroupCodec()
         self.clock = SystemClock()
+        self.effects: list[object] = []
         self.driver = self.new_driver()
 
     def new_driver(self) -> CoordinatorDriver[GroupShard]:
@@ -79,6 +80,7 @@ class Desk:
             InlineWorkers(),
             Lines(self.clock, self.lines.append),
             commit_timeout_ms=COMMIT_MS,
+            on_effects=self.effects.extend,
         )
 
     async def load(self) -> GroupShard:
@@ -104,7 +106,9 @@ class Desk:
         self.append(marker(producer_id, abort=not commits))
 
     def append(self, batch: bytearray) -> None:
-        self.partition.append(batch, acks=ALL_IN_SYNC, now_ms=NOW, origin=Origin.COORDINATOR)
+        self.partition.append(
+            batch, acks=ALL_IN_SYNC, now_ms=NOW, origin=Origin.COORDINATOR, guard=UNGUARDED
+        )
 
     def commit(self, offset: int) -> Message | Awaitable[Message]:
         request = OffsetCommitRequest(
@@ -124,6 +128,46 @@ class Desk:
         )
         return self.driver.ask(
             lambda shard, token: shard.decide_commit(token, request, version=9, now=0.0, now_ms=NOW)
+        )
+
+    def verified(self) -> Verification | None:
+        """The guard of producer 7, as if its coordinator had said yes."""
+        return self.partition.begin_verification(
+            7, epoch=3, sequence=-1, bumps_epoch=False, now_ms=NOW
+        )
+
+    def commit_in_transaction(
+        self, offset: int, *, guard: Verification | None
+    ) -> Message | Awaitable[Message]:
+        """A commit of producer 7 in its epoch 3."""
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=GROUP,
+            producer_id=7,
+            producer_epoch=3,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=offset, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        return self.driver.ask_in_transaction(
+            lambda shard, token: shard.decide_commit_in_transaction(
+                token, request, version=5, now=0.0, now_ms=NOW
+            ),
+            producer_id=7,
+            producer_epoch=3,
+            guard=guard,
+        )
+
+    def write_marker(self, *, commits: bool, epoch: int = 3) -> Awaitable[None] | None:
+        return self.driver.write_marker(
+            7, epoch, commits=commits, coordinator_epoch=0, transaction_version=1
         )
 
 
@@ -222,27 +266,7 @@ def test_a_transactional_commit_is_written_as_part_of_its_transaction() -> None:
         desk = Desk()
         await desk.load()
         desk.commit(5)
-        request = TxnOffsetCommitRequest(
-            transactional_id="t",
-            group_id=GROUP,
-            producer_id=7,
-            producer_epoch=3,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=TOPIC,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=6, committed_metadata=""
-                        )
-                    ],
-                )
-            ],
-        )
-        desk.driver.ask(
-            lambda shard, token: shard.decide_commit_in_transaction(
-                token, request, version=5, now=0.0, now_ms=NOW
-            )
-        )
+        desk.commit_in_transaction(6, guard=desk.verified())
         live = desk.driver.machine
         assert fetched(live, 0, stable=True) == {0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
         desk.driver = desk.new_driver()
@@ -250,6 +274,77 @@ def test_a_transactional_commit_is_written_as_part_of_its_transaction() -> None:
         desk.append(marker(7, abort=False, epoch=3))
         desk.driver = desk.new_driver()
         assert fetched(await desk.load(), 0, stable=True) == {0: 6}
+
+    run(test)
+
+
+def test_a_commit_in_a_transaction_that_its_coordinator_does_not_know_changes_nothing() -> None:
+    async def test() -> None:
+        desk = Desk()
+        machine = await desk.load()
+        for guard in (None, desk.verified()):
+            desk.write_marker(commits=False)  # ends what was verified
+            with pytest.raises(ApiError) as raised:
+                desk.commit_in_transaction(6, guard=guard)
+            assert raised.value.code == ErrorCode.INVALID_TXN_STATE
+        assert desk.driver.machine is machine, "a refusal must not have the shard loaded again"
+        assert desk.driver.state is State.ACTIVE
+        assert fetched(machine, 0, stable=True) == {0: -1}
+
+    run(test)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_marker_is_applied_as_it_would_be_loaded(commits: bool) -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.commit(5)
+        desk.commit_in_transaction(6, guard=desk.verified())
+        assert desk.write_marker(commits=commits) is None
+        live = desk.driver.machine
+        assert fetched(live, 0, stable=True) == {0: 6 if commits else 5}
+        desk.driver = desk.new_driver()
+        assert (await desk.load()).durable_state() == live.durable_state()
+
+    run(test)
+
+
+def test_a_marker_counts_when_it_is_replicated() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.commit_in_transaction(6, guard=desk.verified())
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
+        written = desk.write_marker(commits=True)
+        assert isinstance(written, Awaitable)
+        lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
+        await written
+
+    run(test)
+
+
+def test_a_marker_that_is_fenced_changes_nothing() -> None:
+    async def test() -> None:
+        desk = Desk()
+        machine = await desk.load()
+        desk.commit_in_transaction(6, guard=desk.verified())
+        before = machine.durable_state()
+        with pytest.raises(ApiError) as raised:
+            desk.write_marker(commits=True, epoch=2)
+        assert raised.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (desk.driver.machine, machine.durable_state()) == (machine, before)
+
+    run(test)
+
+
+def test_markers_wait_for_a_shard_that_is_being_loaded() -> None:
+    async def test() -> None:
+        desk = Desk()
+        with pytest.raises(ApiError) as raised:
+            desk.write_marker(commits=True)
+        assert raised.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert desk.log.end == 0
 
     run(test)
 
@@ -311,6 +406,90 @@ def test_below_min_isr_requests_are_refused_and_the_machine_stays() -> None:
         assert desk.driver.state is State.ACTIVE
         desk.partition.configure(settings(cleanup_policy="compact"))
         assert isinstance(desk.commit(7), OffsetCommitResponse)
+
+    run(test)
+
+
+# Effects
+
+
+def noted(offset: int, *effects: str) -> Decision:
+    """A decision with a record and these effects."""
+    key = OffsetCommitKey(group=GROUP, topic=TOPIC, partition=0)
+    value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
+    return Decision((Record(key, value),), effects=effects)
+
+
+def test_effects_are_carried_out_in_order_before_the_reply() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        desk.driver.run(lambda machine: noted(1, "first", "second"))
+        answer = OffsetCommitResponse()
+
+        def decide(machine: GroupShard, token: Token) -> Decision:
+            return Decision((), ((token, answer),), effects=("third",))
+
+        assert desk.driver.ask(decide) is answer
+        assert desk.effects == ["first", "second", "third"]
+
+    run(test)
+
+
+def test_effects_wait_for_the_commit_longer_than_replies_do() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
+        answer = OffsetCommitResponse()
+
+        def decide(machine: GroupShard, token: Token) -> Decision:
+            first = noted(1, "first")
+            return Decision(first.records, ((token, answer),), effects=first.effects)
+
+        replied = desk.driver.ask(decide)
+        desk.driver.run(lambda machine: Decision(effects=("second",)))
+        assert isinstance(replied, Awaitable)
+        with pytest.raises(ApiError) as refusal:
+            await replied
+        assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert desk.effects == []
+        lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
+        assert desk.effects == ["first", "second"]
+
+    run(test)
+
+
+def test_effects_of_a_closed_driver_are_dropped() -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
+        desk.driver.run(lambda machine: noted(1, "first"))
+        desk.driver.close()
+        lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
+        assert desk.effects == []
+
+    run(test)
+
+
+def test_effects_of_a_machine_that_was_loaded_again_are_dropped() -> None:
+    """The new machine decides them anew when it is loaded."""
+
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        lead(desk.partition, epoch=0, isr=(1, 2), replicas=(1, 2))
+        desk.driver.run(lambda machine: noted(1, "of the machine before"))
+
+        def breaks(machine: GroupShard) -> Decision:
+            raise AssertionError("an invariant does not hold")
+
+        desk.driver.run(breaks)
+        await all_tasks_done()
+        desk.driver.run(lambda machine: noted(2, "of the machine after"))
+        lead(desk.partition, epoch=0, isr=(1,), replicas=(1, 2))
+        assert desk.effects == ["of the machine after"]
 
     run(test)
 

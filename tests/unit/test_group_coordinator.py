@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinator
 from headwater.broker.partition import Partition
 from headwater.config import node_config
-from headwater.groups.decision import ClientInfo
+from headwater.groups.clients import ClientInfo
 from headwater.io import Host
 from headwater.metadata import Delta, Image
 from headwater.observability import Log as Lines
@@ -109,7 +109,7 @@ def test_a_pattern_matches_a_topic_that_was_created_while_its_group_was_loaded()
         await asyncio.sleep(0)  # the load begins
         cluster.create("orders", ORDERS_ID)
         workers.may_run.set()
-        driver = cluster.coordinator._drivers[0]
+        driver = cluster.coordinator._shards.drivers[0]
         await asyncio.gather(*driver._tasks)
         joined = cluster.heartbeat(
             NOW,

@@ -149,6 +149,15 @@ def test_members_that_come_together_share_one_assignment() -> None:
     assert harness.group.state.target_epoch == harness.group.state.epoch == 5
 
 
+def test_an_assignment_of_a_clock_that_was_ahead_delays_nothing() -> None:
+    harness = Harness(t=4)
+    harness.tick(3600.0)
+    Consumer(harness, "a", ["t"]).beat()
+    harness.tick(-3600.0)
+    Consumer(harness, "b", ["t"]).beat()
+    assert harness.group.state.target_epoch == harness.group.state.epoch == 3
+
+
 def test_no_assignment_interval_means_at_once() -> None:
     harness = Harness(settings=GroupSettings(consumer_assignment_interval_ms=0), t=4)
     for name in "ab":

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from headwater.coordination import Decision, Record
 from headwater.errors import ErrorCode
+from headwater.groups.clients import ClientInfo
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import ClientInfo, Decision, Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.model import TopicPartition

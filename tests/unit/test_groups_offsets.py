@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.coordination import Record
 from headwater.errors import ErrorCode
-from headwater.groups.decision import Record
 from headwater.groups.settings import GroupSettings
 from headwater.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

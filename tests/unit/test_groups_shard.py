@@ -6,8 +6,8 @@ import pytest
 
 from headwater.broker.coordinators.records import value_version
 from headwater.config import node_config
+from headwater.coordination import DecisionBuilder, Record
 from headwater.errors import ErrorCode
-from headwater.groups.decision import DecisionBuilder, Record
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.protocol.messages.list_groups import ListedGroup

@@ -21,7 +21,7 @@ from headwater.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from headwater.storage import Origin
+from headwater.storage import UNGUARDED, Origin
 from tests.support.logs import NOW, TOPIC_ID, TP, batch, lead, marker, open_log, sent, settings
 
 VERSION = 12
@@ -43,7 +43,7 @@ class Bench:
         )
 
     def append(self, data: bytearray) -> None:
-        self.partition.append(data, acks=1, now_ms=NOW, origin=Origin.COORDINATOR)
+        self.partition.append(data, acks=1, now_ms=NOW, origin=Origin.COORDINATOR, guard=UNGUARDED)
 
     def fetch(self, offset: int, **more: Any) -> asyncio.Future[FetchResponse]:
         request = FetchRequest(
@@ -182,5 +182,16 @@ def test_what_is_not_replicated_yet_is_neither_read_nor_out_of_range() -> None:
         for offset, code in ((0, 0), (2, 0), (3, 0), (4, ErrorCode.OFFSET_OUT_OF_RANGE)):
             data = only(await bench.fetch(offset, max_wait_ms=0, isolation_level=0))
             assert (data.error_code, offsets(data)) == (code, [])
+
+    run(story)
+
+
+def test_an_unknown_isolation_level_is_refused() -> None:
+    async def story() -> None:
+        bench = Bench()
+        bench.append(sent(7, 0, transactional=True))
+        data = only(await bench.fetch(0, isolation_level=5))
+        assert (data.error_code, data.high_watermark) == (ErrorCode.INVALID_REQUEST, -1)
+        assert not data.records
 
     run(story)

@@ -8,6 +8,7 @@ import gc
 import os
 import socket
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from headwater.io.disk import SystemDisk
 from headwater.io.sockets import SocketNetwork
 
 SIZE = 50_000
+_DATA_SEGMENTS_OUT = 156  # the position of tcpi_data_segs_out in Linux's struct tcp_info
 
 
 class Deaf:
@@ -106,6 +108,37 @@ def test_a_failed_answer_does_not_keep_its_file(tmp_path: Path) -> None:
         asyncio.run(story())
     finally:
         gc.enable()
+
+
+def test_a_response_with_several_slices_leaves_in_one_segment(tmp_path: Path) -> None:
+    """The peer would be woken for each of them and find an incomplete frame."""
+
+    async def story() -> int:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return Deaf()
+
+        network = SocketNetwork()
+        listener = network.bind("127.0.0.1", 0, accept)
+        listener.start()
+        with socket.create_connection(listener.address) as peer:
+            stream = await accepted
+            file = SystemDisk().open(str(tmp_path / "log"), create=True)
+            file.append(bytes(10_000))
+            slices = FileSlice(file, 0, 5000), FileSlice(file, 5000, 5000)
+            stream.send((b"header", slices[0], b"header", slices[1]))
+            received = 0
+            while received < 10_012:
+                received += len(peer.recv(65_536))
+            sock = stream._socket  # type: ignore[attr-defined]  # the kernel's own word for it
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+            stream.abort()
+        listener.close()
+        return int.from_bytes(info[_DATA_SEGMENTS_OUT:], sys.byteorder)
+
+    assert asyncio.run(story()) == 1
 
 
 class Told(Deaf):

@@ -32,6 +32,7 @@ from headwater.metadata.snapshot import decode_snapshot, id_from_file_name
 from headwater.model import OffsetAndEpoch
 from headwater.observability import Log
 from headwater.protocol.messages.create_topics import CreateTopicsRequest
+from headwater.protocol.records.metadata_nodes import FeatureLevelRecord
 from headwater.storage import StorageFailed
 from headwater.storage.log_dirs import read_meta_properties
 from tests.support.controllers import Bench, topic
@@ -349,6 +350,20 @@ def test_a_failed_sync_fails_all_who_wait_and_takes_the_log_out() -> None:
             await node.create("b")
         assert node.metadata.failed is not None
         assert "cannot be written" in await node.metadata.failed
+
+    run(test)
+
+
+@pytest.mark.parametrize(("feature", "level"), [("metadata.version", 31), ("next.version", 1)])
+def test_a_level_that_this_release_does_not_support_ends_the_node(feature: str, level: int) -> None:
+    async def test() -> None:
+        node = await started()
+        record = FeatureLevelRecord(name=feature, feature_level=level)
+        await node.metadata.committed(node.metadata.append([record], metadata_version=30))
+        assert node.metadata.failed is not None
+        why = await node.metadata.failed
+        assert f"the cluster is at {feature} {level}, and this release supports" in why
+        assert "upgrade this node" in why
 
     run(test)
 

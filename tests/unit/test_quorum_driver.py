@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from headwater.broker.quorum_driver import HIGH_WATERMARK_UNKNOWN
 from headwater.errors import ApiError, ErrorCode
+from headwater.protocol.records.metadata_nodes import NoOpRecord
 from headwater.quorum import ReplicaKey, Role
-from tests.support.quorum_nodes import QuorumCluster, directory
+from headwater.quorum.model import FetchRequest
+from tests.support.quorum_nodes import QuorumCluster, QuorumNode, directory
 
 
 @pytest.mark.parametrize("is_static", [True, False])
@@ -153,6 +156,51 @@ def test_a_node_that_is_far_behind_fetches_a_snapshot() -> None:
     cluster.run(story)
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_parked_fetch_is_answered_for_the_high_watermark_alone_if_it_tells_its_own(
+    tells: bool,
+) -> None:
+    """KIP-1166: a commit reaches all who follow in one round trip."""
+    cluster = QuorumCluster(21)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+
+        async def fetched() -> tuple[int, int, bool]:
+            raft, metadata = leader.raft, leader.metadata
+            end = metadata.append([NoOpRecord()], metadata_version=30)
+            before = raft.high_watermark
+            assert before < end.offset, "the others have not got it yet"
+            request = FetchRequest(
+                ReplicaKey(9, directory(9)), end.epoch, end.offset, raft.last_epoch
+            )
+            waits = asyncio.ensure_future(
+                leader.quorum.on_fetch(
+                    request,
+                    high_watermark=before if tells else HIGH_WATERMARK_UNKNOWN,
+                    wait_ms=60_000,
+                    bytes_max=1000,
+                )
+            )
+            await metadata.committed(end)
+            for _ in range(3):
+                await asyncio.sleep(0)  # for who was woken by the commit
+            is_answered = waits.done()
+            if not is_answered:
+                waits.cancel()
+                return end.offset, -1, False
+            return end.offset, waits.result().reply.high_watermark, True
+
+        end, high_watermark, is_answered = await leader.machine.spawn(fetched())
+        assert is_answered is tells
+        if tells:
+            assert high_watermark == end
+
+    cluster.run(story)
+
+
 def test_records_that_were_never_committed_are_replaced() -> None:
     cluster = QuorumCluster(11)
 
@@ -224,6 +272,61 @@ def test_voters_are_added_and_removed() -> None:
     cluster.run(story)
 
 
+def test_a_voter_that_does_not_answer_holds_up_other_changes_only_for_a_request() -> None:
+    cluster = QuorumCluster(25, voters=(1,), others=(2, 3))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = cluster.nodes[1]
+
+        async def added(node_id: int) -> None:
+            node = cluster.nodes[node_id]
+            await leader.changes.add(
+                ReplicaKey(node_id, node.directory_id),
+                node.metadata.own_voter().endpoints,
+                timeout_ms=60_000,
+                ack_when_committed=True,
+            )
+
+        cluster.world.net.block(leader.machine.ip, cluster.nodes[2].machine.ip)
+        cluster.world.net.block(cluster.nodes[2].machine.ip, leader.machine.ip)
+        begun = cluster.world.loop.time()  # virtual
+        with pytest.raises(ApiError) as refusal:
+            await leader.machine.spawn(added(2))
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.world.loop.time() - begun < 10.0
+        await leader.machine.spawn(added(3))
+        assert set(leader.raft.voters.voters) == {1, 3}
+
+    cluster.run(story)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_adding_a_voter_waits_for_the_commit_if_asked_to(waits: bool) -> None:
+    cluster = QuorumCluster(23, voters=(1,), others=(2,))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader, node = cluster.nodes[1], cluster.nodes[2]
+
+        async def added() -> bool:
+            await leader.changes.add(
+                ReplicaKey(2, node.directory_id),
+                node.metadata.own_voter().endpoints,
+                timeout_ms=5000,
+                ack_when_committed=waits,
+            )
+            assert set(leader.raft.voters.voters) == {1, 2}
+            return leader.metadata.voters_are_committed
+
+        assert await leader.machine.spawn(added()) is waits
+        await cluster.until(lambda: leader.metadata.voters_are_committed)
+
+    cluster.run(story)
+
+
 def test_a_voter_with_a_lost_disk_joins_again_by_itself() -> None:
     cluster = QuorumCluster(15, settings={"controller.quorum.auto.join.enable": "true"})
 
@@ -266,5 +369,101 @@ def test_static_voters_become_dynamic() -> None:
         for node in cluster.nodes.values():
             await node.start()
         await cluster.settled()
+
+    cluster.run(story)
+
+
+def test_static_voters_tell_each_leader_anew_which_disk_they_have() -> None:
+    cluster = QuorumCluster(19, is_static=True)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        await asyncio.sleep(5.0)  # virtual: followers tell the leader about themselves
+        await leader.machine.spawn(leader.changes.make_dynamic(validate_only=True))
+        # Another node leads for a while. A voter might get a new disk and tell only that leader.
+        epoch = leader.raft.epoch
+        while leader not in cluster.leaders() or leader.raft.epoch == epoch:
+            for node in cluster.leaders():
+                await node.machine.spawn(resigned(node))
+            await asyncio.sleep(0.1)
+        await cluster.until(lambda: leader.metadata.voters_are_committed)
+        with pytest.raises(ApiError) as refusal:
+            await leader.machine.spawn(leader.changes.make_dynamic(validate_only=True))
+        assert refusal.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+    cluster.run(story)
+
+
+async def resigned(node: QuorumNode) -> None:
+    node.metadata.resign()
+
+
+def test_a_voter_whose_disk_was_full_follows_again() -> None:
+    cluster = QuorumCluster(3)
+
+    async def story() -> None:
+        await cluster.start()
+        leader = await cluster.leader()
+        follower = next(node for node in cluster.nodes.values() if node is not leader)
+        disk = follower.machine.disk
+        capacity, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes
+        end = await leader.write()
+        await asyncio.sleep(5.0)
+        assert follower.metadata.log_end < end.offset
+        assert follower.metadata.failed is not None
+        assert not follower.metadata.failed.done()
+        disk.capacity_bytes = capacity
+        await cluster.until(lambda: follower.metadata.applied >= end.offset)
+
+    cluster.run(story)
+
+
+def test_a_controller_that_cannot_write_leaves_the_lead_to_another_voter() -> None:
+    cluster = QuorumCluster(4)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        others = [node for node in cluster.nodes.values() if node is not leader]
+        disk = leader.machine.disk
+        capacity, began = disk.capacity_bytes, cluster.world.loop.time()
+        # Nobody asks for anything: the controller meets the full disk with a record of its own.
+        disk.capacity_bytes = disk.used_bytes
+        for _ in range(10_000):  # sooner than a message to another voter and back
+            await asyncio.sleep(0.0002)
+            if leader.raft.role is not Role.LEADER:
+                break
+        disk.capacity_bytes = capacity  # or the next vote could not be written, either
+        await cluster.until(lambda: any(node.controller.is_active for node in others))
+        assert cluster.world.loop.time() - began < 1.5, "before others miss their leader"
+        assert "cannot write and leaves the lead to another voter" in "".join(leader.lines)
+        assert not leader.controller.is_active
+        assert not leader.running.done()
+        await cluster.settled()
+
+    cluster.run(story)
+
+
+def test_a_sole_controller_that_cannot_write_waits_for_space() -> None:
+    # A broker follows: for nobody no record is written.
+    settings = {"leader.imbalance.check.interval.seconds": "1"}  # wakes the controller
+    cluster = QuorumCluster(5, voters=(1,), brokers=(11,), settings=settings)
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader = await cluster.leader()
+        epoch, disk = leader.raft.epoch, leader.machine.disk
+        capacity, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes
+        await cluster.until(lambda: "cannot write and waits for space" in "".join(leader.lines))
+        with pytest.raises(ApiError) as refusal:
+            await leader.write()
+        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        disk.capacity_bytes = capacity
+        await cluster.settled()
+        assert leader.raft.epoch == epoch, "nobody else could have led meanwhile"
 
     cluster.run(story)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headwater import _core
 from headwater.errors import ApiError, ErrorCode
 from headwater.io.memory import MemoryDisk
-from headwater.storage import AbortedTransaction, Log, Origin
+from headwater.storage import UNGUARDED, AbortedTransaction, Log, Origin, Verification
 from headwater.storage.producer_state import (
     ProducerStates,
     SentBatch,
@@ -14,7 +15,7 @@ from headwater.storage.producer_state import (
     decrement_sequence,
     increment_sequence,
 )
-from tests.support.logs import NOW, TP, append, batch, marker, open_log, reopen, sent
+from tests.support.logs import NOW, TP, append, batch, marker, open_log, reopen, sent, settings
 
 DAY_MS = 86_400_000
 
@@ -243,3 +244,220 @@ def test_a_damaged_snapshot_is_not_believed(at: int) -> None:
     with pytest.raises(SnapshotCorrupt):
         producers.load(bytes(data), now_ms=NOW, expiration_ms=DAY_MS)
     assert len(producers) == 0
+
+
+# Verification (KIP-890) and the epochs of markers (KIP-1228).
+
+
+def verification(
+    log: Log, producer_id: int, *, sequence: int = 0, epoch: int = 0, bumps_epoch: bool = False
+) -> Verification:
+    guard = log.producers.begin_verification(
+        producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch, now_ms=NOW
+    )
+    assert guard is not None
+    return guard
+
+
+def code_of_guarded(log: Log, data: bytearray, guard: Verification | None) -> ErrorCode:
+    with pytest.raises(ApiError) as raised:
+        log.append_as_leader(data, epoch=0, now_ms=NOW, guard=guard)
+    return raised.value.code
+
+
+def write_marker(log: Log, producer_id: int, *, epoch: int = 0, version: int = 0) -> int:
+    return log.append_marker(
+        producer_id,
+        epoch,
+        commits=True,
+        coordinator_epoch=0,
+        transaction_version=version,
+        epoch=0,
+        now_ms=NOW,
+    ).base_offset
+
+
+@pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
+def test_a_transaction_begins_only_with_the_guard_of_its_verification(origin: Origin) -> None:
+    log = open_log()
+    first = sent(9, 0, transactional=True)
+    assert code_of(log, first, origin) == ErrorCode.INVALID_TXN_STATE
+    guard = verification(log, 9)
+    assert code_of(log, first, origin) == ErrorCode.INVALID_TXN_STATE
+    other = verification(open_log(), 9)
+    assert code_of_guarded(log, first, other) == ErrorCode.INVALID_TXN_STATE
+    append(log, first, guard=guard, origin=origin)
+    append(log, sent(9, 1, transactional=True), guard=None, origin=origin)
+    assert log.first_unstable_offset == 0
+
+
+def test_an_open_transaction_needs_no_verification_in_its_epoch() -> None:
+    log = open_log()
+    append(log, sent(9, 0, epoch=1, transactional=True))
+    begin = log.producers.begin_verification
+    assert begin(9, epoch=1, sequence=1, bumps_epoch=False, now_ms=NOW) is None
+    assert begin(9, epoch=2, sequence=0, bumps_epoch=False, now_ms=NOW) is not None
+    with pytest.raises(ApiError) as raised:
+        begin(9, epoch=0, sequence=1, bumps_epoch=False, now_ms=NOW)
+    assert raised.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_answer_about_an_ended_transaction_begins_no_other() -> None:
+    """The coordinator confirms the partition, then the transaction is aborted, and the batch comes
+    last: it must not become part of the next transaction."""
+    log = open_log()
+    late = verification(log, 9)
+    end_transaction(log, 9, abort=True)
+    assert code_of_guarded(log, sent(9, 0, transactional=True), late) == ErrorCode.INVALID_TXN_STATE
+    assert verification(log, 9) is not late
+    assert code_of_guarded(log, sent(9, 0, transactional=True), late) == ErrorCode.INVALID_TXN_STATE
+    assert log.first_unstable_offset is None
+
+
+def test_a_late_marker_leaves_the_verification_of_the_next_epoch() -> None:
+    log = open_log()
+    append(log, sent(9, 0, transactional=True))
+    coming = verification(log, 9, epoch=1, bumps_epoch=True)
+    write_marker(log, 9, epoch=1, version=2)
+    append(log, sent(9, 0, epoch=1, transactional=True), guard=coming)
+
+
+def test_a_marker_ends_the_verification_of_an_epoch_that_several_transactions_share() -> None:
+    log = open_log()
+    guard = verification(log, 9, epoch=1, bumps_epoch=False)
+    write_marker(log, 9, epoch=1)
+    data = sent(9, 0, epoch=1, transactional=True)
+    assert code_of_guarded(log, data, guard) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_no_batch_begins_a_transaction_before_one_of_a_lower_sequence() -> None:
+    log = open_log()
+    guard = verification(log, 9, sequence=4)
+    assert verification(log, 9, sequence=5) is guard  # 4 was refused, and is tried again
+    later = sent(9, 5, transactional=True)
+    assert code_of_guarded(log, later, guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, sent(9, 4, transactional=True), guard=guard)
+    append(log, later, guard=None)
+
+
+def test_a_higher_epoch_begins_its_own_lowest_sequence() -> None:
+    log = open_log()
+    guard = verification(log, 9, sequence=0)
+    assert verification(log, 9, sequence=3, epoch=1) is guard
+    append(log, sent(9, 3, epoch=1, transactional=True), guard=guard)
+
+
+def test_with_an_epoch_for_each_transaction_an_unknown_producer_begins_at_zero() -> None:
+    log = open_log()
+    guard = verification(log, 9, sequence=7, bumps_epoch=True)
+    data = sent(9, 7, transactional=True)
+    assert code_of_guarded(log, data, guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_old_epoch_is_fenced_before_its_verification_is_looked_at() -> None:
+    log = open_log()
+    write_marker(log, 9, epoch=3)
+    data = sent(9, 0, epoch=2, transactional=True)
+    assert code_of_guarded(log, data, None) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_verification_that_nothing_came_of_expires() -> None:
+    log = open_log()
+    guard = verification(log, 9)
+    log.expire_producers(NOW + DAY_MS - 1)
+    assert verification(log, 9) is guard
+    log.expire_producers(NOW + DAY_MS)
+    assert verification(log, 9) is not guard
+
+
+def test_replicas_need_no_verification() -> None:
+    leader, follower = open_log(), open_log()
+    append(leader, sent(9, 0, 2, transactional=True))
+    write_marker(leader, 9, epoch=1, version=2)
+    found = leader.read(0, bytes_max=1 << 20, upto=leader.end).slice
+    assert found is not None
+    follower.append_as_follower(found.read(), now_ms=NOW)
+    assert follower.producers.render() == leader.producers.render()
+    assert follower.last_stable_offset(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("version", "open_epoch", "marker_epoch", "accepted"),
+    [
+        (1, 3, 3, True),
+        (1, 3, 4, True),
+        (1, 3, 2, False),
+        (2, 3, 4, True),
+        (2, 3, 3, False),
+        (2, 3, 2, False),
+        (2, 2**15 - 1, 2**15 - 1, True),
+    ],
+)
+def test_a_marker_ends_a_transaction_by_the_rule_of_its_version(
+    version: int, open_epoch: int, marker_epoch: int, accepted: bool
+) -> None:
+    log = open_log()
+    append(log, sent(9, 0, epoch=open_epoch, transactional=True))
+    if accepted:
+        write_marker(log, 9, epoch=marker_epoch, version=version)
+        assert log.last_stable_offset(2) == 2
+    else:
+        with pytest.raises(ApiError) as raised:
+            write_marker(log, 9, epoch=marker_epoch, version=version)
+        assert raised.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert log.first_unstable_offset == 0
+
+
+def test_a_marker_that_is_sent_again_is_written_again() -> None:
+    log = open_log()
+    append(log, sent(9, 0, transactional=True))
+    assert write_marker(log, 9, epoch=1, version=2) == 1
+    assert write_marker(log, 9, epoch=1, version=2) == 2
+    with pytest.raises(ApiError):
+        write_marker(log, 9, epoch=0, version=2)
+    assert log.last_stable_offset(3) == 3
+
+
+def test_a_marker_is_what_kafka_writes() -> None:
+    log = open_log(config=settings(message_timestamp_type="LogAppendTime"))
+    append(log, sent(9, 0, transactional=True))
+    log.append_marker(
+        9, 1, commits=True, coordinator_epoch=5, transaction_version=2, epoch=3, now_ms=NOW
+    )
+    found = log.read(1, bytes_max=1 << 20, upto=log.end).slice
+    assert found is not None
+    data = found.read()
+    (header,) = _core.scan(data)[0]
+    assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
+    assert (header.producer_id, header.producer_epoch, header.leader_epoch) == (9, 1, 3)
+    assert (header.is_log_append_time, header.max_timestamp) == (True, NOW)
+    (record,) = _core.decode(data)
+    assert record.key == bytes([0, 0, 0, 1])
+    assert record.value == bytes([0, 0, 0, 0, 0, 5])
+
+
+def test_the_sequences_of_an_aborted_transaction_are_new_in_the_next_epoch() -> None:
+    """After an abort a producer may send other records with the same sequence: they must not be
+    taken for those that were aborted."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, sent(9, 0, transactional=True))
+    end_transaction(log, 9, abort=True, epoch=1)
+    log = reopen(disk, log, clean=False)
+    again = log.append_as_leader(
+        sent(9, 0, epoch=1, transactional=True), epoch=0, now_ms=NOW, guard=UNGUARDED
+    )
+    assert (again.duplicate, again.base_offset) == (False, 2)
+
+
+def test_open_transactions_are_ordered_by_their_start_after_a_restart() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, sent(9, 0))  # known first, in a transaction last
+    append(log, sent(8, 0, transactional=True))
+    append(log, sent(9, 1, transactional=True))
+    log = reopen(disk, log, clean=True)
+    assert log.first_unstable_offset == 1
+    end_transaction(log, 8, abort=True)
+    assert [entry.last_stable_offset for entry in log.aborted(0, 9)] == [2]
+    assert log.last_stable_offset(4) == 2

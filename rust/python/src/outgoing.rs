@@ -131,6 +131,29 @@ impl Outgoing {
 
 #[pymethods]
 impl Outgoing {
+    /// A batch that another process has sealed.
+    #[staticmethod]
+    fn resumed(
+        py: Python<'_>,
+        topic: Py<PyString>,
+        partition: i32,
+        records: &[u8],
+    ) -> PyResult<Self> {
+        let header = whole(records, 0).map_err(corrupt)?.header;
+        let bytes = records.to_vec();
+        Ok(Self {
+            topic,
+            partition,
+            count: header.count,
+            cost: bytes.len(),
+            base_timestamp: header.base_timestamp,
+            max_timestamp: header.max_timestamp,
+            records: Some(Py::new(py, Sealed { bytes })?),
+            growing: Vec::new(),
+            waiters: Vec::new(),
+        })
+    }
+
     #[getter]
     fn size(&self) -> usize {
         match &self.records {

@@ -96,6 +96,8 @@ class Admin(BlockingClient):
     describe_transaction = blocking_call(AsyncAdmin.describe_transaction)
     describe_transactions = blocking_call(AsyncAdmin.describe_transactions)
     abort_transaction = blocking_call(AsyncAdmin.abort_transaction)
+    force_terminate_transaction = blocking_call(AsyncAdmin.force_terminate_transaction)
+    find_hanging_transactions = blocking_call(AsyncAdmin.find_hanging_transactions)
 
     create_acls = blocking_call(AsyncAdmin.create_acls)
     describe_acls = blocking_call(AsyncAdmin.describe_acls)

@@ -153,6 +153,11 @@ class Consumer(BlockingClient, Generic[K, V]):
     def __exit__(self, *failure: object) -> None:
         self._end(lambda: self._asynchronous.__aexit__(*failure))
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def __iter__(self) -> Iterator[ConsumedRecord[K, V]]:
         consumer = self._asynchronous
         while (slice_ := self._run(lambda: next_slice(consumer, _SLICE_RECORDS))) is not None:
@@ -202,6 +207,8 @@ class Consumer(BlockingClient, Generic[K, V]):
     commit = blocking_call(AsyncConsumer.commit)
     commit_async = loop_call(AsyncConsumer.commit_async)
     committed = blocking_call(AsyncConsumer.committed)
+    positions = loop_call(AsyncConsumer.positions)
+    group_metadata = loop_call(AsyncConsumer.group_metadata)
 
     beginning_offsets = blocking_call(AsyncConsumer.beginning_offsets)
     end_offsets = blocking_call(AsyncConsumer.end_offsets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import finalize
 
 from headwater._blocking.client import BlockingClient, blocking_call
@@ -14,9 +14,9 @@ from headwater._blocking.submit_queue import SubmitQueue
 from headwater.client.errors import ClientClosed, ClientError, Forked, RequestTimedOut
 from headwater.client.producer import Producer as AsyncProducer
 from headwater.client.producer import ProducerRecord
-from headwater.client.producer.transactions import not_there_yet
 
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Unpack
 
     import pyarrow as pa
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from headwater.client.config import Bootstrap
     from headwater.client.producer.delivery import Delivered
     from headwater.client.producer.records import Headers, RecordMetadata
+    from headwater.client.producer.transactions import OffsetsToSend
+    from headwater.client.requests.offset_commit import GroupMetadata
+    from headwater.client.requests.transactions import PreparedTransaction
     from headwater.client.settings import ProducerSettings
     from headwater.client.timestamps import Timestamp
-    from headwater.model import TopicPartition
 
 R = TypeVar("R")
 
@@ -214,10 +216,69 @@ class Producer(BlockingClient):
 
         return super()._run(measured)
 
-    def transaction(self) -> Any:
-        """Begins a transaction. Not supported yet: raises UnsupportedVersion."""
-        not_there_yet()
+    # Transactions
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Commits a group's offsets as part of the transaction. Not supported yet."""
-        not_there_yet()
+    def transaction(self) -> Transaction:
+        """Returns a transaction for `with`; see `headwater.Producer.transaction`. Threads that
+        share the producer share its transaction."""
+        return Transaction(self)
+
+    begin_transaction = blocking_call(AsyncProducer.begin_transaction)
+    commit_transaction = blocking_call(AsyncProducer.commit_transaction)
+    abort_transaction = blocking_call(AsyncProducer.abort_transaction)
+    prepare_transaction = blocking_call(AsyncProducer.prepare_transaction)
+    complete_transaction = blocking_call(AsyncProducer.complete_transaction)
+
+    @property
+    def prepared_transaction(self) -> PreparedTransaction | None:
+        """See `headwater.Producer.prepared_transaction`."""
+
+        async def prepared() -> PreparedTransaction | None:
+            return self._asynchronous.prepared_transaction
+
+        return self._run(prepared)
+
+    def send_offsets(
+        self, offsets: OffsetsToSend, group: str | GroupMetadata | None = None
+    ) -> None:
+        """See `headwater.Producer.send_offsets`; the consumer is a blocking one."""
+        if not isinstance(offsets, Mapping):
+            # On the consumer's own loop, which is another one.
+            group = offsets.group_metadata()
+            offsets = offsets.positions()
+        self._run(lambda: self._asynchronous.send_offsets(offsets, group))
+
+
+class Transaction:
+    """`with producer.transaction():` commits at the end; if the block raises, or a record failed,
+    it aborts and raises."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._inner = producer._asynchronous.transaction()
+
+    def __enter__(self) -> Self:
+        self._producer._run(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producer._run(lambda: self._inner.__aexit__(kind, error, trace))
+
+    def send_offsets(
+        self, offsets: OffsetsToSend, group: str | GroupMetadata | None = None
+    ) -> None:
+        """Commits offsets with the transaction; see `Producer.send_offsets`."""
+        self._producer.send_offsets(offsets, group)
+
+    def commit(self) -> None:
+        """Commits now, before the end of the block."""
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        """Aborts without raising; the rest of the block has no transaction."""
+        self._producer.abort_transaction()

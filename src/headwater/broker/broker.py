@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.broker.context import Context
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.coordinators.transactions import TransactionCoordinator
 from headwater.broker.dispatch import Routes, served_versions
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.log_moves import LogMoves
+from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
+from headwater.broker.transaction_verification import TransactionVerification
 from headwater.config import NodeConfig
 from headwater.io import Clock, Workers
 from headwater.metadata import Image
@@ -37,8 +40,9 @@ class Endpoint(NamedTuple):
     fenced: bool = False
 
 
-def broker_routes() -> Routes:
-    return Routes(served_versions(), forward=_forward)
+def broker_routes(config: NodeConfig) -> Routes:
+    served = served_versions(unstable=config.unstable_api_versions_enable)
+    return Routes(served, forward=_forward)
 
 
 async def _forward(broker: Broker, context: Context, request: Message) -> Message:
@@ -70,6 +74,9 @@ class Broker:
     producer_ids: ProducerIds
     auto_topics: AutoTopics
     groups: GroupCoordinator
+    marker_writer: MarkerWriter
+    transactions: TransactionCoordinator
+    verification: TransactionVerification
 
     @property
     def served(self) -> dict[int, Versions]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from collections.abc import Awaitable, Generator
+from typing import Any, NamedTuple, cast
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Connection
+from headwater.protocol import Message
 from headwater.security.principal import ANONYMOUS, Principal
 
 
@@ -52,6 +54,19 @@ class Context:
     def client_host(self) -> str:
         """The address of the client, without its port."""
         return self.connection.stream.peer.host if self.origin is None else self.origin.host
+
+
+class InOrder:
+    """A response for which later requests of the connection have to wait, even where they may
+    usually overlap: the work that they must not overtake is not done yet."""
+
+    __slots__ = ("_handled",)
+
+    def __init__(self, handled: Awaitable[Message | None]) -> None:
+        self._handled = handled
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._handled.__await__()
 
 
 def check_timeout(timeout_ms: int) -> None:

@@ -35,6 +35,8 @@ from headwater.storage import StorageFailed
 
 R = TypeVar("R")
 
+_FULL_DISK_SECONDS = 5.0
+
 
 class ControllerDriver:
     """Becomes the active controller when this node leads the quorum and ends when it does not, any
@@ -89,13 +91,25 @@ class ControllerDriver:
             except StorageFailed:
                 return  # the node stops: its metadata log, or its directory, has failed
             except ApiError as refusal:
-                if refusal.code is not ErrorCode.NOT_CONTROLLER:
+                if refusal.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    await self._on_full_disk(refusal)
+                elif refusal.code is not ErrorCode.NOT_CONTROLLER:
                     raise
             finally:
                 self._seen = None
                 self._activated.clear()
                 self._probes.stop()
             self._log.info("no longer the active controller")
+
+    async def _on_full_disk(self, refusal: ApiError) -> None:
+        """Leaves the quorum to voters whose disks have space; a sole voter waits until it has."""
+        is_sole = len(self._metadata.describe_quorum().voters) == 1
+        what = "waits for space" if is_sole else "leaves the lead to another voter"
+        self._log.warn(f"the controller cannot write and {what}: {refusal.message}")
+        if is_sole:
+            await asyncio.sleep(_FULL_DISK_SECONDS)
+        else:
+            self._metadata.resign()
 
     async def _activate(self) -> None:
         """Loads what is committed, and writes the first records of a new cluster. Does not wait for

@@ -14,7 +14,7 @@ from struct import Struct, pack_into
 from struct import error as StructError
 from typing import Any, Protocol, cast
 
-from headwater.broker.context import Context
+from headwater.broker.context import Context, InOrder
 from headwater.broker.node_log import REQUESTS
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, PendingResponse
@@ -59,6 +59,10 @@ SERVED = (
     ApiKey.DELETE_TOPICS,
     ApiKey.DELETE_RECORDS,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
@@ -77,17 +81,29 @@ SERVED = (
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
     ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
+    ApiKey.WRITE_TXN_MARKERS,
 )
 
 
 # Forwardable APIs whose requests a broker looks into before it forwards them.
 _CHECKED_FIRST = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+
+
+# Versions that Kafka itself does not offer unless `unstable.api.versions.enable` is set.
+_UNSTABLE = {ApiKey.INIT_PRODUCER_ID: 6}
 
 
 class Parts(Protocol):
@@ -96,13 +112,16 @@ class Parts(Protocol):
     log: Log
 
 
-def served_versions(keys: Iterable[ApiKey] = SERVED) -> dict[int, Versions]:
+def served_versions(
+    keys: Iterable[ApiKey] = SERVED, *, unstable: bool = False
+) -> dict[int, Versions]:
     """Returns the first and the last version served, by API key."""
     versions: dict[int, Versions] = {}
     for key in keys:
         advertised = APIS[key].advertised
         assert advertised is not None, key
-        versions[int(key)] = advertised
+        low, high = advertised
+        versions[int(key)] = low, _UNSTABLE.get(key, high) if unstable else high
     return versions
 
 
@@ -248,7 +267,8 @@ class Dispatcher:
             return self._failed(route, connection, correlation_id, error)
         if handled is None:
             return ()
-        pending = PendingResponse(overlapping=route.overlapping)
+        overlapping = route.overlapping and not isinstance(handled, InOrder)
+        pending = PendingResponse(overlapping=overlapping)
         if isinstance(handled, asyncio.Future):  # no task for what only waits
             handled.add_done_callback(
                 lambda done: self._on_done(route, connection, correlation_id, done, pending)

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from headwater.config import NodeConfig
-from headwater.config.listeners import PORT_MAX
+from headwater.config.listeners import PORT_MAX, WILDCARDS
 from headwater.io import Disk, Host
 from headwater.metadata.features import (
     FEATURES,
@@ -131,7 +131,7 @@ def format_directories(
         if path == config.metadata_log_dir:
             voters = quorum.listed
             if quorum.standalone:
-                voters = standalone_voters(config, directory_id)
+                voters = standalone_voters(host, config, directory_id)
             elif voters is not None and config.node_id in voters.voters:
                 directory_id = voters.voters[config.node_id].key.directory_id
             if voters is not None:
@@ -311,10 +311,11 @@ def _check_level(name: str, level: int) -> None:
         raise FormatRefused(f"--feature {name}={level}: expected a level from {low} to {high}")
 
 
-def standalone_voters(config: NodeConfig, directory_id: bytes) -> VoterSet:
-    """Returns this node as the only voter, at its controller endpoints."""
+def standalone_voters(host: Host, config: NodeConfig, directory_id: bytes) -> VoterSet:
+    """Returns this node as the only voter, at its controller endpoints as others reach them."""
+    name = host.network.host_name
     endpoints = tuple(
-        VoterEndpoint(at.name, at.host or "localhost", at.port)
+        VoterEndpoint(at.name, name() if at.host in WILDCARDS else at.host, at.port)
         for at in config.controller_endpoints
     )
     return VoterSet.of(Voter(ReplicaKey(config.node_id, directory_id), endpoints))

@@ -30,6 +30,7 @@ from headwater.metadata.batches import (
     encode_batch,
     encode_control_batch,
 )
+from headwater.metadata.features import KRAFT_VERSION, unsupported_level
 from headwater.metadata.records import RecordType
 from headwater.metadata.snapshot import Snapshot, decode_snapshot
 from headwater.model import (
@@ -212,6 +213,7 @@ class MetadataLog:
         """Loads the snapshot and the log. Blocks; nothing is committed until `start`."""
         disk, config = self._host.disk, self._config
         now_ms = self._host.clock.wall_ms()
+        self._alone = standalone_voters(self._host, config, self._me.directory_id)
         if not disk.exists(self._path):
             disk.make_dirs(self._path)
             # A voter whose directory is gone after a power cut has forgotten its votes.
@@ -310,7 +312,7 @@ class MetadataLog:
             # Never a quorum of one by default where the settings name another: two nodes that each
             # elected themselves would be two clusters. An observer learns the voters from the log.
             return VoterSet.of()
-        return standalone_voters(self._config, self._me.directory_id)
+        return self._alone
 
     def _read_state(self) -> ElectionState:
         file = f"{self._path}/{_QUORUM_STATE}"
@@ -492,6 +494,10 @@ class MetadataLog:
         self._waiters.append((end, waiter))
         await waiter
 
+    async def all_committed(self) -> None:
+        """Returns when everything that is in the log now is committed."""
+        await self.committed(OffsetAndEpoch(self._log.end, self.epoch))
+
     def _leads(self, epoch: int) -> bool:
         return self.is_leader and self.raft.epoch == epoch
 
@@ -528,6 +534,10 @@ class MetadataLog:
         """Ends the node for an error of the quorum's driver: what it knows may be wrong."""
         if isinstance(error, StorageFailed):
             self._fail(error)
+            return
+        if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            # The disk is full. The machine counts on what could not be written, as on a vote.
+            self._fail(StorageFailed(self._path, error.message or "it is full"))
             return
         self._on_failure("the quorum failed", error)
         self._stop_node(f"the quorum failed: {error}")
@@ -630,14 +640,13 @@ class MetadataLog:
 
     def own_voter(self) -> Voter:
         """Returns this node as a voter, with its directory and endpoints."""
-        return standalone_voters(self._config, self._me.directory_id).voters[self._me.id]
+        return self._alone.voters[self._me.id]
 
     def _with_own_endpoints(self, voters: VoterSet) -> VoterSet:
         """Returns the voters with this node's current endpoints, if it is one of them."""
         if not voters.has(self._me):
             return voters
-        mine = standalone_voters(self._config, self._me.directory_id).voters
-        return VoterSet(voters.voters | mine)
+        return VoterSet(voters.voters | self._alone.voters)
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Replaces the log and the image by a snapshot from the leader. Raises DecodeError if it
@@ -669,6 +678,8 @@ class MetadataLog:
             self._note_registrations(batch)
             self.applied = batch.end.offset
             self._snapshots.note(batch.end, timestamp=batch.timestamp, size=batch.size)
+        if delta.features:
+            self._check_levels()
         if not self._has_caught_up():
             self._unannounced = delta
             return
@@ -688,6 +699,14 @@ class MetadataLog:
         due = self._snapshots.is_due(self._host.clock.monotonic())
         if due and self._snapshotting is None and not self._closing:
             self._snapshotting = asyncio.get_running_loop().create_task(self._write_snapshot())
+
+    def _check_levels(self) -> None:
+        """Stops a node of an earlier release: it would misread the cluster, or lead it wrongly."""
+        problem = unsupported_level(
+            self.image.features | {KRAFT_VERSION: self._voters_at[-1].kraft_version}
+        )
+        if problem is not None:
+            self._stop_node(f"{problem}; upgrade this node, or lower the level with a later one")
 
     def _has_caught_up(self) -> bool:
         if not self.is_caught_up and self._catch_up_to is not None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.broker import node_log
 from headwater.broker.broker import Broker, broker_routes
+from headwater.broker.broker_channel import BrokerChannel
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.controller_membership import ControllerMembership
 from headwater.broker.controller_role import ControllerRole, controller_routes
 from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.coordinators.transactions import TransactionCoordinator
 from headwater.broker.directory_assignments import DirectoryAssignments
 from headwater.broker.dispatch import Dispatcher
 from headwater.broker.fetch_sessions import FetchSessions
@@ -27,16 +29,18 @@ from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.isr_changes import IsrChanges
 from headwater.broker.lifecycle import Lifecycle
 from headwater.broker.log_moves import LogMoves
+from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
 from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.start_check import check_start
+from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.config.support import check_security
-from headwater.errors import ApiError
+from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
 from headwater.net import NetLimits, Server
@@ -106,10 +110,11 @@ class Node:
                 self._build_broker()
             undo.push_async_callback(self._end_tasks)
             undo.push_async_callback(self._quorum.stop)
-            await self._start_quorum()
+            await self._quorum.start()
+            await self._unless_failed(self._join_quorum())
             if config.is_broker:
                 undo.push_async_callback(self._server.stop, 0.0)
-                await self._start_broker()
+                await self._unless_failed(self._start_broker())
             undo.pop_all()
         self._run("the metadata log", self._watch_metadata())
         self._run("the log directories", self._watch_directories())
@@ -317,13 +322,26 @@ class Node:
             cluster_id=self.cluster_id,
         )
         self._partitions.wait_for_registration(self._lifecycle.incarnation_id)
+        producer_ids = ProducerIds(self._channel, self._lifecycle, config.node_id)
+        marker_writer = MarkerWriter(
+            self._partitions, self._groups, host.clock, timeout_ms=config.request_timeout_ms
+        )
+        self._transactions = TransactionCoordinator(
+            config,
+            host,
+            self._partitions,
+            producer_ids,
+            marker_writer.write,
+            self._lines.named(node_log.TRANSACTIONS),
+        )
+        self._broker_channel = BrokerChannel(host, config, name="txn-verification")
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,
             clock=host.clock,
             workers=host.workers,
             log=self._lines,
-            routes=broker_routes(),
+            routes=broker_routes(config),
             metadata=self._metadata,
             channel=self._channel,
             log_dirs=self._log_dirs,
@@ -332,9 +350,19 @@ class Node:
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots, host.random
             ),
-            producer_ids=ProducerIds(self._channel, self._lifecycle, config.node_id),
+            producer_ids=producer_ids,
             auto_topics=AutoTopics(self._channel, lambda: self.config, self._lines),
             groups=self._groups,
+            marker_writer=marker_writer,
+            transactions=self._transactions,
+            verification=TransactionVerification(
+                lambda: self.config,
+                lambda: self._metadata.image,
+                self._partitions,
+                self._transactions,
+                self._broker_channel,
+                host.clock,
+            ),
         )
         self._housekeeping = Housekeeping(
             config,
@@ -366,6 +394,8 @@ class Node:
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
         self._metadata.subscribe(self._groups.follow)
+        self._metadata.subscribe(self._broker_channel.follow)
+        self._metadata.subscribe(self._transactions.follow)
         self._metadata.subscribe(self._assignments.follow)
 
     def _build_replication(self) -> None:
@@ -388,11 +418,30 @@ class Node:
             lines,
             broker_epoch=lambda: self._lifecycle.broker_epoch,
         )
-        self._partitions.on_role += [self._fetchers.follow, self._groups.on_role]
+        self._partitions.on_role += [
+            self._fetchers.follow,
+            self._groups.on_role,
+            self._transactions.on_role,
+        ]
         self._partitions.on_proposal = self._isr_changes.propose
 
-    async def _start_quorum(self) -> None:
-        await self._quorum.start()
+    async def _unless_failed(self, work: Coroutine[object, object, None]) -> None:
+        """Carries out a step of the start. Raises ApiError if the metadata log fails meanwhile: the
+        step would wait for ever for what the log cannot bring any more."""
+        failed = self._metadata.failed
+        assert failed is not None
+        step = asyncio.ensure_future(work)
+        try:
+            either: list[asyncio.Future[Any]] = [step, failed]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not step.done():
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failed.result())
+            step.result()
+        finally:
+            step.cancel()
+            await asyncio.gather(step, return_exceptions=True)
+
+    async def _join_quorum(self) -> None:
         if self.config.is_controller:
             self._run("the controller", self._controller.run())
         await self._quorum.caught_up()
@@ -554,6 +603,8 @@ class Node:
             *self._housekeeping.stop(),
             *self._broker.auto_topics.stop(),
             *self._groups.stop(),
+            *self._transactions.stop(),
+            *self._broker_channel.stop(),
             *self._broker.log_moves.stop(),
         ]
         await asyncio.gather(*ending, return_exceptions=True)

@@ -39,7 +39,8 @@ CONTROLLER = "headwater.controller"
 GROUPS = "headwater.groups"
 REPLICATION = "headwater.replication"
 STORAGE = "headwater.storage"
-LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REPLICATION, REQUESTS, STORAGE)
+TRANSACTIONS = "headwater.transactions"
+LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REPLICATION, REQUESTS, STORAGE, TRANSACTIONS)
 
 # Kafka's names for levels, and which of ours they mean.
 _LEVELS = {

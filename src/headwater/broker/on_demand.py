@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
+from headwater.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from headwater.broker.lifecycle import Lifecycle
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
@@ -34,8 +35,15 @@ class ProducerIds:
         self._next = 0
         self._end = 0
 
+    def take(self) -> int | None:
+        """Returns an id if one is left of the block."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
     async def next(self) -> int:
-        while self._next >= self._end:
+        while (taken := self.take()) is None:
             request = AllocateProducerIdsRequest(
                 broker_id=self._node_id, broker_epoch=self._lifecycle.broker_epoch
             )
@@ -49,8 +57,7 @@ class ProducerIds:
             # Several callers may have waited: the block that came last wins, the rest is skipped.
             self._next = block.producer_id_start
             self._end = block.producer_id_start + block.producer_id_len
-        self._next += 1
-        return self._next - 1
+        return taken
 
 
 class AutoTopics:
@@ -103,16 +110,40 @@ class AutoTopics:
 
 
 def _topic_to_create(name: str, config: NodeConfig) -> CreatableTopic:
-    if name != OFFSETS_TOPIC:
-        return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-    configs = {
-        "compression.type": "producer",
-        "cleanup.policy": "compact",
-        "segment.bytes": str(config.offsets_topic_segment_bytes),
-    }
+    if name == OFFSETS_TOPIC:
+        return _internal_topic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {
+                "compression.type": "producer",
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    if name == TRANSACTIONS_TOPIC:
+        return _internal_topic(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {
+                # Half of a transaction must not be forgotten, whatever the cluster's default is.
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        )
+    return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+
+
+def _internal_topic(
+    name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+) -> CreatableTopic:
     return CreatableTopic(
         name=name,
-        num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=config.offsets_topic_replication_factor,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
         configs=[CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
     )

@@ -19,7 +19,7 @@ from headwater.metadata import PartitionState
 from headwater.model import TopicPartition
 from headwater.replication.follower import Cut, FollowerState
 from headwater.replication.leader import ActiveEpoch, FetchClock, IsrProposal, LeaderState
-from headwater.storage import Appended, Log, Origin, TruncationJob
+from headwater.storage import Appended, Log, Origin, TruncationJob, Verification
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -60,7 +60,9 @@ class Partition:
     __slots__ = (
         "_deleting",
         "_flushing",
+        "_held_bytes",
         "_last_high_watermark",
+        "_told_high_watermark",
         "_waiting",
         "_workers",
         "follower",
@@ -94,6 +96,9 @@ class Partition:
         self.on_proposal: Callable[[Partition, IsrProposal], None] = _drop_proposal
         # At least the log's start: what was deleted had been committed.
         self._last_high_watermark = min(max(high_watermark, log.start), log.end)  # without a role
+        # What watchers know: how far they may read, and the bytes appended since that they may not.
+        self._told_high_watermark = self._last_high_watermark
+        self._held_bytes = 0
         self.watchers: dict[Watcher, None] = {}  # ordered, so that the simulator can replay a run
         self.subscribers: dict[int, Subscriber] = {}  # by replica
         # Appends that are not yet on all in-sync replicas, in the order of their ends.
@@ -122,51 +127,115 @@ class Partition:
         """Returns the leader's state after checking the epoch that the caller knows."""
         leader = self.leader
         if leader is None:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
-            )
+            raise self._not_leader()
         if epoch != -1 and epoch != leader.epoch:
-            if epoch < leader.epoch:
-                raise ApiError(
-                    ErrorCode.FENCED_LEADER_EPOCH,
-                    f"epoch {epoch}; the leader epoch of {self.tp} is {leader.epoch}",
-                )
-            raise ApiError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"epoch {epoch}; the leader epoch of {self.tp} is {leader.epoch}",
-            )
+            raise self._another_epoch(epoch, leader.epoch)
         return leader
+
+    def lead_or_follow(self, epoch: int) -> LeaderState | FollowerState:
+        """The same for a reader that may read any replica."""
+        follower = self.follower
+        if follower is None:
+            return self.lead(epoch)
+        if epoch not in (-1, follower.epoch):
+            raise self._another_epoch(epoch, follower.epoch)
+        return follower
+
+    def _another_epoch(self, epoch: int, own: int) -> ApiError:
+        code = ErrorCode.FENCED_LEADER_EPOCH if epoch < own else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ApiError(code, f"epoch {epoch}; the leader epoch of {self.tp} is {own}")
 
     # Writing
 
-    def append(self, data: Buffer, *, acks: int, now_ms: int, origin: Origin) -> Appended:
+    def append(
+        self,
+        data: Buffer,
+        *,
+        acks: int,
+        now_ms: int,
+        origin: Origin,
+        guard: Verification | None = None,
+    ) -> Appended:
         leader = self.leader
         if leader is None:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
-            )
+            raise self._not_leader()
         if acks == ALL_IN_SYNC and len(leader.isr) < leader.min_isr and leader.is_under_min_isr:
             raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS, leader)
-        appended = self.log.append_as_leader(data, epoch=leader.epoch, now_ms=now_ms, origin=origin)
+        appended = self.log.append_as_leader(
+            data, epoch=leader.epoch, now_ms=now_ms, origin=origin, guard=guard
+        )
         if not appended.duplicate:
-            before = leader.high_watermark
-            if leader.on_append(self.log.end) > before:
-                self._on_high_watermark(appended.bytes)
-            if self.subscribers:
-                for subscriber in self.subscribers.values():
-                    subscriber.on_more(appended.bytes)
+            self._on_append(leader, appended.bytes)
         return appended
 
-    def _on_high_watermark(self, added_bytes: int) -> None:
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> Appended:
+        """Appends the end of a producer's transaction. Markers of the groups' topic go through the
+        group coordinator, which has to know of them."""
+        leader = self.leader
+        if leader is None:
+            raise self._not_leader()
+        self.check_writable()
+        # Nobody may ever read here and have ended transactions forgotten.
+        self.log.producers.high_watermark_at(leader.high_watermark)
+        appended = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commits=commits,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            epoch=leader.epoch,
+            now_ms=now_ms,
+        )
+        self._on_append(leader, appended.bytes)
+        return appended
+
+    def begin_verification(
+        self, producer_id: int, *, epoch: int, sequence: int, bumps_epoch: bool, now_ms: int
+    ) -> Verification | None:
+        """Returns the guard for the first batch of a transaction; None if it is open already."""
+        if self.leader is None:
+            raise self._not_leader()
+        return self.log.producers.begin_verification(
+            producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch, now_ms=now_ms
+        )
+
+    def _on_append(self, leader: LeaderState, added_bytes: int) -> None:
+        before = leader.high_watermark
+        self._held_bytes += added_bytes
+        if leader.on_append(self.log.end) > before:
+            self._on_high_watermark()
+        if self.subscribers:
+            for subscriber in self.subscribers.values():
+                subscriber.on_more(added_bytes)
+
+    def _not_leader(self) -> ApiError:
+        return ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
+        )
+
+    def _on_high_watermark(self) -> None:
+        high_watermark = self.high_watermark
         waiting = self._waiting
         if waiting:
-            high_watermark = self.high_watermark
             while waiting and waiting[0][0] <= high_watermark:
                 waiting.popleft()[1](None)
         if self.subscribers:
             for subscriber in self.subscribers.values():
                 subscriber.on_news()
-        if self.watchers:
+        if high_watermark > self._told_high_watermark:
+            # Some of the bytes may still be on their way to replicas, and those that another leader
+            # wrote were never counted.
+            added_bytes = max(self._held_bytes, 1)
+            self._told_high_watermark, self._held_bytes = high_watermark, 0
             for watcher in tuple(self.watchers):
                 watcher.on_more(self, added_bytes)
 
@@ -300,7 +369,7 @@ class Partition:
         if replica not in leader.isr:
             self.try_to_join(replica)
         if leader.high_watermark > before:
-            self._on_high_watermark(0)
+            self._on_high_watermark()
         if self._deleting:
             self.check_deleted()
 
@@ -323,7 +392,7 @@ class Partition:
             return
         before = leader.high_watermark
         if leader.on_tick(now) > before:
-            self._on_high_watermark(0)
+            self._on_high_watermark()
         proposal = leader.propose_shrink(now)
         if proposal is not None:
             self.on_proposal(self, proposal)
@@ -351,7 +420,7 @@ class Partition:
         if leader is not None and leader.pending is proposal:
             before = leader.high_watermark
             if leader.on_refused(proposal) > before:
-                self._on_high_watermark(0)
+                self._on_high_watermark()
 
     def _on_isr(
         self,
@@ -363,7 +432,7 @@ class Partition:
         leader.on_change(isr=isr, replicas=replicas, partition_epoch=partition_epoch)
         for gone in [replica for replica in self.subscribers if replica not in replicas]:
             del self.subscribers[gone]
-        self._on_high_watermark(0)
+        self._on_high_watermark()
         self._try_all_to_join()
         self.check_deleted()
 
@@ -409,6 +478,7 @@ class Partition:
             self._begin_within(data)
         count = log.append_as_follower(data, now_ms=now_ms).bytes if len(memoryview(data)) else 0
         follower.on_fetched(leader_high_watermark=high_watermark, log_end=log.end)
+        log.producers.high_watermark_at(follower.high_watermark)
         if leader_start > log.start:
             start = follower.log_start(leader_start=leader_start, log_start=log.start)
             log.delete_records_before(start)
@@ -449,7 +519,7 @@ class Partition:
         self.log.configure(config)
         if self.leader is not None and self.leader.min_isr != config.min_insync_replicas:
             self.leader.on_min_isr(config.min_insync_replicas)
-            self._on_high_watermark(0)
+            self._on_high_watermark()
 
     def become_leader(
         self,
@@ -487,6 +557,7 @@ class Partition:
             active_epoch=active_epoch,
             now=now,
         )
+        self._told_high_watermark, self._held_bytes = self.leader.high_watermark, 0
         self.changed()
 
     def become_follower(self, state: PartitionState) -> None:

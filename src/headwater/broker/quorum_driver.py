@@ -43,11 +43,14 @@ from headwater.quorum.model import (
     VoteReply,
     VoteRequest,
 )
+from headwater.storage import StorageFailed
 
 _WAIT_MS = 500  # how long a leader keeps a fetch that finds nothing, as in Kafka
 _SAY_SECONDS = 10.0  # how often a node that waits says for what
 _FAREWELL_SECONDS = 1.0
 _SNAPSHOT_BYTES_MAX = 1 << 30
+# The answers of brokers, whose listeners do not have the metadata log.
+_NO_SUCH_LOG = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 HIGH_WATERMARK_UNKNOWN = 2**63 - 1  # of a fetch below version 18: never answered for it alone
 
 
@@ -411,17 +414,28 @@ class QuorumDriver:
         )
 
     def _say_refused(self, what: str, code: int) -> None:
-        """Says once what another node has refused; it is asked again and again."""
-        self._problem = f"{what}: {_name(code)}"
+        """Says what another node has refused, and what to do about it."""
+        problem = f"{what}: {_name(code)}"
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._problem += (
+            problem += (
                 f"; this node is formatted for cluster {self.cluster_id}, the other for another "
                 "one: correct the addresses of the quorum in its settings, or format a new "
                 "directory with the cluster's id"
             )
-        if self._problem not in self._refusals:
-            self._refusals.add(self._problem)
-            self._lines.warn(self._problem)
+        elif code in _NO_SUCH_LOG:
+            problem += (
+                "; it serves brokers' clients and not controllers: name listeners of "
+                "controller.listener.names in controller.quorum.voters or "
+                "controller.quorum.bootstrap.servers"
+            )
+        self._say_problem(problem)
+
+    def _say_problem(self, problem: str) -> None:
+        """Says once what keeps this node from the leader; it is tried again and again."""
+        self._problem = problem
+        if problem not in self._refusals:
+            self._refusals.add(problem)
+            self._lines.warn(problem)
 
     def _directory_of(self, node_id: int) -> bytes:
         voter = self._metadata.raft.voters.voters.get(node_id)
@@ -519,10 +533,7 @@ class QuorumDriver:
         if not code and response.responses and response.responses[0].partitions:
             data = response.responses[0].partitions[0]
             code = data.error_code
-        if data is None or code in (
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ):
+        if data is None or code in _NO_SUCH_LOG:
             self._say_refused(f"{address} refused to send the metadata log", code)
             return False
         for node in response.node_endpoints:
@@ -544,17 +555,25 @@ class QuorumDriver:
             return await self._fetch_snapshot(address, wanted)
         if reply.error is not ErrorCode.NONE or not is_current or reply.epoch != raft.epoch:
             return before != (raft.role, raft.epoch, raft.leader_id)
-        self._problem = ""
-        self._refusals.clear()
         if reply.records_from is not None:
             if data.records:
                 try:
                     await self._metadata.append_fetched(memoryview(data.records))
                 except DecodeError as error:
-                    self._lines.error(f"node {reply.leader_id} sent a malformed log: {error}")
+                    self._say_problem(
+                        f"node {reply.leader_id} sent metadata that this node cannot read "
+                        f"({error}); if it runs a later release, upgrade this node"
+                    )
+                    return False
+                except StorageFailed:
+                    raise
+                except ApiError as failure:  # the disk is full: nothing was written
+                    self._lines.warn(f"the metadata log cannot be written yet: {failure.message}")
                     return False
             if raft.epoch == request.epoch and raft.role is Role.FOLLOWER:
                 self._metadata.on_high_watermark(reply.high_watermark)
+        self._problem = ""
+        self._refusals.clear()
         return True
 
     def _fetch_message(self, request: FetchRequest) -> fetch.FetchRequest:
@@ -646,6 +665,7 @@ class QuorumDriver:
         """Tells the leader where this voter is, and joins the voters if that is asked for."""
         raft = self._metadata.raft
         told: tuple[int, Voter] | None = None
+        said = NO_NODE  # the leader that was said not to count this node
         while True:
             await asyncio.sleep(self._config.controller_quorum_fetch_timeout_ms / 1000)
             leader = self._metadata.leader
@@ -661,10 +681,26 @@ class QuorumDriver:
                         code = await self._update_voter(leader.address, leader.epoch, mine)
                         if not code:
                             told = (leader.epoch, mine)
-                elif self._config.controller_quorum_auto_join_enable:
+                        elif code == ErrorCode.VOTER_NOT_FOUND and said != leader.node_id:
+                            said = leader.node_id
+                            self._lines.warn(self._not_counted(leader.node_id))
+                elif self._can_join():
                     await self._join(leader.address, mine)
             except PeerError as error:
                 self._lines.debug(f"the leader cannot be told about this voter: {error}")
+
+    def _not_counted(self, leader_id: int) -> str:
+        voters = ", ".join(map(str, self._metadata.raft.voters.voters))
+        return (
+            f"node {leader_id}, which leads the quorum, does not count this node, {self.me.id}, "
+            f"among its voters; controller.quorum.voters names {voters} here: set it to the same "
+            "value on all controllers"
+        )
+
+    def _can_join(self) -> bool:
+        """Static voters change only in all settings at once."""
+        is_wanted: bool = self._config.controller_quorum_auto_join_enable
+        return is_wanted and bool(self._metadata.kraft_version)
 
     async def _update_voter(self, address: Address, epoch: int, mine: Voter) -> int:
         low, high = mine.kraft_versions

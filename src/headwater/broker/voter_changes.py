@@ -15,7 +15,7 @@ from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
 from headwater.metadata.features import KRAFT_VERSION
-from headwater.model import NO_NODE, ZERO_ID
+from headwater.model import NO_EPOCH, NO_NODE, ZERO_ID
 from headwater.net.peer import PeerError, as_is, connect
 from headwater.observability import Log as Lines
 from headwater.protocol.records.quorum import KRaftVersionRecord
@@ -32,8 +32,9 @@ class VoterChanges:
         self._metadata = metadata
         self._lines = lines
         self._under_way = False
-        # What static voters have told about themselves, for the change to dynamic ones.
+        # What static voters have told about themselves in an epoch, for the change to dynamic ones.
         self._told: dict[int, Voter] = {}
+        self._told_in = NO_EPOCH
 
     # Adding and removing
 
@@ -113,7 +114,7 @@ class VoterChanges:
         if not voters.has(key):
             raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {key.id} is not a voter")
         if not self._metadata.kraft_version:
-            self._told[key.id] = voter
+            self._told_this_epoch()[key.id] = voter
             return
         if voters.voters[key.id] == voter:
             return
@@ -145,14 +146,16 @@ class VoterChanges:
         """Asks the new voter which versions of the quorum's protocol it supports."""
         names = self._config.controller_listener_names
         at = next(at for at in endpoints if at.name in names)
+        # Other changes wait meanwhile, so an address where nobody answers must not take long.
+        timeout_ms = max(1, min(timeout_ms, self._config.controller_quorum_request_timeout_ms))
         try:
             connection = await connect(
                 self._host,
                 Address(at.host, at.port),
                 node_id=NO_NODE,
                 client_id=f"raft-client-{self._config.node_id}",
-                timeout_ms=max(1, timeout_ms),
-                request_timeout_ms=max(1, timeout_ms),
+                timeout_ms=timeout_ms,
+                request_timeout_ms=timeout_ms,
                 as_error=as_is,
             )
         except PeerError as error:
@@ -192,6 +195,14 @@ class VoterChanges:
 
     # From static voters to dynamic ones
 
+    def _told_this_epoch(self) -> dict[int, Voter]:
+        """Returns what voters have told since this node leads. What they told before may not hold
+        any more: a voter may have a new disk, of which another leader was told."""
+        epoch = self._metadata.epoch
+        if self._told_in != epoch:
+            self._told, self._told_in = {}, epoch
+        return self._told
+
     async def make_dynamic(self, *, validate_only: bool) -> None:
         """Raises kraft.version to 1: from here on the log lists the voters."""
         metadata = self._metadata
@@ -199,7 +210,7 @@ class VoterChanges:
         voters: dict[int, Voter] = {}
         for node_id in metadata.raft.voters.voters:
             voter = metadata.own_voter() if node_id == self._config.node_id else None
-            voter = voter or self._told.get(node_id)
+            voter = voter or self._told_this_epoch().get(node_id)
             if voter is None or voter.key.directory_id == ZERO_ID or voter.kraft_versions[1] < 1:
                 raise ApiError(
                     ErrorCode.INVALID_UPDATE_VERSION,

@@ -82,6 +82,7 @@ def problems_of(view: View) -> tuple[Problem, ...]:
         *_quorum_lost(view),
         *_nodes_down(view),
         *_partitions_alone(view),
+        *_voters_replaced(view),
         *_voters_silent(view),
         *directory_problems(view.dirs),
     )
@@ -130,10 +131,53 @@ def _voters_left(quorum: Quorum, silent: tuple[int, ...]) -> str:
     return f"{may} of the quorum may fail"
 
 
+class Replacement(NamedTuple):
+    """A voter that follows the quorum with another directory than the one that votes: it has lost
+    that one, and its vote does not count."""
+
+    node: int
+    voting: str
+    following: str
+
+
+def replaced_voters(quorum: Quorum) -> tuple[Replacement, ...]:
+    found = []
+    for voter in quorum.voters:
+        # Static voters have no directory ids: they are known by their node ids alone.
+        others = [
+            (each.last_fetch_ms or 0, each.directory_id)
+            for each in quorum.observers
+            if each.node_id == voter.node_id and each.directory_id and voter.directory_id
+        ]
+        # The directory that a voter had before it was replaced is an observer for a while.
+        fetched_ms, directory = max(others, default=(0, None))
+        if directory and voter.directory_id and fetched_ms > (voter.last_fetch_ms or 0):
+            found.append(Replacement(voter.node_id, voter.directory_id, directory))
+    return tuple(found)
+
+
+def _voters_replaced(view: View) -> Iterator[Problem]:
+    if view.quorum is None:
+        return
+    leader = view.quorum.listeners.get(view.quorum.leader_id, {})
+    where = next(iter(leader.values()), "HOST:PORT")
+    for node, voting, following in replaced_voters(view.quorum):
+        yield Problem(
+            f"node {node} follows the quorum with a new directory and does not vote, and "
+            f"{_voters_left(view.quorum, (node,))}",
+            "wait if it has controller.quorum.auto.join.enable=true; otherwise run "
+            f"`headwater cluster quorum remove {node} --directory {voting} --yes` and `headwater "
+            f"cluster quorum add {node} --directory {following} --bootstrap-controller {where}`",
+        )
+
+
 def _voters_silent(view: View) -> Iterator[Problem]:
-    """Voters that do not follow, unless they are among the nodes that are down."""
-    silent = () if view.quorum is None else silent_voters(view.quorum)
-    if view.quorum is None or not set(silent).difference(_down(view)):
+    """Voters that do not follow, unless they are among the nodes that are down or replaced."""
+    if view.quorum is None:
+        return
+    silent = silent_voters(view.quorum)
+    replaced = {each.node for each in replaced_voters(view.quorum)}
+    if not set(silent).difference(_down(view), replaced):
         return
     yield Problem(
         f"{_nodes(silent)} {_do(silent, 'does', 'do')} not follow the leader of the quorum, and "

@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from headwater.cli.errors import USAGE, CommandError
@@ -25,6 +27,8 @@ NODES_MAX = 100
 _VOTERS_MAX = 5
 _COPIES_MAX = 3
 _PORT_MAX = 65535
+_LASTING_PORTS = (12_000, 32_000)  # below net.ipv4.ip_local_port_range of Linux
+_PORT_TRIES = 1000
 _CLUSTER_FILE = "cluster.properties"
 _LISTENER = "CONTROLLER"
 _QUORUM_HOST = "127.0.0.1"  # all nodes are on this host, and nobody else talks to controllers
@@ -34,6 +38,9 @@ _OWN_KEYS = """
 advertised.listeners broker.id controller.listener.names controller.quorum.bootstrap.servers
 controller.quorum.voters listeners log.dir log.dirs metadata.log.dir node.id process.roles
 """
+
+# What differs between the files of two nodes with the same roles, or with others.
+_KEYS_OF_NODE = ("node.id", "process.roles", "listeners", "log.dirs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,13 @@ def new_plan(folder: str, count: int, listen: str | None) -> ClusterPlan:
     host, first = parse_listen(listen or LISTEN_DEFAULT)
     voters = min(count, _VOTERS_MAX)
     ports = free_ports(host, first, count)
-    quorum = free_ports(_QUORUM_HOST, ports[-1] + 1 if first else 0, voters, must_be_first=False)
+    quorum = free_ports(
+        _QUORUM_HOST,
+        ports[-1] + 1 if first else 0,
+        voters,
+        must_be_first=False,
+        taken=set(ports),
+    )
     random_id = Host.system().random_id
     return ClusterPlan(
         folder,
@@ -162,8 +175,11 @@ def plan_on_disk(folder: str, count: int, listen: str | None) -> ClusterPlan:
         _write_cluster_file(plan)
         return plan
     if found != count:
-        raise CommandError(_other_count(folder, found, count), then=_how_to_change(folder, found))
-    plan = _continued(folder, count, listen)
+        raise CommandError(
+            f"{folder} has a cluster of {found} nodes, not of {count}",
+            then=_how_to_change(_recorded_plan(folder, found), count),
+        )
+    plan = _continued(_recorded_plan(folder, count), listen)
     for node in plan.nodes:
         if not os.path.exists(f"{plan.data(node.id)}/meta.properties"):
             _format(plan, node, is_new=False)
@@ -194,20 +210,45 @@ def _require_unused(folder: str) -> None:
         )
 
 
-def _other_count(folder: str, found: int, asked: int) -> str:
-    return f"{folder} has a cluster of {found} nodes, not of {asked}"
-
-
-def _how_to_change(folder: str, found: int) -> str:
-    new = found + 1
-    return (
-        f"continue it with --nodes {found}; to add a node, write {folder}/node-{new}.properties "
-        f"with its own node.id, listeners and log.dirs, then run headwater format --config "
-        f"{folder}/node-{new}.properties --cluster-id {_cluster_id(folder)} "
-        f"--no-initial-controllers and headwater start --config {folder}/node-{new}.properties; "
-        "to remove one, stop it and run headwater cluster quorum remove ID and headwater cluster "
-        "unregister ID"
+def _how_to_change(plan: ClusterPlan, asked: int) -> str:
+    """Returns the commands that add a node to a cluster that runs, or remove one."""
+    found = len(plan.nodes)
+    is_added = asked > found
+    commands = _adding(plan) if is_added else _removing(plan)
+    now = found + 1 if is_added else found - 1
+    commands += [f"sed -i 's/^nodes=.*/nodes={now}/' {quote(f'{plan.folder}/{_CLUSTER_FILE}')}"]
+    what = f"add node {now}" if is_added else f"remove node {found} once its process has ended"
+    return "\n    ".join(
+        (f"continue it with --nodes {found}; to {what}, while the others run:", *commands)
     )
+
+
+def _adding(plan: ClusterPlan) -> list[str]:
+    first, node_id = plan.nodes[0], len(plan.nodes) + 1
+    used = {port for node in plan.nodes for port in (node.port, node.controller_port)}
+    last = max(port for port in used if port is not None)
+    votes = node_id <= _VOTERS_MAX
+    port, *others = free_ports(first.host, last + 1, 1 + votes, must_be_first=False)
+    node = PlannedNode(node_id, first.host, port, others[0] if votes else None, first.directory_id)
+    new = plan.properties(node)
+    changes = [f"s|^{key}=.*|{key}={new[key]}|" for key in _KEYS_OF_NODE]
+    if not votes:
+        changes.append("/^controller.quorum.auto.join.enable=/d")
+    path = quote(plan.config_file(node_id))
+    return [
+        f"sed {quote('; '.join(changes))} {quote(plan.config_file(1))} > {path}",
+        f"headwater format --config {path} --cluster-id {plan.cluster_id} --no-initial-controllers",
+        f"headwater start --config {path}",
+    ]
+
+
+def _removing(plan: ClusterPlan) -> list[str]:
+    *others, node = plan.nodes
+    at = f"--bootstrap {others[0].host or _QUORUM_HOST}:{others[0].port} --yes"
+    commands = [f"headwater cluster unregister {node.id} {at}"]
+    if node.controller_port is not None:
+        commands.insert(0, f"headwater cluster quorum remove {node.id} {at}")
+    return commands
 
 
 def _cluster_id(folder: str) -> str:
@@ -215,8 +256,8 @@ def _cluster_id(folder: str) -> str:
         return parse_properties(file.read()).get("cluster.id", "")
 
 
-def _continued(folder: str, count: int, listen: str | None) -> ClusterPlan:
-    """Reads the files of a cluster; another --listen moves the nodes to other ports."""
+def _recorded_plan(folder: str, count: int) -> ClusterPlan:
+    """Reads the files of a cluster."""
     from headwater.config.listeners import parse_listeners
     from headwater.io import Host
 
@@ -234,22 +275,29 @@ def _continued(folder: str, count: int, listen: str | None) -> ClusterPlan:
             raise CommandError(f"{path}: {error}") from None
         port = None if quorum is None else quorum.port
         nodes.append(PlannedNode(node_id, own.host, own.port, port, Host.system().random_id()))
-    plan = ClusterPlan(folder, _cluster_id(folder), tuple(nodes))
+    return ClusterPlan(folder, _cluster_id(folder), tuple(nodes))
+
+
+def _continued(plan: ClusterPlan, listen: str | None) -> ClusterPlan:
+    """Brings the files of a cluster up to date: another --listen moves the nodes to other ports."""
+    nodes = plan.nodes
     if listen is not None:
         host, first = parse_listen(listen)
         if (host, first) != (nodes[0].host, nodes[0].port):
             taken = {node.controller_port for node in nodes}
-            ports = free_ports(host, first, count, taken=taken)
+            ports = free_ports(host, first, len(nodes), taken=taken)
             moved = tuple(
                 PlannedNode(node.id, host, port, node.controller_port, node.directory_id)
                 for node, port in zip(nodes, ports, strict=True)
             )
-            plan = ClusterPlan(folder, plan.cluster_id, moved)
+            plan = ClusterPlan(plan.folder, plan.cluster_id, moved)
     for node in plan.nodes:
         given = _recorded(plan, node)
         placed = {"listeners": node.listeners, "log.dirs": plan.data(node.id)}
-        if given | placed != given:  # the folder or the ports have changed
-            plan.write_file(node, given | placed)
+        # The folder or the ports have changed, or a release before this one wrote fewer settings.
+        wanted = plan.properties(node) | given | placed
+        if wanted != given:
+            plan.write_file(node, wanted)
     return plan
 
 
@@ -322,7 +370,7 @@ def free_ports(
     """Returns `first` and the next free ports, or any free ports for 0. They are not held: a node
     that finds its port in use says so."""
     if first == 0:
-        return _any_free_ports(host, count)
+        return _any_free_ports(host, count, taken or set())
     found: list[int] = []
     for port in range(first, _PORT_MAX + 1):
         if port not in (taken or ()) and _is_free(host, port):
@@ -338,12 +386,21 @@ def free_ports(
     raise CommandError(f"there are no {count} free ports from {first} on")
 
 
-def _any_free_ports(host: str, count: int) -> list[int]:
+def _any_free_ports(host: str, count: int, taken: set[int | None]) -> list[int]:
+    """Returns ports that the kernel does not give to outgoing connections, if there are any: while
+    a node is down, somebody's connection must not take its port."""
+    ports: set[int] = set()
+    for _ in range(_PORT_TRIES):
+        port = random.randrange(*_LASTING_PORTS)
+        if port not in taken and _is_free(host, port):
+            ports.add(port)
+        if len(ports) == count:
+            return list(ports)
     held = [_bound(host, 0) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in held]
+    found = [sock.getsockname()[1] for sock in held]
     for sock in held:
         sock.close()
-    return ports
+    return found
 
 
 def _is_free(host: str, port: int) -> bool:

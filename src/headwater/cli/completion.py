@@ -72,6 +72,14 @@ _KNOWN = {
     "STATE": ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Reconciling"),
     "WHERE": ("beginning", "end"),
     "TYPE": ("classic", "consumer", "share", "streams"),
+    "TXN_STATE": (
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+    ),
 }
 
 
@@ -233,7 +241,7 @@ def _names(what: str, typed: Sequence[str], given: Sequence[str]) -> list[str]:
     """Returns the names that the cluster knows; none if it does not answer quickly."""
     from headwater.cli.connection import open_admin
 
-    if what not in ("TOPIC", "GROUP", "BROKER", "KEY"):
+    if what not in ("TOPIC", "GROUP", "BROKER", "KEY", "TRANSACTIONAL_ID"):
         return []
     options = Namespace(
         bootstrap=_given("--bootstrap", given),
@@ -249,6 +257,8 @@ def _names(what: str, typed: Sequence[str], given: Sequence[str]) -> list[str]:
                     return [each.name for each in admin.list_topics()]
                 case "GROUP":
                     return [each.id for each in admin.list_groups()]
+                case "TRANSACTIONAL_ID":
+                    return [each.transactional_id for each in admin.list_transactions()]
                 case "BROKER":
                     return ["all", *(str(each.id) for each in admin.describe_cluster().nodes)]
             from headwater.cli.config import resource_of

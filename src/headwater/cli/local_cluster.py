@@ -141,9 +141,12 @@ class Supervisor:
     async def run(self) -> int:
         """Returns the exit code when all nodes have ended."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGINT, self._stop_or_end)
+        # These may be sent twice, by a service manager or a terminal that closes: a second one does
+        # not cut the stop short.
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: it outlives its terminal
+            loop.add_signal_handler(signal.SIGHUP, self._stop)
         for child in self._children:
             self._watching[child.node.id] = asyncio.ensure_future(self._watch(child))
         try:
@@ -154,12 +157,15 @@ class Supervisor:
             await asyncio.gather(*self._watching.values(), return_exceptions=True)
         return 1 if self._failed else 0
 
-    def _on_signal(self) -> None:
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._changed.set()
+
+    def _stop_or_end(self) -> None:
         if self._stopping.is_set():
             self._kill_all()
             os._exit(_STOPPED_AT_ONCE)  # the next start recovers, as after a crash
-        self._stopping.set()
-        self._changed.set()
+        self._stop()
 
     # Running
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "consume": "print the records of topics",
     "topic": "manage topics: create, list, describe, alter, delete, records, dirs",
     "group": "manage consumer groups: list, describe, reset, offsets, delete",
+    "txn": "inspect and end transactions: list, describe, producers, hanging, abort",
     "config": "show and change settings of topics, brokers and groups: get, set",
     "cluster": "inspect and manage the cluster: status, nodes, quorum, features, elect, reassign",
     "pipeline": "manage pipelines on Spark: run, list, describe, reset",

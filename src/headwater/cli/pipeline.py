@@ -81,6 +81,13 @@ def _define_run(action: ArgumentParser) -> None:
     action.add_argument(
         "--once", action="store_true", help="read what is there now, then stop; for schedulers"
     )
+    action.add_argument(
+        "--delivery",
+        choices=("exactly_once", "at_least_once"),
+        default="exactly_once",
+        help="exactly_once writes each batch of a stream in one transaction; with at_least_once a "
+        "batch that is repeated after a crash is written again (default: exactly_once)",
+    )
     add_spark_options(action)
     add_cluster_options(action)
     add_output_option(action)

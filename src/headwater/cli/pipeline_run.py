@@ -328,4 +328,5 @@ def _prepare(admin: Admin, pipeline: Pipeline, options: Namespace) -> Setting:
         checkpoints=checkpoints,
         dead_letters=letters,
         once=options.once,
+        exactly_once=options.delivery == "exactly_once",
     )

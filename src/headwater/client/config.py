@@ -200,7 +200,10 @@ class ProducerConfig(ClientConfig):
     metadata_max_idle_ms: int = _key(300_000, read.integer(5_000, read.LONG_MAX))
     transactional_id: str | None = _key(None, read.filled_text)
     transaction_timeout_ms: int = _key(60_000, read.integer(0))
-    # Headwater's own: functions and objects where Kafka has class names.
+    transaction_two_phase_commit_enable: bool = _key(False, read.boolean)
+    # Headwater's own: what `initTransactions` takes in Kafka, and functions and objects where
+    # Kafka has class names.
+    transaction_keep_prepared: bool = _key(False, read.boolean)
     key_serializer: Function | None = _key(None, read.serializer)
     value_serializer: Function | None = _key(None, read.serializer)
     partitioner: Function | None = _key(None, read.function)
@@ -208,6 +211,7 @@ class ProducerConfig(ClientConfig):
 
     def checked(self) -> Self:
         config = ClientConfig.checked(self)._with_idempotence()
+        config._check_two_phase()
         least = min(config.linger_ms + config.request_timeout_ms, read.INT_MAX)
         if config.delivery_timeout_ms >= least:
             return config
@@ -217,6 +221,20 @@ class ProducerConfig(ClientConfig):
                 f"request_timeout_ms, which is {least}"
             )
         return replace(config, delivery_timeout_ms=least)
+
+    def _check_two_phase(self) -> None:
+        if self.transaction_two_phase_commit_enable:
+            if self.transactional_id is None:
+                raise ConfigError("transaction_two_phase_commit_enable needs a transactional_id")
+            if "transaction.timeout.ms" in self.explicit:
+                raise ConfigError(
+                    "transaction_timeout_ms has no effect with transaction_two_phase_commit_enable:"
+                    " a prepared transaction never times out; give one of them"
+                )
+        elif self.transaction_keep_prepared:
+            raise ConfigError(
+                "transaction_keep_prepared needs transaction_two_phase_commit_enable=True"
+            )
 
     def _with_idempotence(self) -> Self:
         """Disables idempotence, which is on by default, if another setting excludes it."""
@@ -439,7 +457,6 @@ UNUSED: dict[str, frozenset[str]] = {
     | {
         "interceptor.classes",
         "partitioner.class",
-        "transaction.two.phase.commit.enable",
     },
     "consumer": _UNUSED_BY_ALL
     | {

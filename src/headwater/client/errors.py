@@ -123,7 +123,8 @@ class Forked(FatalError):
 
 
 class ProducerFenced(FatalError):
-    """Another producer with the same transactional id has taken over."""
+    """Another producer with the same transactional id has taken over, or the transaction took
+    longer than transaction_timeout_ms."""
 
 
 class FencedInstance(FatalError):
@@ -131,7 +132,21 @@ class FencedInstance(FatalError):
 
 
 class AbortableError(ClientError):
-    """The transaction must be aborted; the producer can begin another."""
+    """The transaction must be aborted; the producer can begin another. `__cause__` is the error
+    that spoilt it, if there was one."""
+
+
+class TransactionAborted(AbortableError):
+    """The record was not written, or is not visible: its transaction was aborted."""
+
+
+class CommitOutcomeUnknown(RetriableError):
+    """No broker has said whether the transaction is committed. Commit again: the outcome cannot
+    change any more, and nothing is committed twice."""
+
+
+class InvalidTransactionState(ClientError):
+    """The call does not fit the state of the transaction, such as a record outside of one."""
 
 
 class AuthorizationError(ClientError):
@@ -295,6 +310,8 @@ _CLASSES: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ProducerFenced,
     ErrorCode.TRANSACTION_ABORTABLE: AbortableError,
+    ErrorCode.INVALID_TXN_STATE: FatalError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: FatalError,
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersion,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicForbidden,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupForbidden,
@@ -309,6 +326,11 @@ _CLASSES: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: GroupNotFound,
     ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
 }
+
+_FENCED = (
+    "a newer producer has the same transactional_id, or the transaction took longer than "
+    "transaction_timeout_ms and was aborted"
+)
 
 # What a person can do about an error code, where its name does not tell.
 _ADVICE: dict[ErrorCode, str] = {
@@ -413,8 +435,19 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.BROKER_ID_NOT_REGISTERED: "there is no such broker; describe_cluster lists them",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "wait, or raise the quota",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a batch before this one is missing",
-    ErrorCode.PRODUCER_FENCED: "a newer producer has the same transactional_id",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has the same transactional_id",
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.INVALID_TXN_STATE: (
+        "the coordinator has no such open transaction; it may have timed out"
+    ),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "the transactional id has another producer id by now, or has expired "
+        "(transactional.id.expiration.ms of the brokers)"
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction_timeout_ms, or raise the brokers' transaction.max.timeout.ms"
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before it is still being completed",
     ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then begin another",
     ErrorCode.FENCED_INSTANCE_ID: "a newer consumer has this group_instance_id; give each its own",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer still has this group_instance_id; "

@@ -76,6 +76,8 @@ class ProducerSettings(ClientSettings, total=False):
     metadata_max_idle_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
+    transaction_keep_prepared: bool
     key_serializer: Callable[[Any], bytes | None] | None
     value_serializer: Callable[[Any], bytes | None] | None
     partitioner: Callable[..., int] | None

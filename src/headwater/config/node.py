@@ -63,6 +63,7 @@ class NodeConfig(NamedTuple):
     connection_failed_authentication_delay_ms: int
     queued_max_request_bytes: int
     request_timeout_ms: int
+    unstable_api_versions_enable: bool
 
     # Produce, fetch and topics.
     fetch_max_bytes: int
@@ -148,8 +149,14 @@ class NodeConfig(NamedTuple):
     share_coordinator_state_topic_min_isr: int
 
     # Transactions.
+    transaction_state_log_num_partitions: int
+    add_partitions_to_txn_retry_backoff_ms: int
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    transaction_partition_verification_enable: bool
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_state_log_load_buffer_size: int
 
     @property
     def is_broker(self) -> bool:

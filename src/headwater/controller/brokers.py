@@ -23,7 +23,6 @@ from headwater.metadata.features import (
     LEVEL_CONTROLLER_REGISTRATION,
     LEVEL_CORDONED_DIRECTORIES,
     LEVEL_DIRECTORIES,
-    LEVEL_MINIMUM,
     METADATA_VERSION,
     LevelRange,
 )
@@ -72,7 +71,7 @@ def register_broker(
     """Registers a broker. The reply is its epoch, which all its further requests must carry.
 
     `is_own` says that the request comes from the broker in this process. `tells_clean_stops` is
-    false for requests in a version that has no previous epoch.
+    false for requests in a version that has no previous epoch: nothing proves a clean stop then.
     """
     if request.cluster_id != state.cluster_id:
         raise ApiError(
@@ -95,9 +94,15 @@ def register_broker(
     _check_directories(state, request)
     features = _checked_features(state, request)
     records: list[Message] = []
-    if existing is not None and not is_same:
-        was_clean = not tells_clean_stops or request.previous_broker_epoch == existing.epoch
-        records += _end_incarnation(state, existing, was_clean=was_clean)
+    if not is_same:
+        # Also for a broker that was unregistered: it may still be an eligible leader, and nothing
+        # says that it comes back with the same logs.
+        was_clean = (
+            tells_clean_stops
+            and existing is not None
+            and request.previous_broker_epoch == existing.epoch
+        )
+        records += _end_incarnation(state, request.broker_id, was_clean=was_clean)
     registration = BrokerRegistration(
         id=request.broker_id,
         epoch=existing.epoch if existing is not None and is_same else state.log_end,
@@ -128,15 +133,13 @@ def _is_alive(state: ControllerState, broker: BrokerRegistration, now: float) ->
     return now <= session.last_contact + state.node.broker_session_timeout_ms / 1000
 
 
-def _end_incarnation(
-    state: ControllerState, existing: BrokerRegistration, *, was_clean: bool
-) -> list[Message]:
+def _end_incarnation(state: ControllerState, broker_id: int, *, was_clean: bool) -> list[Message]:
     """Returns the records for the replicas of a broker that was restarted. Without a clean shutdown
     (KIP-966: the broker would know its last epoch) it may have lost the end of its logs."""
-    found = list(_partitions_of(state, existing.id))
     if was_clean or not state.elr_enabled:
-        return updates_for(state, found, leaves=existing.id)
-    return updates_for(state, found, lost=existing.id)
+        found = list(_partitions_in_sync(state, broker_id))
+        return updates_for(state, found, leaves=broker_id)
+    return updates_for(state, list(_partitions_of(state, broker_id)), lost=broker_id)
 
 
 def _partitions_of(state: ControllerState, broker_id: int) -> Iterable[tuple[bytes, int]]:
@@ -172,15 +175,21 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
 def _checked_features(
     state: ControllerState, request: BrokerRegistrationRequest
 ) -> dict[str, LevelRange]:
-    """Returns the features of a broker; refuses one that does not support the finalized levels."""
+    """Returns the features of a broker; refuses one that does not support the finalized levels.
+    A range that lacks the level is refused before a missing metadata.version, as by Kafka."""
     features = {
         feature.name: LevelRange(feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
-    features.setdefault(METADATA_VERSION, LevelRange(LEVEL_MINIMUM, LEVEL_MINIMUM))
     finalized = dict.fromkeys(features, 0) | state.image.features
     finalized[METADATA_VERSION] = state.image.metadata_version
+    # Those that the broker names come first.
     for name, level in finalized.items():
+        if name not in features and METADATA_VERSION not in features:
+            raise ApiError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"broker {request.broker_id} does not say which {METADATA_VERSION} it supports",
+            )
         supported = features.get(name, LevelRange(0, 0))
         if level not in supported:
             raise ApiError(

@@ -223,9 +223,9 @@ def _validate_broker(state: ControllerState, resource: Resource, after: Mapping[
     if per_broker:
         if not resource.name.isdigit():
             raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {resource.name!r}, expected its id")
-        if int(resource.name) not in state.image.brokers:
+        if not state.is_known_node(int(resource.name)):
             raise ApiError(
-                ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered"
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {resource.name} is not registered"
             )
     layers = state.layers
     current = node_config(

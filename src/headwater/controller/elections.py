@@ -29,9 +29,6 @@ from headwater.protocol.messages.elect_leaders import (
 )
 from headwater.protocol.records.metadata_topics import PartitionChangeRecord
 
-# Maximum of elections in one automatic rebalance; the rest follows in the next one.
-ELECTIONS_MAX = 1000
-
 
 class ElectionType(IntEnum):
     PREFERRED = 0
@@ -154,9 +151,8 @@ def _elect_leader(
     return record
 
 
-def balance_leaders(state: ControllerState) -> Decision[bool]:
-    """Moves leadership back to preferred replicas. The reply says whether there may be more to
-    do."""
+def balance_leaders(state: ControllerState) -> Decision[None]:
+    """Moves leadership back to preferred replicas, where they can lead."""
     records: list[Message] = []
     for topic, index, partition in state.image.partitions():
         if partition.leader == partition.preferred_leader:
@@ -170,12 +166,10 @@ def balance_leaders(state: ControllerState) -> Decision[bool]:
         )
         if record is not None:
             records.append(record)
-            if len(records) == ELECTIONS_MAX:
-                return Decision(records, True)
-    return Decision(records, False)
+    return Decision(records, None, in_parts=True)
 
 
-def elect_unclean(state: ControllerState) -> Decision[bool]:
+def elect_unclean(state: ControllerState) -> Decision[None]:
     """Elects any live replica for partitions without a leader, where their topic allows it."""
     records: list[Message] = []
     for topic_id, index in partitions_without_leader(state):
@@ -188,9 +182,7 @@ def elect_unclean(state: ControllerState) -> Decision[bool]:
         )
         if record is not None:
             records.append(record)
-            if len(records) == ELECTIONS_MAX:
-                return Decision(records, True)
-    return Decision(records, False)
+    return Decision(records, None, in_parts=True)
 
 
 def alter_partition(

@@ -17,6 +17,7 @@ from headwater.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
     FEATURES,
     KRAFT_VERSION,
+    LEVEL_CONTROLLER_REGISTRATION,
     LEVEL_TRANSACTIONS,
     METADATA_VERSION,
     LevelRange,
@@ -50,14 +51,21 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_features(
-    state: ControllerState, updates: list[FeatureUpdate], *, validate_only: bool
+    state: ControllerState,
+    updates: list[FeatureUpdate],
+    *,
+    validate_only: bool,
+    kraft_version: int = 0,
 ) -> Decision[None]:
-    """Updates features; raises one ApiError for the whole request."""
+    """Updates features; raises one ApiError for the whole request. `kraft_version` is the level
+    that the quorum is at. It is only checked here: the quorum itself raises it."""
     proposed = dict(state.image.features)
     proposed |= {update.name: update.level for update in updates}
     records: list[Message] = []
     for update in updates:
-        _check(state, update, proposed)
+        _check(state, update, proposed, kraft_version)
+        if update.name == KRAFT_VERSION:
+            continue
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
         if update.name == ELIGIBLE_LEADER_REPLICAS and update.level > 0 and not state.elr_enabled:
             records += elr_safety_records(state)
@@ -84,7 +92,9 @@ def _min_isr(broker: str, value: str | None) -> ConfigRecord:
     )
 
 
-def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, int]) -> None:
+def _check(
+    state: ControllerState, update: FeatureUpdate, proposed: dict[str, int], kraft_version: int
+) -> None:
     def refused(why: str) -> ApiError:
         return ApiError(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -98,12 +108,17 @@ def _check(state: ControllerState, update: FeatureUpdate, proposed: dict[str, in
     reason = _why_unsupported(state, update)
     if reason:
         raise refused(reason)
-    current = state.image.features.get(update.name, 0)
+    is_of_quorum = update.name == KRAFT_VERSION
+    current = kraft_version if is_of_quorum else state.image.features.get(update.name, 0)
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and is_upgrade:
         raise refused(f"it is at {current}, and the request does not allow a downgrade")
     if update.level > current and not is_upgrade:
         raise refused(f"it is at {current}, and the request asks for a downgrade")
+    if is_of_quorum and update.level < current:
+        raise refused(
+            f"it is at {current}, and a quorum with dynamic voters does not become static again"
+        )
     if update.name == METADATA_VERSION:
         if downgrade_loses_metadata(current=current, target=update.level):
             raise refused(f"a downgrade from {current} could lose metadata")
@@ -118,9 +133,6 @@ def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | Non
     feature = FEATURES.get(update.name)
     if feature is None:
         return "unknown feature"
-    if update.name == KRAFT_VERSION and update.level in feature.supported:
-        # The quorum itself raises it; what is left to ask of the controller is to lower it.
-        return "it is at 1, and a quorum with dynamic voters does not become static again"
     nobody = LevelRange(0, 0)
     supporters = [("this controller", feature.supported)]
     supporters += [
@@ -130,10 +142,19 @@ def _why_unsupported(state: ControllerState, update: FeatureUpdate) -> str | Non
     supporters += [
         (f"controller {controller.id}", controller.features.get(update.name, nobody))
         for controller in state.image.controllers.values()
+        if controller.id != state.node.node_id  # this process, maybe not yet as it is now
     ]
     for who, levels in supporters:
         if update.level not in levels:
             return f"{who} supports {levels.low} to {levels.high}"
+    if state.image.metadata_version >= LEVEL_CONTROLLER_REGISTRATION:
+        for voter in state.node.controller_quorum_voters:
+            known = state.image.controllers
+            if voter.node_id not in known and voter.node_id != state.node.node_id:
+                return (
+                    f"controller {voter.node_id} has not registered and may not support it; start "
+                    "it first"
+                )
     return None
 
 

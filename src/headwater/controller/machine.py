@@ -151,9 +151,15 @@ class Controller:
         )
 
     def decide_update_features(
-        self, updates: list[features.FeatureUpdate], *, validate_only: bool
+        self,
+        updates: list[features.FeatureUpdate],
+        *,
+        validate_only: bool,
+        kraft_version: int = 0,
     ) -> Decision[None]:
-        return features.update_features(self.state, updates, validate_only=validate_only)
+        return features.update_features(
+            self.state, updates, validate_only=validate_only, kraft_version=kraft_version
+        )
 
     # Topics
 
@@ -220,8 +226,8 @@ class Controller:
     ) -> Decision[list[AssignReplicasToDirsResponseDirectoryData]]:
         return directories.assign_replicas_to_dirs(self.state, request)
 
-    def decide_balance_leaders(self) -> Decision[bool]:
+    def decide_balance_leaders(self) -> Decision[None]:
         return elections.balance_leaders(self.state)
 
-    def decide_elect_unclean(self) -> Decision[bool]:
+    def decide_elect_unclean(self) -> Decision[None]:
         return elections.elect_unclean(self.state)

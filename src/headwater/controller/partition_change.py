@@ -192,17 +192,18 @@ class _Change:
             self.record.eligible_leader_replicas = self.elr
 
     def _note_last_leader(self) -> None:
-        """Keeps the last known leader from the loss of the leader until the next election."""
+        """Keeps the last known leader from the loss of the leader until the next election. A
+        partition that lost its leader before eligible leaders were enabled has none to keep; its
+        sole in-sync replica, if it is lost too, is the one that may lead again."""
         if not self.rules.elr_enabled:
             return
         known = self.now.last_known_elr
-        becomes_empty = self.record.isr is not None and not self.record.isr
-        if becomes_empty and known != (self.now.leader,):
+        if self.record.leader == NO_LEADER and not known:
             self.record.last_known_elr = [self.now.leader]
-            return
-        stays_led = self.now.leader != NO_LEADER and self.record.leader != NO_LEADER
-        if known and (self.record.leader >= 0 or stays_led):
+        elif self.record.leader >= 0 and known:
             self.record.last_known_elr = []
+        elif self.record.isr == [] and self.now.leader == NO_LEADER and len(self.now.isr) == 1:
+            self.record.last_known_elr = list(self.now.isr)
 
     def _note_assignment(self) -> None:
         if not self.replicas:

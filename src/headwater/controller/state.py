@@ -117,6 +117,12 @@ class ControllerState:
         registration = self.image.brokers.get(broker_id)
         return registration is not None and registration.is_active
 
+    def is_known_node(self, node_id: int) -> bool:
+        """Returns whether there is a broker or a controller with this id."""
+        voters = {voter.node_id for voter in self.node.controller_quorum_voters}
+        image = self.image
+        return node_id in image.brokers or node_id in image.controllers or node_id in voters
+
     def usable_brokers(self) -> Iterable[UsableBroker]:
         """Returns the brokers that can get new replicas."""
         for registration in self.image.brokers.values():

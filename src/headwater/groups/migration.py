@@ -14,10 +14,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.coordination import Decision, DecisionBuilder, Record, Token, reply
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.classic.group import ClassicGroup, join_refused, sync_refused
 from headwater.groups.classic.member import Member as ClassicMember
 from headwater.groups.classic.member import protocols_of
+from headwater.groups.clients import ClientInfo
 from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import ClassicProtocols, Member, MemberState
 from headwater.groups.consumer.records import (
@@ -30,7 +32,6 @@ from headwater.groups.consumer.records import (
 )
 from headwater.groups.consumer.state import GroupState
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import ClientInfo, Decision, DecisionBuilder, Record, Token, reply
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.protocol import DecodeError

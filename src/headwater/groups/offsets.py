@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from headwater.coordination import NO_PRODUCER, DecisionBuilder, Record
 from headwater.errors import ErrorCode
-from headwater.groups.decision import NO_PRODUCER, DecisionBuilder, Record
 from headwater.model import ZERO_ID
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,

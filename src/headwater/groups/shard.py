@@ -14,24 +14,23 @@ from math import inf, nextafter
 from random import Random
 from typing import TypeAlias, cast
 
-from headwater.errors import ApiError, ErrorCode
-from headwater.groups import describe, migration, offsets
-from headwater.groups.classic import requests
-from headwater.groups.classic.group import ClassicGroup, join_refused, sync_refused
-from headwater.groups.consumer.group import ConsumerGroup, check_heartbeat, heartbeat_refused
-from headwater.groups.consumer.regexes import Describable
-from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import (
+from headwater.coordination import (
     NO_PRODUCER,
     NOTHING,
-    ClientInfo,
     Decision,
     DecisionBuilder,
     Record,
     Token,
-    TopicsView,
     reply,
 )
+from headwater.errors import ApiError, ErrorCode
+from headwater.groups import describe, migration, offsets
+from headwater.groups.classic import requests
+from headwater.groups.classic.group import ClassicGroup, join_refused, sync_refused
+from headwater.groups.clients import ClientInfo
+from headwater.groups.consumer.group import ConsumerGroup, check_heartbeat, heartbeat_refused
+from headwater.groups.consumer.regexes import Describable
+from headwater.groups.consumer.topics import Topics, TopicsView
 from headwater.groups.offsets import Offsets
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from headwater.groups.decision import DecisionBuilder
+from headwater.coordination import DecisionBuilder
 
 
 class Timer:

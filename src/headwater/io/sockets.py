@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.io.tls import Tls
 
 _SENDFILE_BYTES_MAX = 1024 * 1024  # per turn, so that one reader cannot block the loop
+_CORKED_BYTES_MAX = 64 * 1024  # of larger responses the peer may as well begin to read a part
 _SMALL_BYTES_MAX = 4096  # larger requests are not those of a peer that waits for each response
 _NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
@@ -156,6 +157,17 @@ class SocketStream:
 
     def _flush(self) -> bool:
         """Passes queued data to the kernel; returns whether everything was taken."""
+        if len(self._queue) <= 2 or self._queued > _CORKED_BYTES_MAX:
+            return self._pass_on()
+        # `sendfile` sends what it has at once. With several slices the peer would be woken for the
+        # first of them and find an incomplete frame.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        is_complete = self._pass_on()
+        if not self._gone:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        return is_complete
+
+    def _pass_on(self) -> bool:
         queue = self._queue
         budget = _SENDFILE_BYTES_MAX
         try:

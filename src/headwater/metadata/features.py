@@ -6,11 +6,13 @@ Finalized levels are in the metadata log, supported ranges in the code. The tabl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+TRANSACTION_VERSION = "transaction.version"
 
 # Levels of metadata.version from which something is written or refused.
 LEVEL_MINIMUM = 7  # 3.3-IV3
@@ -98,13 +100,26 @@ FEATURES: dict[str, Feature] = {
         Feature(KRAFT_VERSION, LevelRange(0, 1), ()),
         Feature("share.version", LevelRange(0, 1), ((1, 28),)),
         Feature("streams.version", LevelRange(0, 1), ((1, 29),)),
-        Feature("transaction.version", LevelRange(0, 2), ((1, 24), (2, 24))),
+        Feature(TRANSACTION_VERSION, LevelRange(0, 2), ((1, 24), (2, 24))),
     )
 }
 
 
 def supported_features() -> dict[str, LevelRange]:
     return {name: feature.supported for name, feature in FEATURES.items()}
+
+
+def unsupported_level(levels: Mapping[str, int]) -> str | None:
+    """Returns which of the finalized levels this release does not support, or None."""
+    for name, level in levels.items():
+        feature = FEATURES.get(name)
+        supported = LevelRange(0, 0) if feature is None else feature.supported
+        if level not in supported:
+            return (
+                f"the cluster is at {name} {level}, and this release supports {supported.low} to "
+                f"{supported.high}"
+            )
+    return None
 
 
 def default_levels(metadata_version: int = LEVEL_LATEST) -> dict[str, int]:

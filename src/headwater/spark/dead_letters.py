@@ -3,7 +3,7 @@
 A record whose value does not fit the input's schema, or for which a user's function raised, is
 written to the dead-letter topic with its key, value, time and headers; more headers have the reason
 and where it came from. The pipeline continues. Dead letters are part of the same query as the
-results: one checkpoint, and, once the sink is exactly once, one transaction.
+results: one checkpoint and, where the sink is exactly once, one transaction.
 """
 
 from __future__ import annotations

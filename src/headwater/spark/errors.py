@@ -26,6 +26,10 @@ class CheckpointError(Exception):
     """The checkpoint was written by another query, or by another kind of source."""
 
 
+class BatchTooLong(Exception):
+    """A micro-batch took longer than its transaction may be open."""
+
+
 class DataLost(Exception):
     """Records were deleted before the query read them. Raised only with failOnDataLoss=true."""
 
@@ -55,6 +59,7 @@ PLAIN = (
     ClientError,
     OptionError,
     CheckpointError,
+    BatchTooLong,
     DataLost,
     FilesNotVisible,
     CorruptSegment,

@@ -72,9 +72,15 @@ def failure_of(error: BaseException, *, folder: str | None = None) -> Failure:
 
 def _our_failure(name: str, text: str) -> Failure:
     kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.RetriableError):
+    # What a transaction has to be aborted for may not happen in the next one.
+    passes = (errors.RetriableError, errors.AbortableError)
+    if isinstance(kind, type) and issubclass(kind, passes):
         return Failure(text, Cause.TRANSIENT)
-    causes = {"CheckpointError": Cause.CHECKPOINT, "DataLost": Cause.DATA_LOST}
+    causes = {
+        "CheckpointError": Cause.CHECKPOINT,
+        "DataLost": Cause.DATA_LOST,
+        "TaskRepeated": Cause.TRANSIENT,
+    }
     return Failure(text, causes.get(name, Cause.OTHER))
 
 

@@ -1,7 +1,7 @@
 """Makes Spark queries of pipelines: reads the inputs, calls the function, writes its result.
 
 Results and dead letters are rows of one query, and one sink writes both. So a pipeline has one
-checkpoint; and once the sink writes a micro-batch in one transaction, both are in it.
+checkpoint, and the transaction of a micro-batch has both.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.spark import dead_letters
 from headwater.spark.dead_letters import PARSED_COLUMN, REASON_COLUMN, RESULT_COLUMN
+from headwater.spark.exactly_once import exactly_once_writer
 from headwater.spark.failures import frames_of, place_in, spark_message
 from headwater.spark.pipeline import Input, Pipeline, PipelineError, Stream, Table
 from headwater.spark.pipeline_sql import CreateInput, InsertInto, SparkText, Statement
@@ -42,6 +43,7 @@ class Setting:
     options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and the sink
     dead_letters: str | None = None  # a topic; None: records that do not parse are dropped
     once: bool = False  # read what is there now, then stop
+    exactly_once: bool = True  # a micro-batch is one transaction; else results may come twice
 
     def checkpoint(self, pipeline: Pipeline) -> str:
         return f"{self.checkpoints.rstrip('/')}/{pipeline.name}"
@@ -59,7 +61,12 @@ def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> Streamin
     elif pipeline.every is not None:
         writer = writer.trigger(processingTime=pipeline.every)
     options = _sink_options(pipeline, setting)
-    if pipeline.mode == "update":
+    if setting.exactly_once:
+        checkpoint = setting.checkpoint(pipeline)
+        writer = writer.foreachBatch(
+            exactly_once_writer(options, group=pipeline.name, checkpoint=checkpoint)
+        )
+    elif pipeline.mode == "update":
         # Spark refuses output mode update for Python sinks; a batch of it can be written, though.
         def write(batch: DataFrame, _batch_id: int) -> None:
             batch.write.format(FORMAT).mode("append").options(**options).save()
@@ -166,7 +173,11 @@ def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Settin
         del options["startingOffsets"]
     if isinstance(source, Stream):
         # With the group, every tool that shows the lag of groups shows that of the pipeline.
-        reader = spark.readStream.format(FORMAT).options(**options, group=pipeline.name)
+        if setting.exactly_once:
+            options["isolation"] = "read_committed"  # the sink commits the group's offsets
+        else:
+            options["group"] = pipeline.name
+        reader = spark.readStream.format(FORMAT).options(**options)
         return reader.options(**source.options).load()
     return spark.read.format(FORMAT).options(**options).options(**source.options).load()
 

@@ -36,7 +36,15 @@ COLUMNS = {
     "timestamp": ("timestamp",),
 }
 # Spark adds options of its own to those of the user.
-_KNOWN = ("topic", "includeHeaders", "checkpointLocation", "path", "queryName", "outputMode")
+_KNOWN = (
+    "topic",
+    "delivery",
+    "includeHeaders",
+    "checkpointLocation",
+    "path",
+    "queryName",
+    "outputMode",
+)
 _REFUSED = {
     "key.serializer": "keys are bytes or text; cast the column",
     "value.serializer": "values are bytes or text; cast the column",
@@ -56,6 +64,19 @@ class SinkOptions:
             return ProducerConfig.build(self.bootstrap, config=dict(self.settings))
         except ConfigError as error:
             raise OptionError(f"kafka.* settings: {error}") from None
+
+    def transactional(self) -> dict[str, str]:
+        """Returns the settings of a producer in a transaction."""
+        return {
+            # Its batches are shuffled before they are sent.
+            "compression.type": "lz4",
+            "transaction.timeout.ms": "900000",  # what brokers allow by default
+            **dict(self.settings),
+        }
+
+    def transactional_config(self, transactional_id: str) -> ProducerConfig:
+        settings = {**self.transactional(), "transactional.id": transactional_id}
+        return ProducerConfig.build(self.bootstrap, config=settings)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
@@ -96,6 +117,11 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
             _log.warning("unknown option %s is ignored%s", name, hint)
+    if given.get("delivery", "at_least_once") != "at_least_once":
+        raise OptionError(
+            f"delivery={given['delivery']} is not supported by the sink itself: write with "
+            "foreachBatch and headwater.spark.exactly_once_writer"
+        )
     for name, advice in _REFUSED.items():
         if name in settings:
             raise OptionError(f"kafka.{name} is not supported: {advice}")

@@ -20,6 +20,7 @@ from headwater.storage.log_dirs import (
     read_meta_properties,
     write_meta_properties,
 )
+from headwater.storage.producer_state import UNGUARDED, Verification
 from headwater.storage.recovery import RecoveryReport
 from headwater.storage.reserve import Reserve
 from headwater.storage.retention import RetiredSegment
@@ -28,6 +29,7 @@ from headwater.storage.txn_index import AbortedTransaction
 from headwater.storage.validation import Appended, Origin, RecordsRefused
 
 __all__ = [
+    "UNGUARDED",
     "AbortedTransaction",
     "Appended",
     "CheckpointJob",
@@ -49,6 +51,7 @@ __all__ = [
     "StorageFailed",
     "TimestampedOffset",
     "TruncationJob",
+    "Verification",
     "read_meta_properties",
     "write_meta_properties",
 ]

@@ -24,11 +24,14 @@ from headwater.storage.checkpoints import CheckpointFile, CheckpointWrite, write
 from headwater.storage.failures import Health, StorageFailed, is_full
 from headwater.storage.flush import FlushJob, FlushState, TruncationJob
 from headwater.storage.producer_state import (
+    Marker,
     ProducerStates,
     Replay,
     SentBatch,
+    Verification,
     increment_sequence,
     note_batch,
+    render_marker,
 )
 from headwater.storage.retention import Reason, RetiredSegment
 from headwater.storage.segment import Segment
@@ -190,11 +193,18 @@ class Log:
     # Appending.
 
     def append_as_leader(
-        self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        data: Buffer,
+        *,
+        epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        guard: Verification | None = None,
     ) -> Appended:
-        """Checks, stamps and appends a batch. Changes `data` in place if it is writable."""
+        """Checks, stamps and appends a batch. Changes `data` in place if it is writable. The first
+        batch of a transaction needs a guard (`ProducerStates.begin_verification`)."""
         if origin is not _CLIENT:
-            return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin)
+            return self._append_own(data, epoch=epoch, now_ms=now_ms, origin=origin, guard=guard)
         if self.health.is_low:
             raise self.health.refuse_clients()
         rules = self._rules
@@ -205,17 +215,22 @@ class Log:
         end = self.end
         producer_id = batch.producer_id
         first_sequence = last_sequence = -1
+        producers = self.producers
+        is_transactional = False
         if producer_id >= 0:
             first_sequence = batch.base_sequence
             last_sequence = increment_sequence(first_sequence, batch.last_offset_delta)
-            sent = self.producers.find_duplicate(
+            sent = producers.find_duplicate(
                 producer_id, batch.producer_epoch, first_sequence, last_sequence
             )
             if sent is not None:
                 return Appended(
                     sent.first_offset, sent.last_offset, sent.timestamp, self.start, True, 0
                 )
-            self.producers.check(batch, end, sequenced=True)
+            is_transactional = batch.is_transactional
+            if is_transactional:
+                producers.check_verified(producer_id, batch.producer_epoch, guard)
+            producers.check(batch, sequenced=True)
         if rules.codec is not None and rules.codec != batch.codec:
             data = validation.recompress(data, batch, rules, self.tp)
             size = len(data)
@@ -237,11 +252,11 @@ class Log:
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, end)
         if producer_id >= 0:
-            self.producers.add(
+            producers.add(
                 producer_id,
                 batch.producer_epoch,
                 SentBatch(first_sequence, last_sequence, end, last_offset, max_timestamp),
-                transactional=batch.is_transactional,
+                transactional=is_transactional,
             )
         time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return Appended(end, last_offset, time, self.start, False, size)
@@ -254,7 +269,42 @@ class Log:
             return Appended(self.end, self.end - 1, NO_TIMESTAMP, self.start, False, 0)
         return self._append_stamped(data, batches, now_ms=now_ms)
 
-    def _append_own(self, data: Buffer, *, epoch: int, now_ms: int, origin: Origin) -> Appended:
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        epoch: int,
+        now_ms: int,
+    ) -> Appended:
+        """Appends the end of a producer's transaction, on behalf of its coordinator."""
+        marker = Marker(not commits, coordinator_epoch)
+        self.producers.check_marker(
+            producer_id, producer_epoch, marker, transaction_version=transaction_version
+        )
+        batch = render_marker(
+            producer_id,
+            producer_epoch,
+            marker,
+            base_offset=self.end,
+            leader_epoch=epoch,
+            now_ms=now_ms,
+            log_append_time=self._rules.log_append_time,
+        )
+        return self.append_as_follower(batch, now_ms=now_ms)
+
+    def _append_own(
+        self,
+        data: Buffer,
+        *,
+        epoch: int,
+        now_ms: int,
+        origin: Origin,
+        guard: Verification | None,
+    ) -> Appended:
         if origin is Origin.RAFT:
             validation.check_raft(data, self._rules, self.tp, epoch)
             return self.append_as_follower(data, now_ms=now_ms)
@@ -267,6 +317,7 @@ class Log:
             base_offset=self.end,
             epoch=epoch,
             now_ms=now_ms,
+            guard=guard,
         )
         appended = self.append_as_follower(own, now_ms=now_ms)
         if self._rules.log_append_time:
@@ -867,8 +918,7 @@ class Log:
         """Forgets producers that have been idle for longer than they are remembered."""
         if expiration_ms is not None:
             self._producer_expiration_ms = expiration_ms
-        if len(self.producers):
-            self.producers.expire(now_ms, self._producer_expiration_ms)
+        self.producers.expire(now_ms, self._producer_expiration_ms)
 
 
 def _gaps_to(cleaned_to: int | None, recovery_point: int | None) -> int:

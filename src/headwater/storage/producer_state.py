@@ -3,12 +3,14 @@
 The last five batches of each producer are remembered, because a producer has at most five requests
 in flight: any of them may arrive twice and is then answered with its first offsets. Open
 transactions hold back what readers of committed data may see. The state is a function of the log:
-a snapshot and the batches after it restore it.
+a snapshot and the batches after it restore it. The exception are verifications, which are only in
+memory: a transaction begins in a log when its coordinator knows that it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +35,9 @@ _NONE = -1
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
+_MARKER_VERSION = 0
+_STRICT_SINCE = 2  # the transaction version in which each transaction has its own epoch
+_EPOCH_MAX = 2**15 - 1  # with it Kafka's coordinator may have begun a transaction
 
 
 class SnapshotCorrupt(ValueError):
@@ -59,6 +64,35 @@ class CompletedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     is_abort: bool
+
+
+class Verification:
+    """A transaction that is about to begin in this log, while its coordinator is asked (KIP-890).
+
+    The object is the guard of the append that waits for the answer: a marker or another append
+    takes it away, so that an answer about an earlier transaction lets nobody write into a later
+    one.
+    """
+
+    __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since_ms")
+
+    def __init__(self, *, epoch: int, sequence: int, bumps_epoch: bool, since_ms: int) -> None:
+        self.epoch = epoch
+        # No append may overtake a lower sequence that failed and will be tried again.
+        self.lowest_sequence = sequence
+        self.bumps_epoch = bumps_epoch  # each transaction of this producer has its own epoch
+        self.since_ms = since_ms
+
+    def widen(self, *, epoch: int, sequence: int) -> None:
+        """Takes another batch that waits for the same answer."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+# The guard of an append that needs no verification, as where it is switched off.
+UNGUARDED = Verification(epoch=_NONE, sequence=_NONE, bumps_epoch=False, since_ms=NO_TIMESTAMP)
 
 
 class ProducerEntry:
@@ -91,13 +125,14 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_entries", "_ongoing", "_tp", "_unreplicated")
+    __slots__ = ("_entries", "_ongoing", "_tp", "_unreplicated", "_verifying")
 
     def __init__(self, tp: TopicPartition) -> None:
         self._tp = tp
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in order of offsets
         self._unreplicated: dict[int, int] = {}  # first offset -> offset of the marker
+        self._verifying: dict[int, Verification] = {}  # by producer id
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -114,9 +149,11 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """The start of the oldest transaction that is open or whose end is not replicated."""
-        if not self._ongoing and not self._unreplicated:
-            return None
-        return min((*self._ongoing, *self._unreplicated))
+        ongoing = next(iter(self._ongoing), None)
+        if not self._unreplicated:
+            return ongoing
+        ended = min(self._unreplicated)
+        return ended if ongoing is None else min(ended, ongoing)
 
     def has_open_transaction(self, producer_id: int) -> bool:
         entry = self._entries.get(producer_id)
@@ -127,8 +164,46 @@ class ProducerStates:
         open."""
         if not self._ongoing:
             return NO_TIMESTAMP
-        entry = self._entries.get(self._ongoing[min(self._ongoing)])
+        entry = self._entries.get(next(iter(self._ongoing.values())))
         return entry.last_timestamp if entry else NO_TIMESTAMP
+
+    def begin_verification(
+        self, producer_id: int, *, epoch: int, sequence: int, bumps_epoch: bool, now_ms: int
+    ) -> Verification | None:
+        """Returns the guard for a transactional batch that waits for the answer of its coordinator;
+        None if its transaction is open in this log already."""
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise self._epoch_error(entry, epoch)
+            if entry.txn_first_offset != _NONE and epoch == entry.epoch:
+                return None
+        guard = self._verifying.get(producer_id)
+        if guard is None:
+            guard = self._verifying[producer_id] = Verification(
+                epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch, since_ms=now_ms
+            )
+        else:
+            guard.widen(epoch=epoch, sequence=sequence)
+        return guard
+
+    def check_verified(self, producer_id: int, epoch: int, guard: Verification | None) -> None:
+        """Refuses a transactional batch unless its transaction is open in this log, or `guard` says
+        that its coordinator knows of it and nothing has ended it since."""
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise self._epoch_error(entry, epoch)
+            if entry.txn_first_offset != _NONE and epoch == entry.epoch:
+                return
+        if guard is UNGUARDED:
+            return
+        if guard is None or self._verifying.get(producer_id) is not guard:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{self._tp}: producer {producer_id} has no transaction here that its coordinator "
+                "knows to be open",
+            )
 
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
@@ -141,14 +216,16 @@ class ProducerStates:
                 return batch
         return None
 
-    def check(self, batch: _core.Batch, offset: int, *, sequenced: bool) -> None:
-        """Refuses a data batch that its producer may not append at `offset`."""
+    def check(self, batch: _core.Batch, *, sequenced: bool) -> None:
+        """Refuses a data batch that its producer may not append now."""
         entry = self._entries.get(batch.producer_id)
+        if self._verifying and sequenced:
+            self._check_first_sequence(batch, entry)
         if entry is None:
             return
         epoch = batch.producer_epoch
         if epoch < entry.epoch:
-            raise self._epoch_error(batch, offset, entry)
+            raise self._epoch_error(entry, epoch)
         if sequenced:
             first = batch.base_sequence
             if epoch != entry.epoch:
@@ -173,19 +250,43 @@ class ProducerStates:
                 "batch outside of it",
             )
 
-    def check_marker(self, batch: _core.Batch, offset: int, marker: Marker) -> None:
-        """Refuses the end of a transaction from a fenced producer or coordinator."""
-        entry = self._entries.get(batch.producer_id)
+    def _check_first_sequence(self, batch: _core.Batch, entry: ProducerEntry | None) -> None:
+        """Refuses a batch that would begin a transaction before one that has a lower sequence."""
+        guard = self._verifying.get(batch.producer_id)
+        if guard is None or (entry is not None and batch.producer_epoch < entry.epoch):
+            return
+        first, lowest = batch.base_sequence, guard.lowest_sequence
+        if guard.bumps_epoch and (entry is None or not entry.batches):
+            lowest = 0  # each transaction has a new epoch, whose sequence begins here
+        if first > lowest:
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{self._tp}: producer {batch.producer_id} begins a transaction with sequence "
+                f"{first}, expected {lowest}",
+            )
+
+    def check_marker(
+        self, producer_id: int, epoch: int, marker: Marker, *, transaction_version: int
+    ) -> None:
+        """Refuses the end of a transaction from a fenced producer or coordinator.
+
+        With version 2 each transaction ends in a later epoch than its records (KIP-1228): a marker
+        of the same epoch is an old one that came late, unless there is nothing that it could end.
+        """
+        entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if batch.producer_epoch < entry.epoch:
-            raise self._epoch_error(batch, offset, entry)
+        if epoch < entry.epoch or (
+            transaction_version >= _STRICT_SINCE
+            and epoch == entry.epoch != _EPOCH_MAX
+            and entry.txn_first_offset != _NONE
+        ):
+            raise self._epoch_error(entry, epoch)
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"{self._tp}: a transaction of producer {entry.producer_id} was ended by "
-                f"coordinator epoch {marker.coordinator_epoch}, replaced by "
-                f"{entry.coordinator_epoch}",
+                f"{self._tp}: a transaction of producer {producer_id} was ended by coordinator "
+                f"epoch {marker.coordinator_epoch}, replaced by {entry.coordinator_epoch}",
             )
 
     def add(
@@ -208,9 +309,11 @@ class ProducerStates:
             del batches[0]
         batches.append(batch)
         entry.last_timestamp = batch.timestamp
-        if transactional and entry.txn_first_offset == _NONE:
-            entry.txn_first_offset = batch.first_offset
-            self._ongoing[batch.first_offset] = producer_id
+        if transactional:
+            if entry.txn_first_offset == _NONE:
+                entry.txn_first_offset = batch.first_offset
+                self._ongoing[batch.first_offset] = producer_id
+            self._verifying.pop(producer_id, None)
 
     def end_transaction(
         self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
@@ -223,6 +326,10 @@ class ProducerStates:
         if entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
+        guard = self._verifying.get(producer_id)
+        # If each transaction has its own epoch, a verification in the marker's belongs to the next.
+        if guard is not None and not (guard.bumps_epoch and guard.epoch == epoch):
+            del self._verifying[producer_id]
         first = entry.txn_first_offset
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
@@ -233,8 +340,10 @@ class ProducerStates:
 
     def last_stable_after(self, completed: CompletedTransaction) -> int:
         """Returns the last stable offset once this transaction is complete."""
-        others = [first for first, owner in self._ongoing.items() if owner != completed.producer_id]
-        return min(others) if others else completed.last_offset + 1
+        for first, owner in self._ongoing.items():
+            if owner != completed.producer_id:
+                return first
+        return completed.last_offset + 1
 
     def complete(self, completed: CompletedTransaction) -> None:
         del self._ongoing[completed.first_offset]
@@ -256,11 +365,17 @@ class ProducerStates:
         gone = [entry.producer_id for entry in self if _expired(entry, now_ms, expiration_ms)]
         for producer_id in gone:
             del self._entries[producer_id]
+        self._verifying = {
+            producer_id: guard
+            for producer_id, guard in self._verifying.items()
+            if now_ms - guard.since_ms < expiration_ms
+        }
 
     def clear(self) -> None:
         self._entries.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self._verifying.clear()
 
     def render(self) -> bytes:
         """Returns the content of a snapshot file."""
@@ -288,14 +403,15 @@ class ProducerStates:
             if _expired(entry, now_ms, expiration_ms):
                 continue
             self._entries[entry.producer_id] = entry
-            if entry.txn_first_offset != _NONE:
-                self._ongoing[entry.txn_first_offset] = entry.producer_id
+        ongoing = [entry for entry in self if entry.txn_first_offset != _NONE]
+        for entry in sorted(ongoing, key=attrgetter("txn_first_offset")):
+            self._ongoing[entry.txn_first_offset] = entry.producer_id
 
-    def _epoch_error(self, batch: _core.Batch, offset: int, entry: ProducerEntry) -> ApiError:
+    def _epoch_error(self, entry: ProducerEntry, epoch: int) -> ApiError:
         return ApiError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{self._tp}: producer {entry.producer_id} sent epoch {batch.producer_epoch}, it was "
-            f"replaced by epoch {entry.epoch}",
+            f"{self._tp}: producer {entry.producer_id} sent epoch {epoch}, its last one is "
+            f"{entry.epoch}",
         )
 
 
@@ -353,6 +469,31 @@ def read_marker(data: Buffer, position: int = 0) -> tuple[Marker, int] | None:
         return None
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     return Marker(kind == _ABORT, coordinator_epoch), record.timestamp
+
+
+def render_marker(
+    producer_id: int,
+    epoch: int,
+    marker: Marker,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    log_append_time: bool,
+) -> bytes:
+    """Returns the control batch that ends a transaction, as it is stored."""
+    key = _MARKER_KEY.pack(_MARKER_VERSION, _ABORT if marker.is_abort else _COMMIT)
+    value = _MARKER_VALUE.pack(_MARKER_VERSION, marker.coordinator_epoch)
+    return _core.encode(
+        [(key, value, (), now_ms)],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transactional=True,
+        control=True,
+        log_append_time=now_ms if log_append_time else None,
+    )
 
 
 def note_batch(

@@ -13,7 +13,7 @@ from headwater import _core
 from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import NO_TIMESTAMP, TopicPartition
-from headwater.storage.producer_state import ProducerStates, read_marker
+from headwater.storage.producer_state import ProducerStates, Verification, read_marker
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -341,6 +341,7 @@ def stamp_coordinators(
     base_offset: int,
     epoch: int,
     now_ms: int,
+    guard: Verification | None,
 ) -> bytearray:
     """Returns a copy of a coordinator's batches, checked and stamped."""
     own = bytearray(data)
@@ -350,20 +351,24 @@ def stamp_coordinators(
     for batch in batches:
         view = memoryview(own)[batch.position : batch.position + batch.size]
         checked = check_produced(view, rules, tp, now_ms=now_ms, from_client=False)
-        _check_producer(checked, view, producers, offset)
+        _check_producer(checked, view, producers, guard)
         stamp(view, checked, rules, base_offset=offset, epoch=epoch, now_ms=now_ms)
         offset += checked.last_offset_delta + 1
     return own
 
 
 def _check_producer(
-    batch: _core.Batch, view: memoryview, producers: ProducerStates, offset: int
+    batch: _core.Batch, view: memoryview, producers: ProducerStates, guard: Verification | None
 ) -> None:
     if batch.producer_id < 0:
         return
     if not batch.is_control:
-        producers.check(batch, offset, sequenced=False)
+        if batch.is_transactional:
+            producers.check_verified(batch.producer_id, batch.producer_epoch, guard)
+        producers.check(batch, sequenced=False)
         return
     found = read_marker(view)
     if found is not None:
-        producers.check_marker(batch, offset, found[0])
+        producers.check_marker(
+            batch.producer_id, batch.producer_epoch, found[0], transaction_version=0
+        )

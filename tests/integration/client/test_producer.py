@@ -31,10 +31,10 @@ from headwater.client.errors import (
     Forked,
     InvalidRecord,
     InvalidTopic,
+    InvalidTransactionState,
     RecordTooLarge,
     SerializationFailed,
     UnknownTopic,
-    UnsupportedVersion,
     WrongLoop,
 )
 from headwater.client.producer import Producer, ProducerRecord, RecordMetadata
@@ -480,15 +480,13 @@ async def test_a_fork_adds_nothing_to_a_batch_of_its_parent(
 
 
 @story
-async def test_transactions_have_their_shape(bootstrap: str) -> None:
+async def test_transactions_need_a_transactional_id(bootstrap: str) -> None:
     async with Producer(bootstrap) as producer:
-        with pytest.raises(UnsupportedVersion, match="does not support transactions yet"):
+        with pytest.raises(InvalidTransactionState, match="a transactional_id"):
             async with producer.transaction():
                 pass
-        with pytest.raises(UnsupportedVersion):
+        with pytest.raises(InvalidTransactionState):
             await producer.send_offsets({}, "group")
-    with pytest.raises(UnsupportedVersion):
-        Producer(bootstrap, transactional_id="t")
 
 
 @story

@@ -19,10 +19,10 @@ from headwater.client.errors import (
     ClientError,
     InvalidRecord,
     InvalidTopic,
+    InvalidTransactionState,
     RecordTooLarge,
     RequestTimedOut,
     SerializationFailed,
-    UnsupportedVersion,
     WrongLoop,
 )
 from headwater.protocol.apis import ApiKey
@@ -178,8 +178,11 @@ def test_what_goes_wrong_later_is_said_by_flush(bootstrap: str) -> None:
         with pytest.raises(InvalidTopic, match="1 record was not delivered"):
             producer.flush()
         assert isinstance(told[0][1], InvalidTopic)
-        with pytest.raises(UnsupportedVersion, match="does not support transactions yet"):
-            producer.transaction()
+        with (
+            pytest.raises(InvalidTransactionState, match="a transactional_id"),
+            producer.transaction(),
+        ):
+            pass
 
 
 def test_a_closed_producer_says_so(bootstrap: str, topic: str) -> None:

@@ -15,7 +15,7 @@ from headwater.client.requests.list_offsets import (
     list_offsets_once,
 )
 from headwater.client.requests.offset_commit import (
-    CommitIdentity,
+    GroupMetadata,
     OffsetAndMetadata,
     commit_offsets,
     send_commit,
@@ -92,7 +92,7 @@ async def test_what_is_committed_by_name_or_by_id_is_fetched_back_either_way() -
         codes = await send_commit(
             trusting,
             coordinator,
-            CommitIdentity("billing"),
+            GroupMetadata("billing"),
             by_id,
             topic_ids=ids,
             deadline=deadline,

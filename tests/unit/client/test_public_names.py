@@ -21,8 +21,8 @@ def test_every_name_of_the_package_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", blocking.__all__)
 def test_the_blocking_face_has_its_own_clients_and_the_same_of_all_else(name: str) -> None:
-    is_client = name in ("Admin", "Consumer", "Producer")
-    assert (getattr(blocking, name) is getattr(headwater, name)) is not is_client
+    own = ("Admin", "Consumer", "Producer", "TransactionBatch", "exactly_once")
+    assert (getattr(blocking, name) is getattr(headwater, name)) is not (name in own)
 
 
 def test_importing_the_package_loads_no_client() -> None:
@@ -82,11 +82,17 @@ def test_a_blocking_client_has_the_calls_of_the_other_and_no_more(name: str) -> 
 
 def test_a_producer_shows_only_what_is_for_its_users() -> None:
     assert public(headwater.Producer) == {
+        "abort_transaction",
+        "begin_transaction",
         "close",
+        "commit_transaction",
+        "complete_transaction",
         "config",
         "flush",
         "metrics",
         "partitions_for",
+        "prepare_transaction",
+        "prepared_transaction",
         "send",
         "send_offsets",
         "start",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
 
-_DYNAMIC = 1  # the level of kraft.version from which the log lists the voters
-
-
 async def handle(
     role: ControllerRole, context: Context, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
@@ -33,25 +30,17 @@ async def handle(
         for key in request.feature_updates
     ]
     # kraft.version belongs to the quorum, not the controller: its level is not in the image.
-    current = role.metadata.kraft_version
-    as_it_is = (KRAFT_VERSION, current)
-    makes_dynamic = (KRAFT_VERSION, _DYNAMIC) in [(each.name, each.level) for each in updates]
-    makes_dynamic = makes_dynamic and current < _DYNAMIC
-    for_controller = [
-        update
-        for update in updates
-        if (update.name, update.level) != as_it_is
-        and not (makes_dynamic and update.name == KRAFT_VERSION)
-    ]
+    kraft_version = role.metadata.kraft_version
+    levels = [update.level for update in updates if update.name == KRAFT_VERSION]
     try:
-        if makes_dynamic:
-            role.check_active()
+        role.check_active()
+        if max(levels, default=0) > kraft_version:
+            # All are checked before the first takes effect: they stand or fall together.
+            await _decide(role, updates, kraft_version, validate_only=True)
             await role.voter_changes.make_dynamic(validate_only=request.validate_only)
-        await role.controller.ask(
-            lambda controller: controller.decide_update_features(
-                for_controller, validate_only=request.validate_only
-            )
-        )
+        await _decide(role, updates, kraft_version, validate_only=request.validate_only)
+        if levels:
+            await role.metadata.all_committed()
     except ApiError as refusal:
         return refuse(context, request, refusal)
     return UpdateFeaturesResponse(
@@ -59,6 +48,16 @@ async def handle(
         results=[
             UpdatableFeatureResult(feature=update.name, error_message="NONE") for update in updates
         ],
+    )
+
+
+async def _decide(
+    role: ControllerRole, updates: list[FeatureUpdate], kraft_version: int, *, validate_only: bool
+) -> None:
+    await role.controller.ask(
+        lambda controller: controller.decide_update_features(
+            updates, validate_only=validate_only, kraft_version=kraft_version
+        )
     )
 
 

@@ -2,8 +2,8 @@
 
 The machine decides; the driver appends the records of a decision as one batch, applies them to the
 machine, and answers a request once the high watermark has passed everything its reply is based on.
-If an append fails, or the machine breaks, the machine is dropped and loaded again from the log:
-nothing is rolled back.
+The effects of a decision are carried out at the same time. If an append fails, or the machine
+breaks, the machine is dropped and loaded again from the log: nothing is rolled back.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Generic, Protocol, TypeVar
 
 from headwater import _core
 from headwater.broker.partition import ALL_IN_SYNC, Partition
+from headwater.coordination import NO_PRODUCER, Decision, Effect, Record, Token
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.decision import NO_PRODUCER, Decision, Record, Token
 from headwater.io import Clock, Workers
 from headwater.observability import Log as Lines
 from headwater.observability import printable
 from headwater.protocol import Message
-from headwater.storage import Origin
+from headwater.storage import UNGUARDED, Origin, Verification
 
 _LOAD_BYTES = 4 * 1024 * 1024
 # A load that takes at least this long is logged at level info.
@@ -95,6 +95,8 @@ class CoordinatorDriver(Generic[M]):
         lines: Lines,
         *,
         commit_timeout_ms: int,
+        load_bytes: int = _LOAD_BYTES,
+        on_effects: Callable[[Sequence[Effect]], None] | None = None,
     ) -> None:
         assert partition.leader is not None
         self.epoch = partition.leader.epoch
@@ -108,7 +110,9 @@ class CoordinatorDriver(Generic[M]):
         self._clock = clock
         self._workers = workers
         self._lines = lines
+        self._on_effects = on_effects
         self._commit_seconds = commit_timeout_ms / 1000
+        self._load_bytes = load_bytes
         self._next_token = 0
         self._waiting: dict[Token, asyncio.Future[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,7 +147,7 @@ class CoordinatorDriver(Generic[M]):
         log = self._partition.log
         offset, count = log.start, 0
         while offset < log.end:
-            found = log.read(offset, bytes_max=_LOAD_BYTES, upto=log.end)
+            found = log.read(offset, bytes_max=self._load_bytes, upto=log.end)
             if found.slice is None:
                 break
             data = await self._workers.run(partial(log.load, found.slice))
@@ -213,15 +217,60 @@ class CoordinatorDriver(Generic[M]):
         token = self._next_token
         self._next_token += 1
         decision = self._decide(decide, token)
-        if self._is_committed():
-            replies = decision.replies
-            if len(replies) == 1 and replies[0][0] == token:
-                self._arm()
-                return replies[0][1]
+        replies = decision.replies
+        if self._is_committed() and len(replies) == 1 and replies[0][0] == token:
+            self._carry_out(decision.effects)
+            self._arm()
+            return replies[0][1]
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
         self._answer_when_committed(decision)
         return future
+
+    def ask_in_transaction(
+        self,
+        decide: Callable[[M, Token], Decision],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        guard: Verification | None,
+    ) -> Message | Awaitable[Message]:
+        """Returns the reply to a request whose records are part of a producer's transaction. The
+        log's refusal comes before the decision: after a failed append the shard, which belongs to
+        others, too, would be loaded again."""
+        self.check()
+        self._partition.log.producers.check_verified(producer_id, producer_epoch, guard)
+        return self.ask(decide)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Awaitable[None] | None:
+        """Ends a producer's transaction, in the log and in the machine. Returns None if that is
+        committed, else an awaitable."""
+        self.check()
+        try:
+            self._partition.append_marker(
+                producer_id,
+                producer_epoch,
+                commits=commits,
+                coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
+                now_ms=self._clock.wall_ms(),
+            )
+        except ApiError as refusal:
+            raise _as_coordinator(refusal) from None
+        try:
+            self.machine.apply_marker(producer_id, commits=commits)
+        except Exception:
+            self._reload()
+            raise
+        return None if self._is_committed() else self._when_committed(None)
 
     def read(self, look: Callable[[M], R]) -> R | Awaitable[R]:
         """Returns what `look` finds in the machine, once it is committed: an offset that was read
@@ -243,6 +292,15 @@ class CoordinatorDriver(Generic[M]):
 
         self._after_commit(then)
         return future
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether enough replicas are in sync for a record to be appended."""
+        try:
+            self._partition.check_writable()
+        except ApiError:
+            return False
+        return True
 
     def _check_writable(self) -> None:
         try:
@@ -337,7 +395,11 @@ class CoordinatorDriver(Generic[M]):
             )
         )
         appended = self._partition.append(
-            batch, acks=ALL_IN_SYNC, now_ms=now_ms, origin=Origin.COORDINATOR
+            batch,
+            acks=ALL_IN_SYNC,
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            guard=UNGUARDED,  # `ask_in_transaction` has looked at it
         )
         for number, record in enumerate(records):
             self.machine.apply(
@@ -352,10 +414,30 @@ class CoordinatorDriver(Generic[M]):
 
     def _answer_when_committed(self, decision: Decision) -> None:
         if self._is_committed():
+            self._carry_out(decision.effects)
             self._answer(decision.replies)
-        elif decision.replies:
-            self._after_commit(lambda failure: self._answer_all(decision.replies, failure))
+        else:
+            if decision.effects:
+                self._carry_out_when_committed(decision.effects)
+            if decision.replies:
+                self._after_commit(lambda failure: self._answer_all(decision.replies, failure))
         self._arm()
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        if effects:
+            assert self._on_effects is not None, f"nobody carries out {effects}"
+            self._on_effects(effects)
+
+    def _carry_out_when_committed(self, effects: Sequence[Effect]) -> None:
+        """Unlike replies, effects wait for the commit as long as it takes: nobody asks for them
+        again. A machine that was loaded again has decided anew what is under way."""
+        machine = self.machine
+
+        def done(failure: ApiError | None) -> None:
+            if failure is None and self.state is State.ACTIVE and self.machine is machine:
+                self._carry_out(effects)
+
+        self._partition.when_replicated(self._partition.log.end, done)
 
     def _after_commit(self, then: Callable[[ApiError | None], None]) -> None:
         """Calls `then` when everything in the log is committed, or with the reason why it is not
@@ -418,9 +500,7 @@ class CoordinatorDriver(Generic[M]):
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = float("inf")
-        try:
-            self._partition.check_writable()
-        except ApiError:  # what is due has to wait until it can be written
+        if not self.is_writable:  # what is due has to wait until it can be written
             self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._on_timer)
             return
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import CoordinatorDriver, State
-from headwater.broker.coordinators.hashing import partition_of
 from headwater.broker.coordinators.records import GroupCodec
+from headwater.broker.coordinators.shards import Shards
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
+from headwater.coordination import Decision, Token
 from headwater.errors import ApiError, ErrorCode
-from headwater.groups.decision import ClientInfo, Decision, Token
+from headwater.groups.clients import ClientInfo
 from headwater.io import Host
 from headwater.metadata import Delta, Image, Resource, ResourceType
 from headwater.observability import Log as Lines
@@ -28,6 +29,11 @@ from headwater.protocol.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
     from headwater.groups.shard import GroupShard
+    from headwater.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
+    )
+    from headwater.storage import Verification
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -87,26 +93,62 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._host = host
-        self._partitions = partitions
         self._lines = lines
         self._codec = GroupCodec()
-        self._drivers: dict[int, CoordinatorDriver[GroupShard]] = {}
+        self._shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, partitions, self._new_driver)
         self._image = Image()
 
     # Requests
 
     def partition_for(self, group_id: str) -> int | None:
         """Returns the partition that coordinates a group; None while the topic does not exist."""
-        topic = self._image.topics.get(OFFSETS_TOPIC)
-        return partition_of(group_id, len(topic.partitions)) if topic is not None else None
+        return self._shards.partition_for(group_id)
 
     def ask(
         self, group_id: str, response: type[R], decide: Callable[[GroupShard, Token], Decision]
     ) -> R | Awaitable[R]:
         """Returns the response of a group's shard, which is of this class, now or later."""
         often_writes = response not in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
-        answer = self._driver(group_id).ask(decide, often_writes=often_writes)
+        answer = self._shards.find(group_id).ask(decide, often_writes=often_writes)
         return cast("R | Awaitable[R]", answer)
+
+    def ask_in_transaction(
+        self,
+        request: TxnOffsetCommitRequest,
+        guard: Verification | None,
+        decide: Callable[[GroupShard, Token], Decision],
+    ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+        """Returns the response to a commit that is part of a producer's transaction."""
+        answer = self._shards.find(request.group_id).ask_in_transaction(
+            decide,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            guard=guard,
+        )
+        return cast("TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]", answer)
+
+    def write_marker(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Awaitable[None] | None:
+        """Ends a producer's transaction in one partition of the topic. Returns None if that is
+        committed, else an awaitable."""
+        driver = self._shards.drivers.get(index)
+        if driver is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return driver.write_marker(
+            producer_id,
+            producer_epoch,
+            commits=commits,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
 
     def read(
         self,
@@ -117,21 +159,14 @@ class GroupCoordinator:
         """Returns what `look` finds in a group's shard, once it is committed; what `refused` makes
         of the error if it is not."""
         try:
-            seen = self._driver(group_id).read(look)
+            seen = self._shards.find(group_id).read(look)
         except ApiError as refusal:
             return refused(refusal)
         return _or_refused(seen, refused) if isinstance(seen, Awaitable) else seen
 
     def read_all(self, look: Callable[[GroupShard], T]) -> list[T | Awaitable[T]]:
         """Returns what `look` finds in each shard of this broker."""
-        return [driver.read(look) for driver in self._drivers.values()]
-
-    def _driver(self, group_id: str) -> CoordinatorDriver[GroupShard]:
-        index = self.partition_for(group_id)
-        found = None if index is None else self._drivers.get(index)
-        if found is None:  # another broker leads it, or the topic does not exist yet
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
-        return found
+        return [driver.read(look) for driver in self._shards.drivers.values()]
 
     def check_consumer_protocol(self) -> None:
         """Raises ApiError if the newer protocol is switched off."""
@@ -145,56 +180,31 @@ class GroupCoordinator:
 
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
-        topic = image.topics.get(OFFSETS_TOPIC)
-        for index, driver in list(self._drivers.items()):
-            if topic is None or driver.topic_id != topic.id:
-                self._close(index)
-        if topic is not None:
-            for topic_id, index in sorted(delta.partitions):
-                if topic_id == topic.id:
-                    self._follow_partition(index)
+        self._shards.follow(image, delta)
         if delta.topics_created or delta.topics_deleted or delta.partitions:
             topics = ImageTopics(image)
             deleted = {gone.name for gone in delta.topics_deleted.values()}
             now = self._host.clock.monotonic()
-            for driver in self._drivers.values():
+            for driver in self._shards.drivers.values():
                 driver.run(lambda machine: machine.on_metadata(topics, deleted, now))
         self._follow_configs(image, delta)
 
     def on_role(self, partition: Partition) -> None:
         """Follows a change of leadership that comes after its metadata, as that of a partition
         whose log had to be truncated first."""
-        if partition.tp.topic == OFFSETS_TOPIC:
-            self._follow_partition(partition.tp.partition)
+        self._shards.on_role(partition)
 
-    def _follow_partition(self, index: int) -> None:
-        driver = self._drivers.get(index)
-        try:
-            partition = self._partitions.get(OFFSETS_TOPIC, index)
-        except ApiError:  # this broker has no replica, or no longer
-            self._close(index)
-            return
-        leader = partition.leader
-        if driver is not None and (leader is None or leader.epoch != driver.epoch):
-            self._close(index)
-        if leader is not None and index not in self._drivers:
-            driver = CoordinatorDriver(
-                partition,
-                self._make_machine,
-                self._on_loaded,
-                self._codec,
-                self._host.clock,
-                self._host.workers,
-                self._lines,
-                commit_timeout_ms=self._config.offsets_commit_timeout_ms,
-            )
-            self._drivers[index] = driver
-            driver.start()
-
-    def _close(self, index: int) -> None:
-        driver = self._drivers.pop(index, None)
-        if driver is not None:
-            driver.close()
+    def _new_driver(self, partition: Partition) -> CoordinatorDriver[GroupShard]:
+        return CoordinatorDriver(
+            partition,
+            self._make_machine,
+            self._on_loaded,
+            self._codec,
+            self._host.clock,
+            self._host.workers,
+            self._lines,
+            commit_timeout_ms=self._config.offsets_commit_timeout_ms,
+        )
 
     def _make_machine(self) -> GroupShard:
         # Imported here: a node without groups starts without loading their machines.
@@ -216,15 +226,13 @@ class GroupCoordinator:
             if resource.type == ResourceType.GROUP:
                 overrides = image.config(Resource(ResourceType.GROUP, resource.name))
                 index = self.partition_for(resource.name)
-                driver = self._drivers.get(index) if index is not None else None
+                driver = self._shards.drivers.get(index) if index is not None else None
                 if driver is not None and driver.state is State.ACTIVE:
                     driver.machine.on_group_config(resource.name, overrides)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Closes all drivers; returns the tasks that are still ending."""
-        ending = [task for driver in self._drivers.values() for task in driver.close()]
-        self._drivers.clear()
-        return ending
+        return self._shards.stop()
 
 
 async def _or_refused(seen: Awaitable[T], refused: Callable[[ApiError], T]) -> T:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+# Ids that are asked for again and again; hashing one takes longer than finding its shard.
+_REMEMBERED_MAX = 4096
+
+
+@lru_cache(_REMEMBERED_MAX)
 def java_hash(text: str) -> int:
     """Returns `String.hashCode`, which is over UTF-16 units and in signed 32 bits."""
     value = 0

@@ -1,14 +1,16 @@
-"""The codec of the groups' topic: keys and values are a number and a message each."""
+"""The codecs of the coordinators' topics: keys and values are a number and a message each."""
 
 from __future__ import annotations
 
 from struct import Struct
 
-from headwater.groups.decision import Record
+from headwater.coordination import Record
 from headwater.groups.offsets import NEVER
 from headwater.protocol import DecodeError, Message, decode, encode
 from headwater.protocol.records.group_offsets import GroupMetadataValue, OffsetCommitValue
 from headwater.protocol.records.groups import group_record
+from headwater.protocol.records.transactions import TransactionLogKey, TransactionLogValue
+from headwater.transactions.transaction import value_version as transaction_value_version
 
 _NUMBER = Struct(">h")
 _KEY_VERSION = 0
@@ -62,3 +64,26 @@ class GroupCodec:
             except DecodeError:
                 return None
         return Record(decode(key_class, key, _KEY_VERSION, _NUMBER.size), plain)
+
+
+class TransactionCodec:
+    """Encodes and decodes records of transactions, whose values have two versions."""
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        key = _NUMBER.pack(_KEY_VERSION) + encode(record.key, _KEY_VERSION)
+        if record.value is None:
+            return key, None
+        assert isinstance(record.value, TransactionLogValue), type(record.value).__name__
+        version = transaction_value_version(record.value)
+        return key, _NUMBER.pack(version) + encode(record.value, version)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        if len(key) < _NUMBER.size or _NUMBER.unpack_from(key)[0] != _KEY_VERSION:
+            return None
+        plain = None
+        if value is not None:
+            # A value of an unknown version fails the load, as in Kafka: to go on without it could
+            # leave a transaction half done.
+            version = _NUMBER.unpack_from(value)[0]
+            plain = decode(TransactionLogValue, value, version, _NUMBER.size)
+        return Record(decode(TransactionLogKey, key, _KEY_VERSION, _NUMBER.size), plain)

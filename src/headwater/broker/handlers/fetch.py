@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 READ_COMMITTED = 1
+_ISOLATION_LEVELS = (0, READ_COMMITTED)
+_ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
+_TOPIC_IDS_SINCE = 13
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -198,12 +201,16 @@ class _Fetch:
         first: bool,
     ) -> int:
         """Fills in one partition's part of the response; returns its bytes of records."""
-        leader = partition.lead(wanted.current_epoch)
-        if self._replica_id >= 0:
-            self._check_follower(leader, wanted)
+        if self._replica_id == _ANY_REPLICA:
+            high_watermark = partition.lead_or_follow(wanted.current_epoch).high_watermark
+        else:
+            leader = partition.lead(wanted.current_epoch)
+            if self._replica_id >= 0:
+                self._check_follower(leader, wanted)
+            high_watermark = leader.high_watermark
         log = partition.log
         committed = self._request.isolation_level == READ_COMMITTED
-        high_watermark, stable = leader.high_watermark, partition.last_stable_offset
+        stable = partition.last_stable_offset
         end = stable if committed else high_watermark
         if self._replica_id >= 0:
             end = log.end
@@ -309,6 +316,12 @@ class _Fetch:
                 return
             self._stable[partition] = partition.last_stable_offset, 0
         self._found_bytes += added_bytes
+        if (
+            self._found_bytes >= self._bytes_min > 1
+            and partition.high_watermark < partition.log.end
+        ):
+            # Some of these bytes are not on all in-sync replicas yet.
+            self._found_bytes = self.read().bytes
         if self._found_bytes >= self._bytes_min:
             self.wake()
 
@@ -453,6 +466,8 @@ def _replica_id(request: FetchRequest) -> int:
 def handle(
     broker: Broker, context: Context, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse | None]:
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        return _refused(context, request, ErrorCode.INVALID_REQUEST)
     try:
         selection = broker.fetch_sessions.select(
             request,
@@ -463,3 +478,26 @@ def handle(
     except ApiError as refusal:
         return FetchResponse(error_code=refusal.code, responses=[])
     return _Fetch(broker, context, request, selection).start()
+
+
+def _refused(context: Context, request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Refuses a whole request. Clients that name topics hear it for each partition, too."""
+    response = FetchResponse(error_code=code, responses=[])
+    if context.version < _TOPIC_IDS_SINCE:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=partition.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        aborted_transactions=[],
+                        records=b"",
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    return response

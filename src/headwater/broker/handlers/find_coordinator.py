@@ -1,11 +1,13 @@
-"""FindCoordinator: returns the broker that coordinates a group."""
+"""FindCoordinator: returns the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
+from headwater.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.find_coordinator import (
     Coordinator,
@@ -20,6 +22,8 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 _SHARE_SINCE = 6
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
+_INT = re.compile(r"[+-]?[0-9]{1,10}")
 _MANY_KEYS_SINCE = 4
 
 # Kafka's words. Versions 1 to 3 have them for every code, 0 included; later ones only where the
@@ -69,20 +73,28 @@ def _coordinator(broker: Broker, context: Context, key_type: int, key: str) -> C
 
 
 def _find(broker: Broker, context: Context, key_type: int, key: str) -> Endpoint:
-    if key_type not in (GROUP, TRANSACTION, SHARE):
+    if key_type == GROUP:
+        topic, index = OFFSETS_TOPIC, broker.groups.partition_for(key)
+    elif key_type == TRANSACTION:
+        topic, index = TRANSACTIONS_TOPIC, broker.transactions.partition_for(key)
+    elif key_type != SHARE:
         raise ApiError(ErrorCode.INVALID_REQUEST, _MESSAGES[ErrorCode.INVALID_REQUEST])
-    if key_type == SHARE and context.version < _SHARE_SINCE:
+    elif context.version < _SHARE_SINCE or not _is_share_key(key):
         raise ApiError(ErrorCode.INVALID_REQUEST)
-    if key_type != GROUP:
-        raise ApiError(
-            ErrorCode.UNSUPPORTED_VERSION, f"coordinators of key type {key_type} are not supported"
-        )
-    index = broker.groups.partition_for(key)
-    if index is None:
-        broker.auto_topics.create([OFFSETS_TOPIC])
+    else:  # no broker of this cluster keeps the state of share groups
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    leader = broker.partitions.leader_hint(OFFSETS_TOPIC, index)
+    if index is None:
+        broker.auto_topics.create([topic])
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leader = broker.partitions.leader_hint(topic, index)
     for endpoint in broker.endpoints(context):
         if leader is not None and endpoint.id == leader.node_id:
             return endpoint
     raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _is_share_key(key: str) -> bool:
+    """Returns whether a key is a group, which may contain colons, a topic id and a partition."""
+    group, _, rest = key.rpartition(":")[0].rpartition(":")
+    index = key.rpartition(":")[2]
+    return bool(group.strip() and _TOPIC_ID.fullmatch(rest) and _INT.fullmatch(index))

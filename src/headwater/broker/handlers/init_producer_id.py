@@ -1,4 +1,8 @@
-"""InitProducerId: an id and an epoch for a producer that wants its records stored once."""
+"""InitProducerId: an id and an epoch for a producer that wants its records stored once.
+
+A producer with a transactional id gets the next epoch of its id: earlier instances are fenced, and
+what they have left open is aborted.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,18 @@ def handle(
         return _new_id(broker)
     if not request.transactional_id:
         return _refused(ErrorCode.INVALID_REQUEST)
-    # No node of this cluster coordinates transactions.
-    return _refused(ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        answer = broker.transactions.init(request, version=context.version)
+    except ApiError as refusal:
+        return _refused(refusal.code)
+    return answer if isinstance(answer, InitProducerIdResponse) else _or_refused(answer)
+
+
+async def _or_refused(answer: Awaitable[InitProducerIdResponse]) -> InitProducerIdResponse:
+    try:
+        return await answer
+    except ApiError as refusal:
+        return _refused(refusal.code)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

@@ -1,7 +1,8 @@
 """Produce: appends each partition's batch, then responds when `acks` is satisfied.
 
 Everything up to the append runs before the first wait, in the order in which the connection sent
-it.
+it. The exception are batches that begin a transaction in their partition, which may have to wait
+for their coordinator's answer: what the connection sends meanwhile waits behind them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING
 
-from headwater.broker.context import Context
+from headwater.broker.context import Context, InOrder
 from headwater.broker.partition import ALL_IN_SYNC, Done, Partition
+from headwater.broker.transaction_verification import Producer, Verified, produce_generation
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import is_internal
-from headwater.model import id_text
+from headwater.model import NO_PRODUCER_ID, TopicPartition, id_text
 from headwater.net.connection import CloseConnection
 from headwater.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -28,7 +31,7 @@ from headwater.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from headwater.storage import Origin, RecordsRefused
+from headwater.storage import Origin, RecordsRefused, Verification
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -40,6 +43,8 @@ _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 # The client id with which Kafka's own tools may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 
+_ACKS = (0, 1, ALL_IN_SYNC)
+
 _LENGTH_END = 12  # a batch begins with its offset and its length
 _OLDEST_HEADER_BYTES = 26  # a smaller length is impossible in any version of the format
 _MAGIC = 16
@@ -47,7 +52,11 @@ _MAGIC_NEWEST = 2
 _ATTRIBUTES = 22  # the position of the low byte of a batch's attributes
 _CODEC = 0x07
 _ZSTD = 4
+_ZSTD_SINCE = 7  # the version of Produce
 _TRANSACTIONAL = 0x10
+_PRODUCER_ID = 43
+_PRODUCER = Struct(">qhi")  # id, epoch, first sequence
+_HEAD_END = _PRODUCER_ID + _PRODUCER.size
 
 # With these errors Kafka does not return the log start; with all others it does.
 _SAYS_NOTHING_OF_THE_LOG = frozenset(
@@ -61,22 +70,50 @@ _SAYS_NOTHING_OF_THE_LOG = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     )
 )
-_TRANSACTION_ERRORS = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
+# A transaction cannot be verified now. Old clients do not expect these codes; this one has them
+# send again, and look up nothing.
+_RETRIABLE = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 def handle(
     broker: Broker, context: Context, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    acks = request.acks
-    by_id = context.version >= 13
+    data = request.topic_data
+    if len(data) == 1 and len(data[0].partition_data) == 1:
+        is_transactional = _is_transactional(data[0].partition_data[0].records)
+    else:
+        _keep_last(data)
+        is_transactional = any(
+            _is_transactional(batch.records) for topic in data for batch in topic.partition_data
+        )
+    if is_transactional:
+        return _produce_in_transaction(broker, context, request)
+    return _append(broker, context, request, None)
+
+
+def _is_transactional(records: bytes | memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES
+        and records[_ATTRIBUTES] & _TRANSACTIONAL != 0
+    )
+
+
+def _append(
+    broker: Broker, context: Context, request: ProduceRequest, verified: Verified | None
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    acks, version = request.acks, context.version
+    by_id = version >= 13
     now_ms = broker.clock.wall_ms()
     waits: list[_Wait] | None = None
     failed = False
     topics: list[TopicProduceResponse] = []
-    data = request.topic_data
-    if len(data) > 1 or (data and len(data[0].partition_data) > 1):
-        _keep_last(data)
-    for topic in data:
+    for topic in request.topic_data:
         if not topic.partition_data:
             continue
         name = broker.partitions.name_of(topic.topic_id) if by_id else topic.name
@@ -91,13 +128,18 @@ def handle(
             results.append(result)
             records = batch.records or b""
             partition: Partition | None = None
+            guard: Verification | None = None
             try:
-                if acks not in (0, 1, ALL_IN_SYNC):
+                if acks not in _ACKS:
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
                 partition = _partition(broker, context, name, topic.topic_id, batch.index)
-                if len(records) > _ATTRIBUTES:
-                    _check_attributes(records[_ATTRIBUTES], context.version)
-                appended = partition.append(records, acks=acks, now_ms=now_ms, origin=_CLIENT)
+                if version < _ZSTD_SINCE:
+                    _check_codec(records, version)
+                if verified is not None:
+                    guard = _guard(verified, partition.tp, version)
+                appended = partition.append(
+                    records, acks=acks, now_ms=now_ms, origin=_CLIENT, guard=guard
+                )
             except ApiError as refusal:
                 failed = True
                 if partition is not None:
@@ -116,16 +158,123 @@ def handle(
         _add_endpoints(broker, context, response)
     if acks == 0:
         if failed:
-            # The client expects no response: closing the connection is the only way to tell it.
-            raise CloseConnection(
-                f"a produce request with acks=0 failed: {_first_error(response).name}"
-            )
+            raise _unanswered(_first_error(response))
         return None
     if waits is None:
         return response
     if any(wait.partition.needs_flush() for wait in waits):
         return _flush_and_wait(broker, context, response, waits, request)
     return _Replication(broker, context, response, waits).start(request.timeout_ms)
+
+
+def _unanswered(code: ErrorCode) -> CloseConnection:
+    # The client expects no response: closing the connection is the only way to tell it.
+    return CloseConnection(f"a produce request with acks=0 failed: {code.name}")
+
+
+# Transactions
+
+
+def _produce_in_transaction(
+    broker: Broker, context: Context, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """Appends the batches of a request with transactional ones, once their coordinator knows that
+    the transaction has reached these partitions."""
+    if request.transactional_id is None:
+        return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
+    sequences: dict[TopicPartition, int] = {}
+    producers: set[tuple[int, int]] = set()
+    for topic in request.topic_data:
+        by_id = context.version >= 13
+        name = broker.partitions.name_of(topic.topic_id) if by_id else topic.name
+        for batch in topic.partition_data:
+            head = _transactional_head(batch.records)
+            # What would be refused anyway is not added to a transaction.
+            if head is None or _framing_refusal(batch.records or b"", context.version):
+                continue
+            try:
+                partition = _partition(broker, context, name, topic.topic_id, batch.index)
+            except ApiError:
+                continue
+            producer_id, epoch, sequence = head
+            producers.add((producer_id, epoch))
+            sequences[partition.tp] = sequence
+    if len(producers) > 1:
+        text = "the batches of a transactional request have several producer ids"
+        return _refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+    if not producers or request.acks not in _ACKS:
+        return _append(broker, context, request, None)
+    producer = Producer(request.transactional_id, *producers.pop())
+    verified = broker.verification.verify_patiently(
+        producer, sequences, produce_generation(context.version)
+    )
+    if isinstance(verified, Verified):
+        return _append(broker, context, request, verified)
+    for topic in request.topic_data:
+        for batch in topic.partition_data:
+            # The bytes of the request are gone when this returns.
+            batch.records = memoryview(bytearray(batch.records or b""))
+    return InOrder(_append_later(broker, context, request, verified))
+
+
+async def _append_later(
+    broker: Broker, context: Context, request: ProduceRequest, verified: Awaitable[Verified]
+) -> ProduceResponse | None:
+    handled = _append(broker, context, request, await verified)
+    return await handled if isinstance(handled, Awaitable) else handled
+
+
+def _transactional_head(records: Buffer | None) -> tuple[int, int, int] | None:
+    """Returns producer id, epoch and first sequence of a transactional batch."""
+    view = memoryview(records or b"").cast("B")
+    if len(view) < _HEAD_END or not view[_ATTRIBUTES] & _TRANSACTIONAL:
+        return None
+    head = _PRODUCER.unpack_from(view, _PRODUCER_ID)
+    return head if head[0] != NO_PRODUCER_ID else None
+
+
+class _NotVerified(ApiError):
+    """The coordinator does not confirm that the partition is part of the transaction."""
+
+
+def _guard(verified: Verified, tp: TopicPartition, version: int) -> Verification | None:
+    """Returns the guard for a batch, None if it needs none; raises what its coordinator said
+    against it."""
+    code = verified.codes.get(tp)
+    if code is None:
+        return verified.guards.get(tp)
+    text: str | None = None
+    if code is ErrorCode.INVALID_TXN_STATE:
+        text = "the partition is not part of the transaction"
+    elif code in _RETRIABLE or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and not produce_generation(version).adds
+    ):
+        text = f"the transaction cannot be verified now: {code.name}"
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    raise _NotVerified(code, text)
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode, text: str | None) -> ProduceResponse:
+    if request.acks == 0:
+        raise _unanswered(code)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=batch.index, base_offset=-1, error_code=code, error_message=text
+                    )
+                    for batch in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+# Each batch
 
 
 class _Wait:
@@ -155,16 +304,13 @@ def _keep_last(data: list[TopicProduceData]) -> None:
             topic.partition_data = kept
 
 
-def _check_attributes(attributes: int, version: int) -> None:
-    if attributes & _CODEC == _ZSTD and version < 7:
+def _check_codec(records: Buffer, version: int) -> None:
+    view = memoryview(records).cast("B")
+    if len(view) > _ATTRIBUTES and view[_ATTRIBUTES] & _CODEC == _ZSTD:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd requires Produce version 7, this is {version}",
+            f"zstd requires Produce version {_ZSTD_SINCE}, this is {version}",
         )
-    if attributes & _TRANSACTIONAL:
-        # There is no transaction coordinator, so no transaction can be open.
-        code = ErrorCode.INVALID_TXN_STATE if version < 11 else ErrorCode.TRANSACTION_ABORTABLE
-        raise ApiError(code, "this cluster does not support transactions")
 
 
 class _FramingRefused(ApiError):
@@ -189,7 +335,7 @@ def _framing_refusal(records: Buffer, version: int) -> ApiError | None:
         )
     if size > len(view) or magic < _MAGIC_NEWEST or _has_another(view[size:]):
         return _FramingRefused(ErrorCode.INVALID_RECORD)
-    if version < 7 and view[_ATTRIBUTES] & _CODEC > _ZSTD:
+    if version < _ZSTD_SINCE and view[_ATTRIBUTES] & _CODEC > _ZSTD:
         return _FramingRefused(ErrorCode.INVALID_RECORD)
     return None
 
@@ -221,8 +367,8 @@ def _refuse(
     refusal: ApiError,
 ) -> None:
     result.error_code = refusal.code
-    if isinstance(refusal, _FramingRefused) or refusal.code in _TRANSACTION_ERRORS:
-        result.error_message = refusal.message
+    if isinstance(refusal, _FramingRefused | _NotVerified):
+        result.error_message = refusal.message or None
     elif partition is not None and refusal.code not in _SAYS_NOTHING_OF_THE_LOG:
         result.log_start_offset = partition.log.start
     if isinstance(refusal, RecordsRefused):

@@ -74,7 +74,11 @@ from headwater.client.admin.topics import (
     TopicCreated,
     TopicListed,
 )
-from headwater.client.admin.transactions import Transaction, TransactionListed
+from headwater.client.admin.transactions import (
+    HangingTransaction,
+    Transaction,
+    TransactionListed,
+)
 from headwater.client.cluster import Cluster
 from headwater.client.config import AdminConfig, Bootstrap
 from headwater.client.requests.describe_log_dirs import LogDir, ReplicaLog
@@ -111,6 +115,7 @@ __all__ = [
     "Features",
     "Group",
     "GroupListed",
+    "HangingTransaction",
     "Levels",
     "LogDir",
     "Member",
@@ -257,6 +262,8 @@ class Admin:
     describe_transaction = transactions.describe_transaction
     describe_transactions = transactions.describe_transactions
     abort_transaction = transactions.abort_transaction
+    force_terminate_transaction = transactions.force_terminate_transaction
+    find_hanging_transactions = transactions.find_hanging_transactions
 
     create_acls = acls.create_acls
     describe_acls = acls.describe_acls

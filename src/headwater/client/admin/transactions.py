@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.client.admin.results import check, only, outcome
+from headwater.client.admin.producers import describe_producers, fence_producers
+from headwater.client.admin.results import check, only, or_raise, outcome
 from headwater.client.errors import ClientError, error_for
+from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.describe_transactions import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _DURATION_SINCE = 1
 _PATTERN_SINCE = 2
 _ANY_DURATION = -1
+_HANGING_AFTER_MS = 900_000  # transaction.max.timeout.ms by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,20 @@ class TransactionListed:
     transactional_id: str
     producer_id: int
     state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition and that no coordinator will ever end. Consumers
+    with read_committed wait for it at `start`."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    start: int
+    last_timestamp: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +100,9 @@ async def list_transactions(
             raise answer
         check(answer.error_code, f"the transactions of node {node_id}")
         found += [
-            TransactionListed(each.transactional_id, each.producer_id, each.transaction_state)
+            TransactionListed(
+                each.transactional_id, each.producer_id, each.transaction_state, node_id
+            )
             for each in answer.transaction_states
         ]
     return sorted(found, key=lambda each: each.transactional_id)
@@ -137,6 +156,74 @@ def _transaction(state: TransactionState, coordinator: str) -> Transaction:
         ),
         coordinator=coordinator,
     )
+
+
+async def force_terminate_transaction(
+    admin: Admin, transactional_id: str, *, timeout_ms: int | None = None
+) -> None:
+    """Aborts the open transaction of a transactional id, also one that is prepared (KIP-939), and
+    fences its producer."""
+    only(await fence_producers(admin, [transactional_id], timeout_ms=timeout_ms))
+
+
+async def find_hanging_transactions(
+    admin: Admin,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    older_than_ms: int = _HANGING_AFTER_MS,
+    timeout_ms: int | None = None,
+) -> list[HangingTransaction]:
+    """Returns the transactions that are open in these partitions, or in all, and that their
+    coordinators do not know. Only those count that have written nothing for `older_than_ms`, by
+    default the longest timeout that brokers allow a transaction."""
+    deadline = admin._router.deadline(timeout_ms)
+
+    def left_ms() -> int:
+        return admin._router.left_ms(deadline)
+
+    if partitions is None:
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in await admin.list_topics(internal=True, timeout_ms=left_ms())
+            for number in range(topic.partitions)
+        ]
+    before = admin._router.cluster.host.clock.wall_ms() - older_than_ms
+    found = await describe_producers(admin, partitions, timeout_ms=left_ms())
+    open_ones = [
+        HangingTransaction(
+            tp,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.transaction_start,
+            each.last_timestamp,
+        )
+        for tp, producers in or_raise(found).items()
+        for each in producers
+        if each.transaction_start is not None and (each.last_timestamp or 0) <= before
+    ]
+    known = await _known_partitions(admin, {each.producer_id for each in open_ones}, left_ms)
+    return [each for each in open_ones if (each.producer_id, each.partition) not in known]
+
+
+async def _known_partitions(
+    admin: Admin, producer_ids: set[int], left_ms: Callable[[], int]
+) -> set[tuple[int, TopicPartition]]:
+    """Returns the partitions of the transactions that coordinators know, by producer id."""
+    if not producer_ids:
+        return set()
+    listed = await list_transactions(admin, producer_ids=sorted(producer_ids), timeout_ms=left_ms())
+    described = await describe_transactions(
+        admin, [each.transactional_id for each in listed], timeout_ms=left_ms()
+    )
+    known: set[tuple[int, TopicPartition]] = set()
+    for each in listed:
+        transaction = described[each.transactional_id]
+        if not isinstance(transaction, ClientError):
+            known |= {(each.producer_id, tp) for tp in transaction.partitions}
+        elif transaction.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise transaction
+    return known
 
 
 async def abort_transaction(

@@ -9,7 +9,7 @@ from headwater.client.consumer.bad_records import DeadLetter
 from headwater.client.consumer.consumer import Consumer
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.requests.list_offsets import OffsetAndTimestamp
-from headwater.client.requests.offset_commit import OffsetAndMetadata
+from headwater.client.requests.offset_commit import GroupMetadata, OffsetAndMetadata
 
 # Type checkers know records as generic; annotations that are evaluated need a subscript, too.
 ConsumedRecord.__class_getitem__ = classmethod(GenericAlias)  # type: ignore[attr-defined]
@@ -18,6 +18,7 @@ __all__ = [
     "ConsumedRecord",
     "Consumer",
     "DeadLetter",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RebalanceListener",

@@ -27,7 +27,7 @@ from headwater.client.errors import (
     error_for,
 )
 from headwater.client.requests.offset_commit import (
-    CommitIdentity,
+    GroupMetadata,
     OffsetAndMetadata,
     Offsets,
     send_commit,
@@ -90,8 +90,8 @@ class Commits:
         spawn: Spawn,
         metrics: GroupMetrics,
         *,
-        identity: Callable[[], CommitIdentity],
-        on_refused: Callable[[int, CommitIdentity], None],
+        identity: Callable[[], GroupMetadata],
+        on_refused: Callable[[int, GroupMetadata], None],
     ) -> None:
         assert config.group_id is not None
         self._config = config
@@ -101,7 +101,7 @@ class Commits:
         self._partitions = partitions
         self._spawn = spawn
         self._metrics = metrics
-        self._identity = identity  # raises if this consumer is not a member now
+        self.identity = identity  # raises if this consumer is not a member now
         self._on_refused = on_refused
         self._turn = asyncio.Lock()
         self._pending: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -110,7 +110,7 @@ class Commits:
 
     # What there is to commit
 
-    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the positions after all records that the user got."""
         return {
             tp: OffsetAndMetadata(state.position, state.position_epoch)
@@ -134,7 +134,7 @@ class Commits:
 
     async def commit(self, offsets: OffsetsArgument | None, deadline: float) -> None:
         """Commits these offsets, or all positions."""
-        wanted = self._positions() if offsets is None else arguments.offsets(offsets)
+        wanted = self.positions() if offsets is None else arguments.offsets(offsets)
         await self._commit(lambda: wanted, deadline)
 
     def commit_in_background(
@@ -142,7 +142,7 @@ class Commits:
     ) -> None:
         """Commits in the background. Calls that come while a commit is in flight share the next
         request."""
-        wanted = self._positions() if offsets is None else arguments.offsets(offsets)
+        wanted = self.positions() if offsets is None else arguments.offsets(offsets)
         if callback is not None:
             if len(self._callbacks) >= _CALLBACKS_MAX:
                 raise ClientError(
@@ -317,7 +317,7 @@ class Commits:
 
     async def _commit_once(self, offsets: Offsets, deadline: float) -> None:
         coordinator = await self._coordinator(deadline)
-        identity = self._identity()
+        identity = self.identity()
         codes = await send_commit(
             self._router,
             coordinator,
@@ -357,7 +357,7 @@ class Commits:
         return result
 
 
-def _membership_error(code: int, what: str, identity: CommitIdentity) -> Exception:
+def _membership_error(code: int, what: str, identity: GroupMetadata) -> Exception:
     """Returns the error for a commit that was refused because of the membership."""
     error = error_for(code, what)
     if code == ErrorCode.STALE_MEMBER_EPOCH and identity.generation_or_epoch >= 0:

@@ -42,7 +42,7 @@ from headwater.client.errors import (
     RetriableError,
 )
 from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec, list_offsets
-from headwater.client.requests.offset_commit import OffsetAndMetadata
+from headwater.client.requests.offset_commit import GroupMetadata, OffsetAndMetadata
 from headwater.client.timestamps import Timestamp
 from headwater.io import Host
 from headwater.model import TopicPartition
@@ -191,6 +191,11 @@ class Consumer(Generic[K, V]):
             await self.close()
         else:
             await self._close(_CLOSE_TIMEOUT_MS)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing
 
     def _started(self) -> ConsumerRuntime:
         """Returns the runtime; raises unless the consumer is started. A listener may call the
@@ -478,6 +483,16 @@ class Consumer(Generic[K, V]):
         return await commits.fetch(
             wanted or list(self._subscription.partitions), deadline=self._deadline(timeout_ms)
         )
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the positions after all records that the user got, of the partitions that have
+        one: what `commit` would commit, for a transaction."""
+        return self._commits().positions()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Returns this consumer's identity in its group, with which a producer commits offsets in a
+        transaction. Raises CommitFailed if the group has gone on without this consumer."""
+        return self._commits().identity()
 
     def _commits(self) -> Commits:
         commits = self._started().commits

@@ -14,7 +14,7 @@ from headwater.client.config import ConsumerConfig
 from headwater.client.consumer.membership import Callbacks, Subscription
 from headwater.client.errors import CommitFailed, RetriableError
 from headwater.client.metadata import Change
-from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.offset_commit import GroupMetadata
 from headwater.model import TopicPartition
 
 
@@ -43,7 +43,7 @@ class AllPartitions:
         return self._owned
 
     @property
-    def identity(self) -> CommitIdentity:
+    def identity(self) -> GroupMetadata:
         raise CommitFailed("the consumer has no group to commit in; create it with group=...")
 
     async def poll(self, deadline: float) -> None:
@@ -102,7 +102,7 @@ class AllPartitions:
     def subscription_changed(self) -> None:
         self.needs_poll = True
 
-    def commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def commit_refused(self, code: int, identity: GroupMetadata) -> None:
         """Does nothing: nothing is committed without a group."""
 
     def rejoin(self, reason: str) -> None:

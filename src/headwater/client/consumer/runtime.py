@@ -21,7 +21,7 @@ from headwater.client.consumer.positions import Positions
 from headwater.client.consumer.subscription import PartitionState, Slice, SubscriptionState
 from headwater.client.errors import RetriableError, error_for
 from headwater.client.metadata import Change
-from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.offset_commit import GroupMetadata
 from headwater.client.requests.routing import Router
 from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
@@ -307,13 +307,13 @@ class ConsumerRuntime:
             )
         self.wake()
 
-    def _identity(self) -> CommitIdentity:
+    def _identity(self) -> GroupMetadata:
         if self.membership is not None and not self.subscription.by_user:
             return self.membership.identity
         assert self.config.group_id is not None
-        return CommitIdentity(self.config.group_id)
+        return GroupMetadata(self.config.group_id)
 
-    def _on_commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def _on_commit_refused(self, code: int, identity: GroupMetadata) -> None:
         if self.membership is not None:
             self.membership.commit_refused(code, identity)
 

@@ -7,7 +7,7 @@ look again. A partition's batches leave in order; one that failed returns to its
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from headwater._core import Outgoing
@@ -86,7 +86,8 @@ class PartitionQueue:
 
 
 class Accumulator:
-    """The queues of all partitions. `identity` is None without idempotence."""
+    """The queues of all partitions. `identity` is None without idempotence. `may_send` is for
+    transactions, which also take the place of `restart`: a gap ends them."""
 
     def __init__(
         self,
@@ -95,8 +96,10 @@ class Accumulator:
         delivery_timeout: float,
         identity: Identity | None,
         sends_awaited_at_once: bool,
+        may_send: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.identity = identity
+        self._may_send = may_send  # of the transaction, if there are any
         self.waiting: dict[
             TopicPartition, PartitionQueue
         ] = {}  # with closed batches; the next one first
@@ -113,6 +116,7 @@ class Accumulator:
         ] = {}  # by age, since all linger equally long
         self._urgent: dict[TopicPartition, PartitionQueue] = {}
         self._expiry = inf  # no batch expires before
+        self._is_spoilt = False  # some sequence of a transaction has a gap
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         queue = self.find((topic, partition))
@@ -195,7 +199,15 @@ class Accumulator:
             return None
         if self.identity is not None and not queue.sequence.may_send(batch, self.identity):
             return None
+        if self._may_send is not None and not self._may_send(queue.tp):
+            return None
         return batch
+
+    def may_begin(self, queue: PartitionQueue) -> bool:
+        """Whether a batch that is not numbered yet may be sent by itself."""
+        if self._may_send is not None and not self._may_send(queue.tp):
+            return False
+        return self.identity is None or queue.sequence.may_begin(self.identity)
 
     def sent(self, queue: PartitionQueue, batch: Batch) -> None:
         """Moves a batch from the queue to the wire; the partition goes to the end of the line."""
@@ -287,9 +299,22 @@ class Accumulator:
                 changed += queue.sequence.restart(identity)
         return changed
 
+    def renewed(self, producer_id: int, epoch: int) -> None:
+        """Takes the id and epoch of the next transaction, when nothing is sent or queued."""
+        assert self.identity is not None
+        assert not self.waiting
+        self.identity.granted(producer_id, epoch)
+        if self._is_spoilt:
+            self._is_spoilt = False
+            for queue in self._queues.values():
+                queue.sequence = PartitionSequence()
+
     def note_gap(self, queue: PartitionQueue) -> None:
         """Notes whether the partition needs another epoch; called after each outcome."""
-        if queue.sequence.gap is not None:
+        if self._may_send is not None:
+            sequence = queue.sequence
+            self._is_spoilt |= sequence.gap is not None or sequence.unresolved
+        elif queue.sequence.gap is not None:
             self.restarting[queue.tp] = queue
 
     # Time

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from headwater.client.errors import ClientError, InvalidRecord
 from headwater.client.producer.accumulator import Batch
 from headwater.client.producer.records import RecordMetadata
-from headwater.model import NO_TIMESTAMP
+from headwater.model import NO_SEQUENCE, NO_TIMESTAMP
 
 _log = logging.getLogger("headwater.client")
 
 Delivered = Callable[[RecordMetadata | None, ClientError | None], None]
 Waiter = asyncio.Future[RecordMetadata] | Delivered
+# The error, and whether the records had been sent, under a sequence.
+OnFailed = Callable[[ClientError, bool], None]
 
 
 def tell(waiter: Waiter, metadata: RecordMetadata | None, error: ClientError | None) -> None:
@@ -39,7 +41,9 @@ class DeliveryReports:
     """The batches without an outcome, the flushes that wait for them, and failures that nobody
     awaits."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_failed: OnFailed | None = None) -> None:
+        """`on_failed` is told of every failure, before those who wait for it."""
+        self._on_failed = on_failed
         self._unsettled: dict[int, Batch] = {}  # by serial
         self._serial = 0
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -100,6 +104,8 @@ class DeliveryReports:
     ) -> None:
         """Reports a failed batch; `own` has the errors of single records, by index."""
         outgoing = batch.outgoing
+        if self._on_failed is not None:
+            self._on_failed(error, batch.base_sequence != NO_SEQUENCE)
         for waiter, index, _, _, _ in outgoing.waiters:
             reason = own.get(index) if own else None
             # Each raises its own: a shared exception would collect all their tracebacks.
@@ -117,6 +123,8 @@ class DeliveryReports:
         """Reports a record that was refused after its `submit` had returned."""
         if not isinstance(error, ClientError):  # such as a buffer that was closed meanwhile
             error = InvalidRecord(f"the record was not taken in: {type(error).__name__}: {error}")
+        if self._on_failed is not None:
+            self._on_failed(error, False)
         if waiter is not None:
             tell(waiter, None, error)
         else:
@@ -134,6 +142,10 @@ class DeliveryReports:
         if first is not None:
             what = "1 record was" if count == 1 else f"{count} records were"
             raise type(first)(f"{what} not delivered: {first}", code=first.code)
+
+    def forget_unheard(self) -> None:
+        """Drops the errors that `flush` would raise: an aborted transaction has told of them."""
+        self._first_failure, self._failures = None, 0
 
     # Flushing
 

@@ -19,7 +19,7 @@ from headwater.client.config import ProducerConfig
 from headwater.client.errors import (
     BufferFull,
     ClientClosed,
-    FatalError,
+    ClientError,
     InvalidRecord,
     RecordTooLarge,
     SerializationFailed,
@@ -38,11 +38,46 @@ _TURN_SECONDS = 0.002
 _ONLY_TURN_SECONDS = 0.1
 
 
-class IntakeCallbacks:
+class IntakeRefusals:
+    """What an intake calls about a record that it cannot take."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+
+    def timestamp(self, given: object) -> int:
+        return to_milliseconds(given)
+
+    def too_large(self, topic: str, size: int) -> NoReturn:
+        config = self._config
+        for name in ("max_request_size", "buffer_memory"):
+            limit = getattr(config, name)
+            if size > limit:
+                raise RecordTooLarge(
+                    f"a record for topic {topic} takes up to {size} bytes, more than "
+                    f"{name}={limit}: raise it (and the topic's max.message.bytes), or send less"
+                )
+        raise AssertionError(f"{size} bytes are not too large")
+
+    def no_partition(self, topic: str, partition: int, partitions: int) -> NoReturn:
+        shown = "a negative one" if partition < 0 else str(partition)
+        raise UnknownTopic(
+            f"topic {topic} has partitions 0 to {partitions - 1}, and {shown} was given"
+        )
+
+    def refused(self, field: str, topic: str, cause: Exception) -> NoReturn:
+        advice = ""
+        if field in ("key", "value"):
+            advice = f"; give bytes or text, or a {field}_serializer that returns bytes"
+        raise SerializationFailed(
+            f"the {field} of a record for topic {topic}: {cause}{advice}"
+        ) from cause
+
+
+class IntakeCallbacks(IntakeRefusals):
     """Called by the intake, within `submit` and `send`. Implements `_core.IntakeCalls`."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, running: Running) -> None:
-        self._config = config
+        super().__init__(config)
         self._running: Running | None = running
         self.intake = Intake(
             self,
@@ -72,7 +107,9 @@ class IntakeCallbacks:
         try:
             running = self._parts()
             running.cluster.check()
-        except FatalError as error:
+            if running.transactions is not None:
+                running.transactions.check_writable()
+        except ClientError as error:
             outgoing = self.intake.take(topic, partition)
             if outgoing is None:
                 raise
@@ -125,7 +162,9 @@ class IntakeCallbacks:
         try:
             running = self._parts()
             running.cluster.check()
-        except FatalError as error:
+            if running.transactions is not None:
+                running.transactions.check_writable()
+        except ClientError as error:
             is_shared = dict(self.intake.held).get(topic, 0) > 1
             if running is not None and is_shared and isinstance(error, WrongLoop):
                 running.sender.call_in_loop(running.topics.unknown, topic)  # as with a batch
@@ -169,36 +208,9 @@ class IntakeCallbacks:
             why = "no broker is connected; await flush() to let the producer reconnect"
         raise BufferFull(f"the buffer is full (buffer_memory={config.buffer_memory}): {why}")
 
-    def timestamp(self, given: object) -> int:
-        return to_milliseconds(given)
-
-    # Refusals
-
-    def too_large(self, topic: str, size: int) -> NoReturn:
-        config = self._config
-        for name in ("max_request_size", "buffer_memory"):
-            limit = getattr(config, name)
-            if size > limit:
-                raise RecordTooLarge(
-                    f"a record for topic {topic} takes up to {size} bytes, more than "
-                    f"{name}={limit}: raise it (and the topic's max.message.bytes), or send less"
-                )
-        raise AssertionError(f"{size} bytes are not too large")
-
     def no_partition(self, topic: str, partition: int, partitions: int) -> NoReturn:
         self._parts().cluster.need_update(topic)
-        shown = "a negative one" if partition < 0 else str(partition)
-        raise UnknownTopic(
-            f"topic {topic} has partitions 0 to {partitions - 1}, and {shown} was given"
-        )
-
-    def refused(self, field: str, topic: str, cause: Exception) -> NoReturn:
-        advice = ""
-        if field in ("key", "value"):
-            advice = f"; give bytes or text, or a {field}_serializer that returns bytes"
-        raise SerializationFailed(
-            f"the {field} of a record for topic {topic}: {cause}{advice}"
-        ) from cause
+        super().no_partition(topic, partition, partitions)
 
 
 def choose_partition(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headwater.observability.measures import Window, ratio
@@ -43,3 +45,30 @@ class Metrics:
             **self.queue_time.shown("record-queue-time", now, scale=1000),
             **self.throttle_ms.shown("produce-throttle-time", now),
         }
+
+
+class TransactionMetrics:
+    """How often and how long the calls of transactions were made, under Kafka's names."""
+
+    CALLS = ("init", "begin", "send_offsets", "commit", "abort", "prepare")
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(self.CALLS, 0)
+        self._seconds = dict.fromkeys(self.CALLS, 0.0)
+
+    @contextmanager
+    def measuring(self, call: str, now: Callable[[], float]) -> Iterator[None]:
+        began = now()
+        try:
+            yield
+        finally:
+            self._counts[call] += 1
+            self._seconds[call] += now() - began
+
+    def shown(self) -> dict[str, float]:
+        shown: dict[str, float] = {}
+        for call in self.CALLS:
+            name = call.replace("_", "-")
+            shown[f"txn-{name}-total"] = self._counts[call]
+            shown[f"txn-{name}-time-ns-total"] = round(self._seconds[call] * 1e9)
+        return shown

@@ -19,6 +19,7 @@ from headwater.client.errors import (
     ClientError,
     DeliveryTimedOut,
     Disconnected,
+    FatalError,
     InvalidRecord,
     RetriableError,
     error_for,
@@ -26,12 +27,14 @@ from headwater.client.errors import (
 from headwater.client.metadata import Broker
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
 from headwater.client.producer.buffer_memory import BufferWaiters
-from headwater.client.producer.delivery import DeliveryReports
+from headwater.client.producer.delivery import DeliveryReports, OnFailed
 from headwater.client.producer.metrics import Metrics
 from headwater.client.producer.requests import Payload, only_result, results_of
+from headwater.client.requests.transactions import CONCURRENT_BACKOFF, judged
 from headwater.errors import RETRIABLE, ErrorCode
 from headwater.io import Address
 from headwater.model import TopicPartition
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 
@@ -84,9 +87,12 @@ class Outcomes:
         intake: Intake,
         accumulator: Accumulator,
         waiters: BufferWaiters,
+        on_failed: OnFailed | None = None,
     ) -> None:
+        """`on_failed` is for transactions, which no failure leaves unharmed."""
         self.metrics = Metrics()
-        self.reports = DeliveryReports()
+        self.reports = DeliveryReports(on_failed)
+        self._in_transactions = on_failed is not None
         self._config = config
         self._cluster = cluster
         self._intake = intake
@@ -152,7 +158,10 @@ class Outcomes:
                 self._split(queue, batch)
             case ErrorAction.GAP:
                 queue.sequence.out_of_order(batch)
-                self._retry(queue, batch, error, now)
+                if self._in_transactions and queue.sequence.needs_epoch:
+                    self._refuse(queue, batch, error)  # the next transaction has another epoch
+                else:
+                    self._retry(queue, batch, error, now)
             case ErrorAction.RETRY:
                 self._retry(queue, batch, error, now)
             case ErrorAction.RETRY_ELSEWHERE:
@@ -161,8 +170,20 @@ class Outcomes:
                     self._cluster.need_update(queue.tp.topic)
                 self._retry(queue, batch, error, now, at_once=news)
             case _:
-                queue.sequence.refused(batch)
-                self._fail(queue, batch, error, _own_reasons(result, error))
+                self._refuse(queue, batch, error, _own_reasons(result, error))
+
+    def _refuse(
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        error: ClientError,
+        own: dict[int, ClientError] | None = None,
+    ) -> None:
+        """Fails a batch that was not written and never will be."""
+        queue.sequence.refused(batch)
+        if self._in_transactions and isinstance(error, FatalError):
+            error = judged(ApiKey.PRODUCE, error)  # some of them end only the transaction
+        self._fail(queue, batch, error, own)
 
     def _learn_leader(
         self, tp: TopicPartition, result: PartitionProduceResponse, answer: ProduceResponse
@@ -236,7 +257,10 @@ class Outcomes:
         else:
             self.metrics.records_retried += batch.count
             random = self._cluster.host.random
-            wait = 0.0 if at_once else self._backoff.seconds(batch.attempts, random)
+            backoff = self._backoff
+            if error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                backoff = CONCURRENT_BACKOFF
+            wait = 0.0 if at_once else backoff.seconds(batch.attempts, random)
             self._accumulator.requeue(queue, batch, now + wait)
 
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:

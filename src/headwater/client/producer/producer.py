@@ -17,13 +17,14 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from headwater._core import HELD, NO_ROOM, Intake, submit_arrow
+from headwater._core import HELD, NO_ROOM, Intake, Outgoing, submit_arrow
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
     BufferFull,
     ClientClosed,
     ClientError,
+    InvalidTransactionState,
     RequestTimedOut,
     SerializationFailed,
 )
@@ -38,7 +39,9 @@ from headwater.client.producer.sender import Sender
 from headwater.client.producer.sequences import Identity
 from headwater.client.producer.serialization import Serialization
 from headwater.client.producer.topics import Topics
-from headwater.client.producer.transactions import Transaction, not_there_yet
+from headwater.client.producer.transactions import OffsetsToSend, Transaction, Transactions
+from headwater.client.requests.offset_commit import GroupMetadata, OffsetAndMetadata
+from headwater.client.requests.transactions import PreparedTransaction, TransactionHandle
 from headwater.client.timestamps import Timestamp
 from headwater.io import Host, watch_forks
 from headwater.model import TopicPartition
@@ -81,8 +84,7 @@ class Producer:
         """Takes Kafka's settings as keywords (`linger_ms=5`), in `config` (`{"linger.ms": 5}`), or
         both. Nothing is connected before `start`."""
         self._config = ProducerConfig.build(bootstrap, config=config, **settings)
-        if self._config.transactional_id is not None:
-            not_there_yet()
+        self._joined: TransactionHandle | None = None  # see `shared`
         self._cluster = Cluster(self._config, host if host is not None else Host.system())
         self._serialization = Serialization.of(self._config)  # None: records need none
         self._closing = False
@@ -103,9 +105,9 @@ class Producer:
         was_closing = self._closing
         try:
             await self._cluster.start()
-            running = Running(self._config, self._cluster, self._serialization)
+            running = Running(self._config, self._cluster, self._serialization, self._joined)
             try:
-                await running.sender.start()
+                await running.start()
                 self._cluster.check()  # `close` may have come in between
             except BaseException:
                 await running.stop("the producer could not start")
@@ -153,7 +155,12 @@ class Producer:
         reason = "the producer was closed"
         try:
             async with asyncio.timeout_at(_deadline(timeout_ms)) as self._closing_time:
+                if running.transactions is not None:
+                    await running.transactions.close()
                 await running.settled()
+                if running.transactions is not None and not running.transactions.is_joined:
+                    # What has failed is in no transaction that was committed.
+                    running.reports.forget_unheard()
         except TimeoutError:
             reason = f"the producer was closed and timeout_ms={self._closing_ms} is over"
         finally:
@@ -225,6 +232,8 @@ class Producer:
         if running is None:
             raise self._not_open()
         self._cluster.check()
+        if running.transactions is not None:
+            running.transactions.check_writable()
         if self._serialization is not None:
             return await running.send_serialized(
                 ProducerRecord(topic, value, key, headers, timestamp, partition)
@@ -315,18 +324,84 @@ class Producer:
             "buffer-available-bytes": total - running.intake.used_bytes,
             "batches-unsettled": len(running.reports),
             "waiting-threads": len(running.waiters),
+            **({} if running.transactions is None else running.transactions.metrics.shown()),
         }
 
     # Transactions
 
     def transaction(self) -> Transaction:
-        """Begins a transaction: `async with producer.transaction():` writes all or nothing. Not
-        supported yet: raises UnsupportedVersion."""
-        return Transaction()
+        """Returns a transaction for `async with`: all records that are sent in the block, to any
+        topics, and the offsets of `send_offsets` are committed together at its end. If the block
+        raises they are aborted, and consumers with isolation_level="read_committed" never see them.
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Commits a group's offsets as part of the transaction. Not supported yet."""
-        not_there_yet()
+        If a record fails, the end of the block aborts and raises AbortableError; the next
+        transaction may succeed. ProducerFenced and other errors are permanent."""
+        return Transaction(self, self._transactions)
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction. Records can be sent until it is committed or aborted."""
+        await self._transactions().begin()
+
+    async def commit_transaction(self) -> None:
+        """Sends all queued records, then commits them together. Raises AbortableError if one of
+        them failed: abort, then begin again.
+
+        Raises CommitOutcomeUnknown if the coordinator has not answered within max_block_ms. Then
+        only this call can be made again, until it succeeds or the producer is closed."""
+        await self._transactions().commit()
+
+    async def abort_transaction(self) -> None:
+        """Aborts the transaction. Queued records are dropped and fail with TransactionAborted."""
+        await self._transactions().abort()
+
+    async def send_offsets(
+        self, offsets: OffsetsToSend, group: str | GroupMetadata | None = None
+    ) -> None:
+        """Commits offsets of a consumer group together with the transaction.
+
+        `send_offsets(consumer)` sends the positions after all records that the consumer has
+        returned; set its enable_auto_commit=False. Or give the offsets, as a mapping of partitions
+        to offsets, and the group: `consumer.group_metadata()`, so that a member that the group has
+        gone on without is refused, or the name of a group without members."""
+        transactions = self._transactions()
+        if isinstance(offsets, Mapping):
+            if group is None:
+                raise InvalidTransactionState("send_offsets needs the group of the offsets")
+            member = GroupMetadata(group) if isinstance(group, str) else group
+            given = {
+                TopicPartition(*tp): each
+                if isinstance(each, OffsetAndMetadata)
+                else OffsetAndMetadata(each)
+                for tp, each in offsets.items()
+            }
+            await transactions.send_offsets(given, member)
+        else:
+            await transactions.send_offsets(offsets.positions(), offsets.group_metadata())
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Sends all queued records and prepares the transaction to be committed (KIP-939): it stays
+        open, without a timeout, also when the producer is closed. Store the result together with
+        your own decision; `complete_transaction` ends the transaction.
+
+        Needs transaction_two_phase_commit_enable=True and brokers that allow it."""
+        return await self._transactions().prepare()
+
+    @property
+    def prepared_transaction(self) -> PreparedTransaction | None:
+        """The prepared transaction: this producer's, or, with transaction_keep_prepared=True, the
+        one that its predecessor left."""
+        return self._transactions().state.prepared
+
+    async def complete_transaction(self, prepared: PreparedTransaction) -> bool:
+        """Commits the prepared transaction if it is the one given, which your store says is to be
+        committed, and aborts it otherwise; returns whether it was committed."""
+        return await self._transactions().complete(prepared)
+
+    def _transactions(self) -> Transactions:
+        transactions = self._open().transactions
+        if transactions is None:
+            raise InvalidTransactionState("transactions need a producer with a transactional_id")
+        return transactions
 
     def _open(self) -> Running:
         """Returns the running producer, or raises what keeps it from being used here and now."""
@@ -356,13 +431,21 @@ class Running:
     """The parts of a started producer, and what `headwater.blocking` needs of them."""
 
     def __init__(
-        self, config: ProducerConfig, cluster: Cluster, serialization: Serialization | None
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        serialization: Serialization | None,
+        joined: TransactionHandle | None = None,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._serialization = serialization
         self.loop = asyncio.get_running_loop()
         self.waiters = BufferWaiters()
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(config, cluster, joined)
+        transactions = self.transactions
         self._callbacks = IntakeCallbacks(config, cluster.host.clock, self)
         self.intake = self._callbacks.intake
         accumulator = Accumulator(
@@ -371,10 +454,25 @@ class Running:
             identity=Identity() if config.enable_idempotence else None,
             # A linger that the user set is kept; the default one does not delay awaited records.
             sends_awaited_at_once="linger.ms" not in config.explicit or config.linger_ms == 0,
+            may_send=None if transactions is None else transactions.may_send,
         )
-        self.outcomes = Outcomes(config, cluster, self.intake, accumulator, self.waiters)
+        self.outcomes = Outcomes(
+            config,
+            cluster,
+            self.intake,
+            accumulator,
+            self.waiters,
+            None if transactions is None else transactions.on_record_failed,
+        )
         self.reports = self.outcomes.reports
-        self.sender = Sender(config, cluster, self.intake, accumulator, self.outcomes)
+        self.sender = Sender(
+            config,
+            cluster,
+            self.intake,
+            accumulator,
+            self.outcomes,
+            None if transactions is None else transactions.began,
+        )
         self.topics = Topics(config, cluster, self.intake, accumulator, self.reports, self.waiters)
 
     @property
@@ -386,11 +484,19 @@ class Running:
         """Whether records need no serializers and no interceptors."""
         return self._serialization is None
 
+    async def start(self) -> None:
+        """Obtains the producer's id and connects to the brokers."""
+        if self.transactions is not None:
+            await self.transactions.start(self)
+        await self.sender.start()
+
     async def stop(self, reason: str) -> None:
         """Fails all records that have no outcome yet, and disconnects."""
         error = ClientClosed(reason)
         self.waiters.close(reason)
         try:
+            if self.transactions is not None:
+                await self.transactions.stop()
             await self.topics.stop(error)
             await self.sender.stop(error)
             await self._cluster.close()
@@ -445,9 +551,11 @@ class Running:
     async def add_when_room(self, *record: Any) -> Placed:
         """Adds a record, first come, first served; returns what `Intake.add` does."""
         placed: Placed = (NO_ROOM, False)
+        check = self._check_in_transaction()
 
         def attempt() -> bool:
             nonlocal placed
+            check()
             placed = self.intake.add(*record)
             return placed[0] != NO_ROOM
 
@@ -455,6 +563,13 @@ class Running:
             return placed
         await self._wait_for_room(attempt)
         return placed
+
+    def _check_in_transaction(self) -> Callable[[], None]:
+        """Returns a function that raises once the transaction has ended which is open now."""
+        transactions = self.transactions
+        if transactions is None:
+            return _no_check
+        return partial(transactions.check_writable, transactions.state.serial)
 
     async def _wait_for_room(self, attempt: Callable[[], bool]) -> None:
         """Waits until it is the caller's turn and the attempt succeeds; BufferFull after
@@ -476,10 +591,12 @@ class Running:
         """Adds all rows in order, as many at a time as there is room for. The core does the work;
         learning of topics and waiting for room happen between its calls."""
         at, unknown = 0, None
+        check = self._check_in_transaction()
 
         def attempt() -> bool:
             """Adds what fits; returns whether that was anything."""
             nonlocal at, unknown
+            check()
             before = at
             try:
                 at, unknown = submit_arrow(self.intake, rows, topic=topic, start=at)
@@ -495,6 +612,22 @@ class Running:
             if unknown is not None:
                 await self.topics.learn(unknown)
 
+    async def add_sealed(self, topic: str, partition: int, records: bytes) -> None:
+        """Adds a batch that another process has sealed, when there is room for it."""
+        outgoing = Outgoing.resumed(topic, partition, records)
+        check = self._check_in_transaction()
+
+        def attempt() -> bool:
+            check()
+            if not self.sender.has_room(outgoing.cost):
+                return False
+            self.sender.take_sealed(outgoing)
+            return True
+
+        await self.topics.get(topic)
+        if self.waiters or not attempt():
+            await self._wait_for_room(attempt)
+
     # Records of other threads
 
     def send_now(self, record: Prepared) -> bool:
@@ -502,6 +635,8 @@ class Running:
         and does nothing, if something has to be awaited first."""
         if self._serialization is not None or self.waiters:
             return False
+        if self.transactions is not None:
+            self.transactions.check_writable()
         partition, opened = self.intake.add(*record)
         if partition == NO_ROOM:
             return False
@@ -543,6 +678,10 @@ class Running:
         """Fails the records of other threads that were not taken."""
         while (record := submitted.pop()) is not None:
             self.reports.rejected(record[-1], error)
+
+
+def _no_check() -> None:
+    """For producers without transactions."""
 
 
 def _deadline(timeout_ms: int | None) -> float | None:

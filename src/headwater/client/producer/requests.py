@@ -17,6 +17,7 @@ from headwater.client.connection import Connection
 from headwater.client.errors import UnsupportedVersion
 from headwater.client.metadata import Topic
 from headwater.client.producer.accumulator import Batch, PartitionQueue
+from headwater.client.requests.transactions import PRODUCE_V2
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.protocol.encoding import write_varint
@@ -56,10 +57,12 @@ def produce_request(
     topics: Mapping[str, Topic],
     acks: int,
     timeout_ms: int,
+    transactional_id: str | None = None,
+    version_max: int | None = None,
 ) -> tuple[ProduceRequest, int]:
     """Returns a request with one batch for each partition, and its version."""
     data: dict[str, TopicProduceData] = {}
-    at_most = None
+    at_most = version_max
     for queue, batch in payloads:
         name, partition = queue.tp
         topic = data.get(name)
@@ -67,7 +70,7 @@ def produce_request(
             known = topics.get(name)
             topic_id = ZERO_ID if known is None else known.topic_id
             if topic_id == ZERO_ID:
-                at_most = _BY_ID_SINCE - 1
+                at_most = min(at_most or _BY_ID_SINCE, _BY_ID_SINCE - 1)
             topic = data[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
         records = batch.outgoing.records
         assert records is not None
@@ -77,7 +80,12 @@ def produce_request(
     version = connection.version(ApiKey.PRODUCE, at_most=at_most)
     if version is None:
         raise UnsupportedVersion(f"{connection!r} serves Produce in no version known here")
-    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(data.values()))
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=list(data.values()),
+    )
     return request, version
 
 
@@ -98,8 +106,17 @@ class Requests:
         self._cluster = cluster
         self._acks = config.acks
         self._timeout_ms = config.request_timeout_ms
+        self._transactional_id = config.transactional_id
+        self._version_max: int | None = None
         self._needs_zstd = config.compression_type == "zstd"
         self._singles: dict[PartitionQueue, PreparedRequest] = {}
+
+    def set_generation(self, *, uses_v2: bool) -> None:
+        """Sets the generation of transactions, which brokers tell by the version of a request."""
+        version_max = None if uses_v2 else PRODUCE_V2 - 1
+        if version_max != self._version_max:
+            self._version_max = version_max
+            self._singles.clear()
 
     def make(self, connection: Connection, payloads: list[Payload]) -> tuple[ProduceRequest, int]:
         """Returns the request and its version."""
@@ -111,6 +128,8 @@ class Requests:
             topics=self._cluster.metadata.topics,
             acks=self._acks,
             timeout_ms=self._timeout_ms,
+            transactional_id=self._transactional_id,
+            version_max=self._version_max,
         )
 
     def prepared(self, queue: PartitionQueue) -> PreparedRequest | None:

@@ -41,6 +41,12 @@ _EAGER_CONNECTIONS_MAX = 32
 _EAGER_SECONDS = 1.0
 
 
+def codec_of(config: ProducerConfig) -> tuple[int, int | None]:
+    """Returns the number of the codec, and its level if there is one."""
+    name = config.compression_type
+    return _CODECS[name], getattr(config, f"compression_{name}_level", None)
+
+
 class Sender:
     def __init__(
         self,
@@ -49,7 +55,9 @@ class Sender:
         intake: Intake,
         accumulator: Accumulator,
         outcomes: Outcomes,
+        began: Callable[[TopicPartition], None] | None = None,
     ) -> None:
+        """`began` is for transactions: it is told of the partition of each batch that is begun."""
         self.in_flight: dict[Connection, int] = {}  # requests without a response
         self._config = config
         self._cluster = cluster
@@ -60,11 +68,13 @@ class Sender:
         self._latency = cluster.traffic.latency
         self._loop = asyncio.get_running_loop()
         self._linger = config.linger_ms / 1000
-        self._codec = _CODECS[config.compression_type]
-        self._level = getattr(config, f"compression_{config.compression_type}_level", None)
+        self._codec, self._level = codec_of(config)
         self._in_flight_max = config.max_in_flight_requests_per_connection
         self._identity = ProducerIdKeeper(config, cluster, self._granted, self._refused)
-        self._failure: ClientError | None = None  # no id was granted, and none will be
+        self._failure: ClientError | None = None  # nothing can ever be sent again
+        self._began = began
+        self._spoilt: ClientError | None = None  # the transaction can only be aborted
+        self._quiet: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -79,7 +89,7 @@ class Sender:
 
     async def start(self) -> None:
         """Obtains the producer's id and connects to the brokers."""
-        if self._accumulator.identity is not None:
+        if self._accumulator.identity is not None and self._began is None:
             await self._identity.start()
         for node_id in list(self._cluster.metadata.brokers)[:_EAGER_CONNECTIONS_MAX]:
             self._open(node_id)
@@ -103,7 +113,10 @@ class Sender:
 
     def opened(self, topic: str, partition: int) -> None:
         now = self._now()
-        self._accumulator.opened(self._accumulator.queue(topic, partition), now)
+        queue = self._accumulator.queue(topic, partition)
+        if self._began is not None:
+            self._began(queue.tp)
+        self._accumulator.opened(queue, now)
         self._wake_at(now + self._linger)
 
     def closed(self, outgoing: Outgoing) -> None:
@@ -133,8 +146,15 @@ class Sender:
         """Calls a function in the thread of the producer's loop."""
         self._loop.call_soon_threadsafe(call, *args)
 
+    def take_sealed(self, outgoing: Outgoing) -> None:
+        """Queues a batch that another process has sealed, and sends what may be sent."""
+        self._intake.charge(outgoing)
+        self._took_late(outgoing)
+
     def _took_late(self, outgoing: Outgoing) -> None:
         queue = self._accumulator.queue(outgoing.topic, outgoing.partition)
+        if self._began is not None:
+            self._began(queue.tp)
         self.outcomes.reports.begin(self._accumulator.enqueue(queue, outgoing, self._now()))
         self.advance()
 
@@ -142,6 +162,8 @@ class Sender:
         """Handles an awaited record that was just added; `opened`: it began its batch."""
         queue = self._accumulator.queue(topic, partition)
         if opened:
+            if self._began is not None:
+                self._began(queue.tp)
             now = self._now()
             is_first = (
                 self._accumulator.sends_awaited_at_once and not queue.queued and not queue.in_flight
@@ -157,12 +179,7 @@ class Sender:
         """Does what `advance` would do for one awaited record with nothing before it, and no more:
         an acknowledged send takes as long as this. Returns False if it is not that simple."""
         accumulator, outcomes = self._accumulator, self.outcomes
-        identity = accumulator.identity
-        if (
-            self._is_advancing
-            or not self._config.acks
-            or not (identity is None or queue.sequence.may_begin(identity))
-        ):
+        if self._is_advancing or not self._config.acks or not accumulator.may_begin(queue):
             return False
         prepared = self._requests.prepared(queue)
         if prepared is not None and not self._stalled_since and self._is_free(prepared.connection):
@@ -279,16 +296,20 @@ class Sender:
             self._close(queue, now)
         for queue, batch in accumulator.expired(now):
             self._drop(queue, batch, self.outcomes.timed_out(batch))
-        if self._failure is not None:
+        error = self._failure or self._spoilt
+        if error is not None:
+            self.close_open()
             for queue, batch in list(accumulator.unsettled()):
-                self._drop(queue, batch, self._failure)
+                if self._failure is not None or not batch.is_in_flight:
+                    self._drop(queue, batch, error)
         if accumulator.restarting:
             before = accumulator.identity.epoch if accumulator.identity is not None else 0
             self._restamp(accumulator.restart())
             if accumulator.identity is not None and accumulator.identity.epoch != before:
                 self.outcomes.metrics.epochs_bumped += 1
         if accumulator.waiting:
-            if accumulator.identity is not None and not accumulator.identity.is_known:
+            identity = accumulator.identity
+            if identity is not None and not identity.is_known and self._began is None:
                 self._identity.want()
             self._send_waiting(now)
         self._wake_at(accumulator.next_deadline(now))
@@ -314,6 +335,43 @@ class Sender:
     def _refused(self, error: ClientError) -> None:
         self._failure = error
         self.advance()
+
+    # Transactions
+
+    def fail(self, error: ClientError) -> None:
+        """Fails all records, and those that come: nothing can ever be sent again."""
+        if self._failure is None:
+            self._failure = error
+            self._advance_soon()
+
+    def spoil(self, error: ClientError) -> None:
+        """Fails the records that are not in flight, and sends no more, until `renew`."""
+        if self._spoilt is None:
+            self._spoilt = error
+            self._advance_soon()
+
+    def _advance_soon(self) -> None:
+        # The failure that led here may be one of a response whose other batches come next.
+        self._loop.call_soon(self.advance)
+
+    def drop_unsent(self, error: ClientError) -> None:
+        """Does the same at once, for all that was added until now."""
+        self._spoilt = self._spoilt or error
+        self.close_open()
+        self.advance()
+
+    async def quiet(self) -> None:
+        """Waits until no request is in flight."""
+        while self.in_flight:
+            if self._quiet is None:
+                self._quiet = self._loop.create_future()
+            await asyncio.shield(self._quiet)
+
+    def renew(self, producer_id: int, epoch: int, *, uses_v2: bool) -> None:
+        """Prepares for the next transaction, under this identity."""
+        self._spoilt = None
+        self._requests.set_generation(uses_v2=uses_v2)
+        self._accumulator.renewed(producer_id, epoch)
 
     def _wake_at(self, deadline: float) -> None:
         """Makes sure that `advance` is called at the deadline, or before."""
@@ -385,21 +443,29 @@ class Sender:
             size += batch.outgoing.size
             if chosen and size > self._config.max_request_size:
                 break
-            if batch.outgoing.records is None:
+            if batch.outgoing.records is None or self._needs_stamp(batch):
                 self._seal(queue, batch)
             chosen.append((queue, batch))
         return chosen
+
+    def _needs_stamp(self, batch: Batch) -> bool:
+        """Whether another process has sealed the batch, so that it is not this producer's yet."""
+        return self._accumulator.identity is not None and batch.base_sequence == NO_SEQUENCE
 
     def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
         identity = self._accumulator.identity
         if identity is not None and batch.base_sequence == NO_SEQUENCE:
             queue.sequence.assign(batch, identity)
+        if batch.outgoing.records is not None:
+            self._restamp([batch])
+            return
         batch.outgoing.seal(
             self._codec,
             self._level,
             producer_id=batch.producer_id,
             producer_epoch=batch.epoch,
             base_sequence=batch.base_sequence,
+            transactional=self._began is not None,
         )
 
     def _send(self, connection: Connection, chosen: list[Payload], now: float) -> None:
@@ -479,6 +545,9 @@ class Sender:
         left = self.in_flight.pop(connection) - 1
         if left:
             self.in_flight[connection] = left
+        elif self._quiet is not None and not self.in_flight:
+            self._quiet.set_result(None)
+            self._quiet = None
 
     def _answered(
         self,

@@ -113,6 +113,11 @@ class Topics:
             self._reports.rejected(waiter, type(error)(str(error), code=error.code))
         self._waiters.freed()
 
+    def abandon_held(self, error: ClientError) -> None:
+        """Fails the records that wait for their topics: their transaction is aborted."""
+        for name, _ in self._intake.held:
+            self._abandon(name, error)
+
     def partitions(self, name: str) -> int:
         return self._intake.partitions(name)
 
@@ -177,8 +182,7 @@ class Topics:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for name, _ in self._intake.held:
-            self._abandon(name, error)
+        self.abandon_held(error)
 
 
 class IdleTopics:

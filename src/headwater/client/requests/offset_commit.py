@@ -33,9 +33,9 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(frozen=True, slots=True)
-class CommitIdentity:
-    """The group member that commits; the offsets of a transaction are fenced by it, too. Without a
-    member id the group must have no members."""
+class GroupMetadata:
+    """The group member that commits offsets, by itself or in a transaction: if the group has gone
+    on without it, they are refused. Without a member id the group must have no members."""
 
     group_id: str
     member_id: str = ""
@@ -59,7 +59,7 @@ async def commit_offsets(
     async def ask(
         node: Connection, keys: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, ClientError | None] | ClientError]:
-        identity = CommitIdentity(group_id)
+        identity = GroupMetadata(group_id)
         codes = await send_commit(router, node, identity, offsets, deadline=deadline)
         results: dict[TopicPartition, ClientError | None] = {}
         for tp, code in codes.items():
@@ -87,7 +87,7 @@ async def commit_offsets(
 async def send_commit(
     router: Router,
     coordinator: Connection,
-    identity: CommitIdentity,
+    identity: GroupMetadata,
     offsets: Offsets,
     *,
     topic_ids: Mapping[str, bytes] | None = None,

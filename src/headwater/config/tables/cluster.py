@@ -105,7 +105,7 @@ replication.quota.window.size.seconds INT 1 L fixed - >=1
     Length of a window for quotas for replication, in seconds.
 server.max.startup.time.ms LONG 9223372036854775807 M fixed -i >=0
     A node that has not started within this time stops, in ms.
-unstable.api.versions.enable BOOLEAN false H fixed -i
+unstable.api.versions.enable BOOLEAN false H fixed +i
     Whether unstable versions of APIs are offered.
 unstable.feature.versions.enable BOOLEAN false H fixed -i
     Whether unstable versions of features are offered.

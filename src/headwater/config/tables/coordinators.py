@@ -1,10 +1,10 @@
 """Share coordinator and transactions."""
 
 TABLE = """
-add.partitions.to.txn.retry.backoff.max.ms INT 100 H fixed - >=0
-    Maximum pause before adding partitions to a transaction is retried, in ms.
-add.partitions.to.txn.retry.backoff.ms INT 20 H fixed - >=1
-    Initial pause before adding partitions to a transaction is retried, in ms.
+add.partitions.to.txn.retry.backoff.max.ms INT 100 H fixed + >=0
+    How long a leader tries to add its partition to a transaction, in ms.
+add.partitions.to.txn.retry.backoff.ms INT 20 H fixed + >=1
+    Pause before a leader tries again to add its partition to a transaction, in ms.
 share.coordinator.append.linger.ms INT -1 M fixed - >=-1
     How long the share coordinator collects writes, in ms; -1 lets it choose.
 share.coordinator.cached.buffer.max.bytes INT 1048588 M cluster - >=524288
@@ -33,26 +33,26 @@ share.coordinator.write.timeout.ms INT 5000 H fixed - >=1
     How long a write of share state may wait for replication, in ms.
 share.fetch.purgatory.purge.interval.requests INT 1000 M fixed -
     When finished waits are purged; no meaning here: each is removed at once.
-transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000 L fixed - >=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000 L fixed + >=1
     How often to check for timed-out transactions, in ms.
-transaction.max.timeout.ms INT 900000 H fixed - >=1
+transaction.max.timeout.ms INT 900000 H fixed + >=1
     Maximum transaction timeout of producers, in ms.
-transaction.partition.verification.enable BOOLEAN true L cluster -
+transaction.partition.verification.enable BOOLEAN true L cluster +
     Whether a partition verifies that it is part of a transaction before a transactional write.
-transaction.remove.expired.transaction.cleanup.interval.ms INT 3600000 L fixed - >=1
+transaction.remove.expired.transaction.cleanup.interval.ms INT 3600000 L fixed + >=1
     How often to check for expired transactional ids, in ms.
-transaction.state.log.load.buffer.size INT 5242880 H fixed - >=1
+transaction.state.log.load.buffer.size INT 5242880 H fixed + >=1
     Number of bytes read at a time when transactions are loaded.
-transaction.state.log.min.isr INT 2 H fixed - >=1
+transaction.state.log.min.isr INT 2 H fixed + >=1
     Minimum number of in-sync replicas of the transactions topic.
-transaction.state.log.num.partitions INT 50 H fixed - >=1
+transaction.state.log.num.partitions INT 50 H fixed + >=1
     Number of partitions of the transactions topic; do not change it once the topic exists.
-transaction.state.log.replication.factor SHORT 3 H fixed - >=1
+transaction.state.log.replication.factor SHORT 3 H fixed + >=1
     Replication factor of the transactions topic.
-transaction.state.log.segment.bytes INT 104857600 H fixed - >=1
+transaction.state.log.segment.bytes INT 104857600 H fixed + >=1
     Segment size of the transactions topic, in bytes; smaller segments load faster.
-transaction.two.phase.commit.enable BOOLEAN false L fixed -
+transaction.two.phase.commit.enable BOOLEAN false L fixed +
     Whether transactions may take part in a two-phase commit, without a timeout.
-transactional.id.expiration.ms INT 604800000 H fixed - >=1
+transactional.id.expiration.ms INT 604800000 H fixed + >=1
     A transactional id that is unused for this long expires, in ms.
 """

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from headwater.coordination import DecisionBuilder, Token
 from headwater.errors import ErrorCode
 from headwater.groups.classic.member import Member, Members, read_member, write_member
-from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, removed
+from headwater.groups.clients import ClientInfo, removed
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.protocol import DecodeError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headwater.errors import ErrorCode
-from headwater.groups.decision import ClientInfo
+from headwater.groups.clients import ClientInfo
 from headwater.groups.timers import Timer
 from headwater.protocol.messages.join_group import JoinGroupRequestProtocol
 from headwater.protocol.records.group_offsets import MemberMetadata

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from headwater.coordination import DecisionBuilder, Token
 from headwater.errors import ErrorCode
 from headwater.groups.classic.group import ClassicGroup, State, join_refused, sync_refused
 from headwater.groups.classic.member import Member, Protocols, protocols_of
-from headwater.groups.decision import ClientInfo, DecisionBuilder, Token, reason_given
+from headwater.groups.clients import ClientInfo, reason_given
 from headwater.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from headwater.protocol.messages.heartbeat import HeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -13,8 +13,10 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+from headwater.coordination import NOTHING, Decision, DecisionBuilder, Note, Record, Token, reply
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups import migration
+from headwater.groups.clients import ClientInfo, removed
 from headwater.groups.consumer.assignors import ASSIGNORS, Partitions
 from headwater.groups.consumer.member import (
     LEAVE_EPOCH,
@@ -39,17 +41,6 @@ from headwater.groups.consumer.regexes import Describable, Regexes
 from headwater.groups.consumer.state import GroupState, is_homogeneous
 from headwater.groups.consumer.target_assignment import new_target, voted_assignor
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import (
-    NOTHING,
-    ClientInfo,
-    Decision,
-    DecisionBuilder,
-    Note,
-    Record,
-    Token,
-    removed,
-    reply,
-)
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
 from headwater.model import id_text
@@ -367,14 +358,11 @@ class ConsumerGroup:
         """Returns the member's target and its epoch, computed anew if the group's epoch is higher.
 
         Not more often than the assignment interval (KIP-1263): members that join one after the
-        other would each move the partitions of all that joined before.
+        other would each move the partitions of all that joined before. A target from the future
+        was computed by a coordinator whose clock was ahead, and delays nothing.
         """
         state = self.state
-        is_early = (
-            state.target_timestamp_ms != 0
-            and self._assignment_interval_ms != 0
-            and now_ms < state.target_timestamp_ms + self._assignment_interval_ms
-        )
+        is_early = 0 <= now_ms - state.target_timestamp_ms < self._assignment_interval_ms
         if state.target_epoch >= epoch or is_early:
             return state.target_epoch, self.last_target(updated)
         votes = state.assignors_after(member, updated)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headwater.coordination import Record
 from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import ClassicProtocols, Held, Member
-from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (
     ClassicMemberMetadata,
     ClassicProtocol,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
+from headwater.coordination import Record
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.consumer.member import Member
 from headwater.groups.consumer.re2 import Pattern, PatternError
 from headwater.groups.consumer.records import group_epoch_record, regex_record, regex_tombstone
 from headwater.groups.consumer.state import GroupState, count_regex
 from headwater.groups.consumer.topics import Topics
-from headwater.groups.decision import Record
 from headwater.groups.settings import GroupSettings
 
 # Reduces the topics that a pattern matches to those that a client may know of.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from headwater.coordination import Record
 from headwater.groups.consumer.assignors import Partitions
 from headwater.groups.consumer.member import LEAVE_EPOCH, Held, Member
-from headwater.groups.decision import Record
 from headwater.protocol.records.group_consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -10,11 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from struct import pack, unpack_from
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headwater.groups.consumer.assignors import Partitions
-from headwater.groups.decision import TopicsView
 from headwater.model import TopicPartition
+
+
+class TopicsView(Protocol):
+    """The cluster's topics, as far as groups need them."""
+
+    def partitions(self, name: str) -> int | None: ...
+
+    def id(self, name: str) -> bytes | None: ...
+
+    def name(self, topic_id: bytes) -> str | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def racks(self, name: str) -> Sequence[frozenset[str]]: ...
 
 
 class _Hashed(NamedTuple):

@@ -162,6 +162,11 @@ class _Partition:
         """The end of what a leader has shown."""
         return max(max(self.known, default=-1) + 1, self.end_seen)
 
+    @property
+    def has_stale_leader(self) -> bool:
+        """Whether a node may believe that it leads, although it has a successor."""
+        return any(end is not None for end in self.leaderships.values())
+
     def forget_weak(self) -> None:
         """What a leader alone has acknowledged may go with it."""
         self.leaders += 1
@@ -240,12 +245,14 @@ class Checker:
             yield Anomaly(Kind.PHANTOM, partition.name, f"{op.value} was read, then refused")
         if op.outcome is not Outcome.OK or op.offset < 0:
             return  # acks=0 and old duplicates are acknowledged without an offset
+        if op.acks != -1 and (sent.leaders != partition.leaders or partition.has_stale_leader):
+            # The leader before has acknowledged it, maybe, and another record has this offset.
+            sent.may_be_gone = True
+            return
         yield from self._learn(partition, op.offset, op.value, "acknowledged")
         if op.acks == -1:
             partition.known[op.offset] = op.value
             partition.weak.pop(op.offset, None)
-        elif sent.leaders != partition.leaders:
-            sent.may_be_gone = True  # acknowledged by the leader before, maybe
         elif op.offset not in partition.known:
             partition.weak[op.offset] = op.value
 

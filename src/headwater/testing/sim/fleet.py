@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -155,6 +156,7 @@ class Member:
         except TimeoutError:
             self.fleet.world.note(f"node {self.id} does not stop")
             self.fleet.world.happened("a stop that was cut short")
+            self.fleet.on_unclean_end(self)
         if self.machine.life is life:
             self.machine.switch_off()
             self.release()
@@ -164,12 +166,14 @@ class Member:
         self.fleet.world.note(f"node {self.id} crashes, power cut: {power_cut}")
         self.fleet.world.happened("power cut" if power_cut else "process killed")
         self.machine.crash(power_cut=power_cut)
+        self.fleet.on_unclean_end(self)
         self.release()
 
     async def end(self) -> None:
         """What the process of a node that has given up does: it stops what has started and ends."""
         self.fleet.world.note(f"node {self.id} has ended by itself: {self.why_ended()}")
         self.fleet.world.happened("a node ended by itself")
+        self.fleet.on_unclean_end(self)
         self.is_ending = True
         task = self._starting
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
@@ -206,6 +210,8 @@ class Fleet:
         self.cluster_id = id_text(world.chance("cluster id").randbytes(15) + b"\0")
         self.members: dict[int, Member] = {}
         self._endings: list[asyncio.Future[None]] = []
+        # Called when a node has ended otherwise than by a clean stop.
+        self.on_unclean_end: Callable[[Member], None] = lambda member: None
         ips = {node_id: f"10.0.0.{place + 1}" for place, node_id in enumerate(layout.nodes)}
         quorum = ",".join(f"{n}@{ips[n]}:{CONTROLLER_PORT}" for n in layout.voters)
         for node_id in layout.nodes:

@@ -22,6 +22,7 @@ from headwater.model import TopicPartition
 from headwater.testing.sim.checker import Action, Anomaly, Checker, Op, Outcome
 from headwater.testing.sim.client import SimClient, Unknown
 from headwater.testing.sim.fleet import BROKER_PORT, Fleet
+from headwater.testing.sim.violation import Violation
 
 _CLOSE_MS = 5_000
 
@@ -48,6 +49,7 @@ class Recorder:
         self.acknowledged_of: dict[str, int] = {}  # by partition
         self.read = 0
         self.producer_ids: dict[int, str] = {}
+        self.violation: Violation | None = None  # the first
         self._numbers = count(1)
 
     def partitions(self) -> list[TopicPartition]:
@@ -104,12 +106,20 @@ class Recorder:
 
     def judge(self, anomalies: list[Anomaly]) -> None:
         if anomalies:
-            raise self.fleet.fail("; ".join(map(str, anomalies[:3])))
+            self._break("; ".join(map(str, anomalies[:3])))
 
     def took_producer_id(self, producer_id: int, who: str) -> None:
         other = self.producer_ids.setdefault(producer_id, who)
         if other != who:
-            raise self.fleet.fail(f"producer id {producer_id} was given to {other} and to {who}")
+            self._break(f"producer id {producer_id} was given to {other} and to {who}")
+
+    def _break(self, what: str) -> None:
+        """Raises, and keeps the first violation for the history: callbacks run inside a client,
+        which takes what they raise for a mistake of theirs."""
+        violation = self.fleet.fail(what)
+        if self.violation is None:
+            self.violation = violation
+        raise violation
 
 
 def _name(tp: TopicPartition) -> str:

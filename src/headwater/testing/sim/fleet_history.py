@@ -11,38 +11,28 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from headwater.client.admin import Admin
-from headwater.client.consumer import Consumer
-from headwater.client.errors import ClientError
 from headwater.io import Host
-from headwater.model import TopicPartition
-from headwater.testing.sim.checker import Action
 from headwater.testing.sim.fleet import Fleet, Layout, Member
-from headwater.testing.sim.fleet_clients import (
-    AdminActor,
-    MemberActor,
-    ProducerActor,
-    ReaderActor,
-    Recorder,
-    take,
-)
-from headwater.testing.sim.fleet_watch import GROUP, FleetWatch
+from headwater.testing.sim.fleet_clients import Recorder
+from headwater.testing.sim.fleet_records import PROGRESS_SECONDS_MAX, RecordsPlay
+from headwater.testing.sim.fleet_watch import FleetWatch
 from headwater.testing.sim.history import Report
 from headwater.testing.sim.loop import SimTask, Stuck
 from headwater.testing.sim.network import Weather
 from headwater.testing.sim.world import Machine, World, burial
 
 START_SECONDS_MAX = 60.0
-PROGRESS_SECONDS_MAX = 120.0
 FAULTS = (
     "kill",
     "kill",
     "power cut",
     "stop",
     "kill all",
+    "fall behind",
     "pause",
     "pause client",
     "kill client",
@@ -67,6 +57,30 @@ class Actor(Protocol):
     async def run(self, host: Host) -> None: ...
 
 
+class Play(Protocol):
+    """Those who use the cluster: what they do under faults, and what must hold afterwards."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, stage: FleetHistory) -> None: ...
+
+    def settings(self, layout: Layout) -> dict[str, str]:
+        """Returns settings of the nodes that matter for it."""
+
+    async def make_topics(self) -> None:
+        """Makes the first topics, before the first fault."""
+
+    def actors(self) -> Sequence[tuple[str, Actor]]: ...
+
+    def check(self) -> None:
+        """Raises the first violation that it has seen."""
+
+    async def finish(self) -> None:
+        """After all faults have ended: there is progress, and everything that was promised."""
+
+    def release(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Seat:
     """An actor on a client machine. It is started again after the machine has crashed."""
@@ -77,21 +91,31 @@ class Seat:
 
 
 class FleetHistory:
-    def __init__(self, seed: int | str, *, rounds: int = 5, layout: Layout | None = None) -> None:
-        self.world = World(f"cluster/{seed}")
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        rounds: int = 5,
+        layout: Layout | None = None,
+        faults: Collection[str] = (),
+        play: type[Play] = RecordsPlay,
+    ) -> None:
+        """`faults` limits what may happen, to look for one kind of bug. `play` makes those who use
+        the cluster."""
+        self.world = World(f"{play.kind}/{seed}")
         self.world.seed = seed
-        self._fate = self.world.chance("faults")
+        self.fate = self.world.chance("faults")
         self._rounds = rounds
         layout = layout or Layout.draw(self.world.chance("layout"))
-        self.fleet = Fleet(self.world, layout, self._settings(layout))
+        self.play = play(self)
+        settings = self._settings(layout) | self.play.settings(layout)
+        self.fleet = Fleet(self.world, layout, settings)
         self.recorder = Recorder(self.fleet)
         self.watch = FleetWatch(self.fleet, self.recorder)
-        chosen = [fault for fault in dict.fromkeys(FAULTS) if self._fate.random() < 0.3]
+        self.fleet.on_unclean_end = self.watch.unclean_end
+        chosen = faults or [fault for fault in dict.fromkeys(FAULTS) if self.fate.random() < 0.3]
         self._allowed = [fault for fault in FAULTS if fault in chosen] or ["kill"]
-        self._seats: list[Seat] = []
-        self._admin = AdminActor(self.recorder, self.world.chance("admin"))
-        self._members: list[MemberActor] = []
-        self._producers: list[ProducerActor] = []
+        self.seats: list[Seat] = []
 
     def _settings(self, layout: Layout) -> dict[str, str]:
         fate = self.world.chance("settings")
@@ -145,9 +169,8 @@ class FleetHistory:
         """Lets go of everything."""
         self.world.close()
         with burial():
-            self._seats.clear()
-            self._members.clear()
-            self._producers.clear()
+            self.seats.clear()
+            self.play.release()
             self.watch.release()
             for member in self.fleet.members.values():
                 member.release()
@@ -160,86 +183,59 @@ class FleetHistory:
         self.fleet.start()
         self.watch.start()
         await self.fleet.all_serve(START_SECONDS_MAX)
-        await self._first_topics()
-        self._seat_actors()
+        await self.play.make_topics()
+        for name, actor in self.play.actors():
+            machine = self.client_machine(name)
+            task = machine.spawn(actor.run(machine.boot()))
+            self.seats.append(Seat(machine, actor, task))
         for _ in range(self._rounds):
-            await self._wait(self._fate.random() * 4.0)
+            await self.wait(self.fate.random() * 4.0)
             await self._fault()
         await self._heal()
-        await self._progress()
-        await self._read_everything()
+        await self.play.finish()
         self.watch.check_all()
-        self._check()
+        self.check()
 
-    async def _first_topics(self) -> None:
-        """Without faults topics are made at once."""
-        host = self._client_machine("first").boot()
-        admin = Admin(self.fleet.bootstrap, host=host)
-        await admin.start()
-        for _ in range(self._fate.choice((1, 2, 3))):
-            topic = self._admin.draw_topic()
-            topic.is_grouped = True
-            await self._admin.create(admin, topic, timeout_ms=60_000)
-        await admin.close()
-
-    def _client_machine(self, name: str) -> Machine:
+    def client_machine(self, name: str) -> Machine:
         return self.world.machine(f"client {name}")
 
-    def _seat_actors(self) -> None:
-        chance = self.world.chance
-        self._producers = [
-            ProducerActor.draw(self.recorder, f"p{n}", chance(f"p{n}")) for n in range(3)
-        ]
-        protocol = self._fate.choice(("classic", "consumer"))
-        self._members = [
-            MemberActor(self.recorder, f"m{n}", chance(f"m{n}"), GROUP, protocol) for n in range(2)
-        ]
-        reader = ReaderActor(self.recorder, "r0", chance("r0"))
-        actors: list[tuple[str, Actor]] = [
-            *((each.name, each) for each in self._producers),
-            *((each.name, each) for each in self._members),
-            (reader.name, reader),
-            ("admin", self._admin),
-        ]
-        for name, actor in actors:
-            machine = self._client_machine(name)
-            task = machine.spawn(actor.run(machine.boot()))
-            self._seats.append(Seat(machine, actor, task))
-
-    async def _wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """Lets time pass, and looks whether all is well."""
         deadline = self.world.loop.time() + seconds
         while True:
-            self._check()
+            self.check()
             self.fleet.revive()
             left = deadline - self.world.loop.time()
             if left <= 0:
                 return
             await asyncio.sleep(min(left, 0.25))
 
-    def _check(self) -> None:
-        for seat in self._seats:
+    def check(self) -> None:
+        if self.recorder.violation is not None:
+            raise self.recorder.violation
+        for seat in self.seats:
             if seat.task.done() and not seat.task.cancelled():
                 seat.task.result()
                 raise AssertionError(f"{seat.actor} has ended")
         if self.watch.violation is not None:
             raise self.watch.violation
+        self.play.check()
         self.fleet.check_health()
 
     # Faults
 
     async def _fault(self) -> None:
         """One fault, or two at once."""
-        fate = self._fate
+        fate = self.fate
         faults = [fate.choice(self._allowed) for _ in range(fate.choice((1, 1, 2)))]
         running = [asyncio.ensure_future(self._one_fault(fault)) for fault in faults]
         while not all(task.done() for task in running):
-            await self._wait(0.25)
+            await self.wait(0.25)
         for task in running:
             task.result()
 
     async def _one_fault(self, fault: str) -> None:
-        fate, net = self._fate, self.world.net
+        fate, net = self.fate, self.world.net
         member = fate.choice(list(self.fleet.members.values()))
         if fate.random() < 0.4:
             member = self.watch.somebody_important(fate) or member
@@ -250,6 +246,8 @@ class FleetHistory:
                 await self._crash([member], seconds, power_cut=fault == "power cut")
             case "kill all":
                 await self._crash(list(self.fleet.members.values()), seconds, power_cut=False)
+            case "fall behind":
+                await self._fall_behind(self.watch.somebody_important(fate) or member, seconds)
             case "stop":
                 await self._stop(member, seconds)
             case "pause":
@@ -266,8 +264,10 @@ class FleetHistory:
                 await self._weather(fault, member, seconds)
             case "clock":
                 member.machine.clock.skew_ms += fate.choice((-3_600_000, -500, 500, 3_600_000))
+                self.world.happened(fault)
             case "clock drift":
                 member.machine.clock.drift = fate.choice((-0.01, 0.01))
+                self.world.happened(fault)
             case _:
                 await self._disk_fault(fault, member, seconds)
 
@@ -281,6 +281,18 @@ class FleetHistory:
         await asyncio.sleep(seconds)
         for member in down:
             member.held_down = False
+
+    async def _fall_behind(self, member: Member, seconds: float) -> None:
+        """Cuts a node off from another, and kills it while that one is behind."""
+        fate, net, ip = self.fate, self.world.net, member.machine.ip
+        other = fate.choice([each for each in self.fleet.ips() if each != ip])
+        for link in ((ip, other), (other, ip)):
+            net.block(*link)
+        await asyncio.sleep(fate.uniform(0.2, 3.0))
+        for link in ((ip, other), (other, ip)):
+            net.unblock(*link)
+        self.world.happened("fall behind")
+        await self._crash([member], seconds, power_cut=False)
 
     async def _stop(self, member: Member, seconds: float) -> None:
         if not member.is_serving or member.held_down or member.paused:
@@ -302,7 +314,7 @@ class FleetHistory:
             member.resume()
 
     async def _client_fault(self, fault: str, seconds: float) -> None:
-        seat = self._fate.choice(self._seats)
+        seat = self.fate.choice(self.seats)
         machine = seat.machine
         if machine.life is None or machine.life.paused:
             return
@@ -312,7 +324,7 @@ class FleetHistory:
             machine.resume()
             self.world.happened("client paused")
             return
-        machine.crash(power_cut=self._fate.random() < 0.5)
+        machine.crash(power_cut=self.fate.random() < 0.5)
         self.world.happened("client killed")
         await asyncio.sleep(seconds)
         seat.task = machine.spawn(seat.actor.run(machine.boot()))
@@ -320,15 +332,15 @@ class FleetHistory:
     async def _block(self, fault: str, member: Member, seconds: float) -> None:
         net, ip = self.world.net, member.machine.ip
         others = [other for other in self.fleet.ips() if other != ip]
-        clients = [seat.machine.ip for seat in self._seats]
+        clients = [seat.machine.ip for seat in self.seats]
         if fault != "isolate":
-            others = [self._fate.choice(others or clients)]
-        elif self._fate.random() < 0.3:
+            others = [self.fate.choice(others or clients)]
+        elif self.fate.random() < 0.3:
             others += clients
         links = [(ip, other) for other in others]
         if fault != "block one way":
             links += [(other, ip) for other in others]
-        elif self._fate.random() < 0.5:
+        elif self.fate.random() < 0.5:
             links = [(other, ip) for other in others]
         for link in links:
             net.block(*link)
@@ -338,7 +350,7 @@ class FleetHistory:
             net.unblock(*link)
 
     async def _weather(self, fault: str, member: Member, seconds: float) -> None:
-        fate, net = self._fate, self.world.net
+        fate, net = self.fate, self.world.net
         weather = Weather(
             latency_seconds=fate.choice((0.0005, 0.05, 0.3)),
             jitter_seconds=fate.choice((0.001, 0.1, 0.5)),
@@ -348,7 +360,7 @@ class FleetHistory:
             bytes_per_second=fate.choice((0.0, 5_000.0)),
         )
         others = [ip for ip in self.fleet.ips() if ip != member.machine.ip]
-        others += [seat.machine.ip for seat in self._seats]
+        others += [seat.machine.ip for seat in self.seats]
         if fault == "slow link":
             others = [fate.choice(others)]
         links = [(member.machine.ip, other) for other in others]
@@ -361,7 +373,7 @@ class FleetHistory:
         self.world.happened(fault)
 
     async def _disk_fault(self, fault: str, member: Member, seconds: float) -> None:
-        fate = self._fate
+        fate = self.fate
         if fault == "disk loss":
             await self._lose_disk(member, seconds)
             return
@@ -423,109 +435,19 @@ class FleetHistory:
         for member in self.fleet.members.values():
             member.resume()
             member.held_down = False
+            # Records with times too far from the node's are refused.
+            member.machine.clock.skew_ms = 0
+            member.machine.clock.drift = 0.0
         self.fleet.revive()
         await self.fleet.all_serve(PROGRESS_SECONDS_MAX)
 
-    async def _progress(self) -> None:
-        """Without faults every partition takes records in bounded time."""
-        partitions = self.recorder.partitions()
-        machine = self._client_machine("last")
-        host = machine.boot()
-        probes = []
-        for tp in partitions:
-            actor = ProducerActor(
-                self.recorder,
-                f"last-{tp.topic}-{tp.partition}",
-                self.world.chance(f"last {tp}"),
-                {"acks": "all", "enable_idempotence": True, "request_timeout_ms": 5_000},
-                only=tp,
-            )
-            probes.append((tp, actor, machine.spawn(actor.run(host))))
-        before = dict(self.recorder.acknowledged_of)
-        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
-        waiting = {f"{tp.topic}-{tp.partition}" for tp in partitions}
-        while waiting:
-            await self._wait(0.5)
-            waiting = {
-                name
-                for name in waiting
-                if self.recorder.acknowledged_of.get(name, 0) <= before.get(name, 0)
-            }
-            if self.world.loop.time() > deadline:
-                raise self.fleet.fail(f"{sorted(waiting)} take no records after all faults ended")
-        for _, _, task in probes:
-            task.cancel()
-        await asyncio.gather(*(task for _, _, task in probes), return_exceptions=True)
-        await self._end_actors()
-
-    async def _end_actors(self) -> None:
-        """Ends all but the members of the group, which have to read the rest."""
-        leaving = [seat for seat in self._seats if not isinstance(seat.actor, MemberActor)]
-        self._seats = [seat for seat in self._seats if isinstance(seat.actor, MemberActor)]
-        for seat in leaving:
+    async def end_seats(self, leaving: Callable[[Actor], bool]) -> None:
+        """Ends these actors; the others stay."""
+        gone = [seat for seat in self.seats if leaving(seat.actor)]
+        self.seats = [seat for seat in self.seats if not leaving(seat.actor)]
+        for seat in gone:
             seat.task.cancel()
-        await asyncio.gather(*(seat.task for seat in leaving), return_exceptions=True)
-        for seat in leaving:
+        await asyncio.gather(*(seat.task for seat in gone), return_exceptions=True)
+        for seat in gone:
             if seat.task.done() and not seat.task.cancelled():
                 seat.task.result()
-
-    async def _read_everything(self) -> None:
-        """Reads all partitions from the beginning to their ends, which do not move any more."""
-        for member in self._members:
-            member.settled = True
-        host = self._client_machine("judge").boot()
-        process = "judge"
-        consumer: Consumer[bytes, bytes] = Consumer(
-            self.fleet.bootstrap, host=host, client_id=process, auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        partitions = self.recorder.partitions()
-        consumer.assign(partitions)
-        for tp in partitions:
-            self.recorder.happened(process, Action.ASSIGN, tp)
-        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
-        ends = dict[TopicPartition, int]()
-        read = dict.fromkeys(partitions, 0)
-        while not ends or any(read[tp] < ends[tp] for tp in partitions):
-            self._check()
-            if self.world.loop.time() > deadline:
-                raise self.fleet.fail(f"read up to {read} of {ends} after all faults ended")
-            try:
-                found = take(self.recorder, process, await consumer.poll(timeout_ms=500))
-                for tp, records in found.items():
-                    read[tp] = records[-1][0] + 1
-                if not ends:
-                    ends = await consumer.end_offsets(*partitions, timeout_ms=30_000)
-            except ClientError as error:
-                self.world.note(f"judge fails: {type(error).__name__}: {error}")
-        await consumer.close()
-        await self._group_reads_everything(ends)
-        grouped = {f"{tp.topic}-{tp.partition}" for tp in self._grouped(partitions)}
-        groups = {} if self._group_is_excused else {GROUP: grouped}
-        self.recorder.judge(self.recorder.checker.finish(groups))
-
-    @property
-    def _group_is_excused(self) -> bool:
-        return GROUP in self.recorder.checker.excused_groups
-
-    def _grouped(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        topics = self.recorder.topics
-        return [tp for tp in partitions if topics[tp.topic].is_grouped]
-
-    async def _group_reads_everything(self, ends: dict[TopicPartition, int]) -> None:
-        if self._group_is_excused:
-            return
-        deadline = self.world.loop.time() + PROGRESS_SECONDS_MAX
-        while True:
-            behind = {}
-            for tp in self._grouped(list(ends)):
-                end = ends[tp]
-                partition = self.recorder.checker.partitions[f"{tp.topic}-{tp.partition}"]
-                seen = partition.seen_by_group.get(GROUP, set())
-                if end and end - 1 not in seen and not partition.excused:
-                    behind[tp] = (max(seen, default=-1) + 1, end)
-            if not behind:
-                return
-            if self.world.loop.time() > deadline:
-                raise self.fleet.fail(f"the group does not read on: {behind}")
-            await self._wait(0.5)

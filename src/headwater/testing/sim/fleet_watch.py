@@ -8,7 +8,8 @@ second, beside what `quorum_watch` looks at:
 - no replica is cut below what was committed.
 
 It also counts losses: power cuts and lost disks. A partition may lose records when as many of its
-replicas have lost data as it needs to acknowledge; it is excused from then on, never before.
+replicas as it needs to acknowledge have ended uncleanly, and one of them has lost data: the
+controller cannot tell which one (KIP-966). It is excused from then on, never before.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ class _View:
     has_ended: bool = False
 
 
+@dataclass(slots=True)
+class _Loss:
+    is_lossy: bool  # records may be gone
+    has_left: bool  # the ISR
+
+
 class FleetWatch:
     def __init__(self, fleet: Fleet, recorder: Recorder) -> None:
         self._fleet = fleet
@@ -61,8 +68,9 @@ class FleetWatch:
         self._partitions: dict[PartitionKey, Committed] = {}
         self._leader_epochs: dict[PartitionKey, int] = {}
         self._excused: set[PartitionKey] = set()
-        # By partition, the replicas that have lost data: False until they have left the ISR.
-        self._losses: dict[PartitionKey, dict[int, bool]] = {}
+        self.may_lose: set[TopicPartition] = set()  # the same by name
+        # By partition, the replicas that have ended uncleanly since they were last in sync.
+        self._losses: dict[PartitionKey, dict[int, _Loss]] = {}
         self._ticker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -218,8 +226,8 @@ class FleetWatch:
             losses = self._losses.get(key, {})
             for node_id in list(losses):
                 if node_id not in state.isr:
-                    losses[node_id] = True
-                elif losses[node_id]:
+                    losses[node_id].has_left = True
+                elif losses[node_id].has_left:
                     del losses[node_id]  # it has caught up with those that lost nothing
 
     # Losses
@@ -227,13 +235,18 @@ class FleetWatch:
     def power_cut(self, member: Member) -> None:
         """What the node had not synced may be gone. A topic with flush.messages=1 makes no
         difference: readers see records before they are synced."""
-        self._lose(member)
+        self._lose(member, is_lossy=True)
+
+    def unclean_end(self, member: Member) -> None:
+        """Nothing is lost, but the controller has to take the node for one that has lost records:
+        it leaves ISR and ELR when it registers again."""
+        self._lose(member, is_lossy=False)
 
     def disk_lost(self, member: Member) -> None:
         self.quorum.forget(member.id)
-        self._lose(member)
+        self._lose(member, is_lossy=True)
 
-    def _lose(self, member: Member) -> None:
+    def _lose(self, member: Member, *, is_lossy: bool) -> None:
         if self.image is None:
             return
         for topic, number, state in self.image.partitions():
@@ -242,9 +255,12 @@ class FleetWatch:
             known = self._recorder.topics.get(topic.name)
             key = (topic.id, number)
             losses = self._losses.setdefault(key, {})
-            losses[member.id] = member.id not in state.isr
+            before = losses.get(member.id)
+            is_lossy_now = is_lossy or (before is not None and before.is_lossy)
+            losses[member.id] = _Loss(is_lossy_now, has_left=member.id not in state.isr)
             least = known.min_isr if known is not None else self._min_isr(topic.name)
-            if len(losses) >= least and key not in self._excused:
+            is_lost = len(losses) >= least and any(loss.is_lossy for loss in losses.values())
+            if is_lost and key not in self._excused:
                 self._excuse(topic.name, number, key)
 
     def _min_isr(self, topic: str) -> int:
@@ -252,6 +268,7 @@ class FleetWatch:
 
     def _excuse(self, topic: str, number: int, key: PartitionKey) -> None:
         self._excused.add(key)
+        self.may_lose.add(TopicPartition(topic, number))
         self._fleet.world.note(f"{topic}-{number} may lose records")
         self._fleet.world.happened("a partition that may lose records")
         if topic in self._recorder.topics:

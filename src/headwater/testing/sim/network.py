@@ -68,6 +68,8 @@ class Internet:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.streams: dict[SimStream, None] = {}
         self.powered: set[str] = set()  # addresses of machines that answer, if only to refuse
+        # Hears what is sent by those who connected.
+        self.tap: Callable[[SimStream, Sequence[Buffer | FileSlice]], None] | None = None
         self._context = copy_context()  # belongs to no life
         self._port = 40_000
 
@@ -277,6 +279,8 @@ class SimStream:
     def send(self, parts: Sequence[Buffer | FileSlice]) -> None:
         if self.gone:
             return
+        if self._net.tap is not None:
+            self._net.tap(self, parts)
         for part in parts:
             item = part if isinstance(part, FileSlice) else memoryview(part).cast("B")
             if len(item):

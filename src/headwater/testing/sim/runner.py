@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from headwater.testing.sim.fleet_history import FleetHistory
+from headwater.testing.sim.fleet_history import FleetHistory, Play
+from headwater.testing.sim.fleet_records import RecordsPlay
 from headwater.testing.sim.history import History
 from headwater.testing.sim.log_history import LogHistory
+from headwater.testing.sim.transaction_play import TransactionPlay
 from headwater.testing.sim.violation import Violation
 from headwater.testing.sim.world import burial
 
 _LOG_STEPS = 150
-KINDS = ("node", "log", "cluster")
+KINDS = ("node", "log", "cluster", "transactions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +31,23 @@ class Result:
 
 
 def history_of(
-    seed: int, kind: str, rounds: int | None = None
+    seed: int, kind: str, rounds: int | None = None, faults: Collection[str] = ()
 ) -> LogHistory | FleetHistory | History:
     if kind == "log":
         return LogHistory(seed)
-    if kind == "cluster":
-        return FleetHistory(seed, rounds=5 if rounds is None else rounds)
+    if kind in ("cluster", "transactions"):
+        play: type[Play] = TransactionPlay if kind == "transactions" else RecordsPlay
+        rounds = 5 if rounds is None else rounds
+        return FleetHistory(seed, rounds=rounds, faults=faults, play=play)
     return History(seed, rounds=8 if rounds is None else rounds)
 
 
-def run_seed(seed: int, *, kind: str = "node", rounds: int | None = None) -> Result:
-    """Runs a history; a broken promise is in the result, not raised."""
-    history = history_of(seed, kind, rounds)
+def run_seed(
+    seed: int, *, kind: str = "node", rounds: int | None = None, faults: Collection[str] = ()
+) -> Result:
+    """Runs a history; a broken promise is in the result, not raised. `faults` limits what may
+    happen to a cluster."""
+    history = history_of(seed, kind, rounds, faults)
     failure: str | None = None
     acknowledged = 0
     try:
@@ -58,7 +66,7 @@ def run_seed(seed: int, *, kind: str = "node", rounds: int | None = None) -> Res
         seed,
         world.digest(),
         failure,
-        list(world.events),
+        list(world.events) if failure is not None else [],
         world.sometimes,
         acknowledged,
         world.loop.time(),

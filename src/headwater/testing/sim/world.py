@@ -22,7 +22,7 @@ from headwater.testing.sim.workers import SimWorkers
 
 T = TypeVar("T")
 
-_EVENTS_KEPT = 60
+_EVENTS_KEPT = 20_000
 _DISK_BYTES = 64 * 1024 * 1024
 
 

@@ -35,7 +35,7 @@ from headwater.client.errors import (
     RebalanceInProgress,
     error_for,
 )
-from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.offset_commit import GroupMetadata
 from headwater.errors import ErrorCode
 from headwater.model import NO_EPOCH, TopicPartition
 from headwater.protocol import DecodeError
@@ -365,7 +365,7 @@ class ClassicMember:
         return Next.STOP
 
     @property
-    def identity(self) -> CommitIdentity:
+    def identity(self) -> GroupMetadata:
         if self.fenced and self.failure is not None:
             raise self.failure.with_traceback(None)
         # A member that keeps partitions while it joins can commit them until all have joined,
@@ -382,11 +382,11 @@ class ClassicMember:
                 f"max_poll_interval_ms={self.settings.max_poll_interval_ms} passed between polls, "
                 "raise it or poll fewer records"
             )
-        return CommitIdentity(
+        return GroupMetadata(
             self.settings.group_id, self.member_id, self.generation, self.settings.instance_id
         )
 
-    def on_commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def on_commit_refused(self, code: int, identity: GroupMetadata) -> None:
         if (identity.member_id, identity.generation_or_epoch) != (self.member_id, self.generation):
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:

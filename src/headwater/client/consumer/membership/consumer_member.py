@@ -24,7 +24,7 @@ from headwater.client.consumer.membership.member import (
     Step,
 )
 from headwater.client.errors import ClientError, CommitFailed, error_for
-from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.offset_commit import GroupMetadata
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.messages.consumer_group_heartbeat import (
@@ -319,7 +319,7 @@ class ConsumerMember:
         self._lost = bool(self._owned)
 
     @property
-    def identity(self) -> CommitIdentity:
+    def identity(self) -> GroupMetadata:
         if self.fenced and self.failure is not None:
             raise self.failure.with_traceback(None)
         if self.phase is not Phase.MEMBER or self._lost:
@@ -329,11 +329,11 @@ class ConsumerMember:
                 f"max_poll_interval_ms={self.settings.max_poll_interval_ms} passed between polls, "
                 "raise it or poll fewer records"
             )
-        return CommitIdentity(
+        return GroupMetadata(
             self.settings.group_id, self.member_id, self.epoch, self.settings.instance_id
         )
 
-    def on_commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def on_commit_refused(self, code: int, identity: GroupMetadata) -> None:
         """Sends a heartbeat soon, whose response tells the state of the membership."""
         if self.phase is Phase.MEMBER and identity.generation_or_epoch == self.epoch:
             self._heartbeat_due = True

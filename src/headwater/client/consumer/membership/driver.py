@@ -32,7 +32,7 @@ from headwater.client.errors import (
     RetriableError,
 )
 from headwater.client.metadata import Change
-from headwater.client.requests.offset_commit import CommitIdentity
+from headwater.client.requests.offset_commit import GroupMetadata
 from headwater.io.tasks import background_task
 from headwater.model import TopicPartition
 
@@ -83,7 +83,7 @@ class GroupMembership:
         return self._member.owned
 
     @property
-    def identity(self) -> CommitIdentity:
+    def identity(self) -> GroupMetadata:
         return self._member.identity
 
     @property
@@ -96,7 +96,7 @@ class GroupMembership:
     def subscription_changed(self) -> None:
         self._is_subscribed = False
 
-    def commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def commit_refused(self, code: int, identity: GroupMetadata) -> None:
         self._member.on_commit_refused(code, identity)
         self._signal.notify()
 
@@ -382,7 +382,7 @@ class Membership(Protocol):
         """The partitions of this member; they change only inside `poll` and `leave`."""
 
     @property
-    def identity(self) -> CommitIdentity:
+    def identity(self) -> GroupMetadata:
         """The identity for OffsetCommit, to be read for each attempt. Raises CommitFailed if this
         is not a member now, and FencedInstance if it can never be one again."""
 
@@ -403,7 +403,7 @@ class Membership(Protocol):
     def subscription_changed(self) -> None:
         """Has the next `poll` read the subscription again."""
 
-    def commit_refused(self, code: int, identity: CommitIdentity) -> None:
+    def commit_refused(self, code: int, identity: GroupMetadata) -> None:
         """Applies the error code of an OffsetCommit that was sent with this identity, if it is
         about the membership. Ignores other codes, and identities that are not current."""
 

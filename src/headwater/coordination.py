@@ -1,19 +1,23 @@
-"""Decisions of a coordinator's machine: records to write, and replies to send after that.
+"""Decisions of a coordinator's machine: records to write, and what follows their commit.
 
-The driver appends `Decision.records` as one batch, applies each of them to the machine, and sends
-`Decision.replies` when that batch, and all that was decided before, is committed.
+The driver appends `Decision.records` as one batch and applies each of them to the machine. When
+that batch, and all that was decided before, is committed, it carries out `Decision.effects` and
+sends `Decision.replies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headwater.protocol.schema import Message
 
 # The driver's name for a request that waits for its reply.
 Token: TypeAlias = int
+# Something to do outside of the machine. Each machine has its own classes of them, which the driver
+# passes on unseen.
+Effect: TypeAlias = object
 
 NO_PRODUCER = -1
 
@@ -35,7 +39,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to write, and replies to send once they are committed."""
+    """Records to write, and what follows once they are committed."""
 
     records: Sequence[Record] = ()
     replies: Sequence[tuple[Token, Message]] = ()
@@ -46,6 +50,10 @@ class Decision:
     # The transaction that the records are part of: they count when its marker commits it.
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
+    # Carried out in this order, before the replies are sent; also if the commit came too late for
+    # the replies. They are dropped if the machine is unloaded first: `on_loaded` decides anew what
+    # is under way.
+    effects: Sequence[Effect] = ()
 
 
 NOTHING = Decision()
@@ -60,6 +68,7 @@ class DecisionBuilder:
     """A decision in the making, with the time of the call it is made for."""
 
     __slots__ = (
+        "effects",
         "is_atomic",
         "notes",
         "now",
@@ -76,6 +85,7 @@ class DecisionBuilder:
         self.records: list[Record] = []
         self.replies: list[tuple[Token, Message]] = []
         self.notes: list[Note] = []
+        self.effects: list[Effect] = []
         self.is_atomic = True
         self.producer_id = NO_PRODUCER
         self.producer_epoch = NO_PRODUCER
@@ -91,6 +101,7 @@ class DecisionBuilder:
         self.records.extend(decision.records)
         self.replies.extend(decision.replies)
         self.notes.extend(decision.notes)
+        self.effects.extend(decision.effects)
 
     def note(self, text: str, *, is_routine: bool = False) -> None:
         """Adds a line for the node's log, at level debug if it is routine."""
@@ -104,41 +115,5 @@ class DecisionBuilder:
             self.is_atomic,
             self.producer_id,
             self.producer_epoch,
+            self.effects,
         )
-
-
-# Clients are asked for no more (KIP-800).
-_REASON_LENGTH_MAX = 255
-
-
-def reason_given(reason: str | None) -> str:
-    """Returns the reason that a client gave, in parentheses, for a line of the node's log."""
-    return f" ({reason[:_REASON_LENGTH_MAX]!r})" if reason else ""
-
-
-def removed(group_id: str, member_ids: Sequence[str], why: str) -> str:
-    """Returns the line for the node's log when the coordinator removes members."""
-    others = f" and {len(member_ids) - 1} more" if len(member_ids) > 1 else ""
-    return f"group {group_id}: removed {member_ids[0]}{others}: {why}"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientInfo:
-    """The sender of a request: its client id, and its host as groups show it (`/127.0.0.1`)."""
-
-    client_id: str
-    host: str
-
-
-class TopicsView(Protocol):
-    """The cluster's topics, as far as groups need them."""
-
-    def partitions(self, name: str) -> int | None: ...
-
-    def id(self, name: str) -> bytes | None: ...
-
-    def name(self, topic_id: bytes) -> str | None: ...
-
-    def names(self) -> Iterable[str]: ...
-
-    def racks(self, name: str) -> Sequence[frozenset[str]]: ...

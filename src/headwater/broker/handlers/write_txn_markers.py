@@ -1,0 +1,77 @@
+"""WriteTxnMarkers: a coordinator ends transactions in partitions that this broker leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headwater.broker.context import Context
+from headwater.broker.marker_writer import Codes
+from headwater.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: Context, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+    answer = _Answer(len(request.markers))
+    for marker in request.markers:
+        broker.marker_writer.write(marker, partial(answer.add, marker.producer_id))
+    return answer.response()
+
+
+class _Answer:
+    """The outcomes of all markers of a request, by producer."""
+
+    __slots__ = ("_by_producer", "_future", "_left")
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._by_producer: dict[int, dict[str, dict[int, int]]] = {}
+        self._future: asyncio.Future[WriteTxnMarkersResponse] | None = None
+
+    def add(self, producer_id: int, codes: Codes) -> None:
+        topics = self._by_producer.setdefault(producer_id, {}) if codes else {}
+        for (topic, index), code in codes.items():
+            topics.setdefault(topic, {})[index] = code
+        self._left -= 1
+        if not self._left and self._future is not None and not self._future.done():
+            self._future.set_result(self._build())
+
+    def response(self) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+        if not self._left:
+            return self._build()
+        self._future = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def _build(self) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=name,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(
+                                    partition_index=index, error_code=code
+                                )
+                                for index, code in partitions.items()
+                            ],
+                        )
+                        for name, partitions in topics.items()
+                    ],
+                )
+                for producer_id, topics in self._by_producer.items()
+            ]
+        )

@@ -1,0 +1,96 @@
+"""`headwater txn` against a broker: what it shows, what it ends, what it refuses.
+
+With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafka meets them too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headwater.blocking import Producer
+from headwater.cli.main import main
+from headwater.client.errors import ClientError
+from headwater.testing import EmbeddedBroker
+
+Txn = Callable[..., Any]
+
+
+@pytest.fixture
+def txn(
+    shared_broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Txn:
+    """Runs `headwater txn` and gives what it prints, read as JSON if it is."""
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", shared_broker.bootstrap)
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main(("txn", *arguments)) == code, capsys.readouterr()
+        printed = capsys.readouterr()
+        return json.loads(printed.out) if "json" in arguments else printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def open_transaction(shared_broker: EmbeddedBroker, topic: str) -> Iterator[Producer]:
+    """A producer with an open transaction; its transactional id is the name of the topic."""
+    producer = Producer(shared_broker.bootstrap, transactional_id=topic)
+    try:
+        producer.begin_transaction()
+        producer.send(topic, b"x", partition=0)
+        yield producer
+    finally:
+        producer.close()
+
+
+def test_open_transactions_are_listed_and_described(
+    txn: Txn, open_transaction: Producer, topic: str
+) -> None:
+    listed = txn("list", "--state", "Ongoing", "--output", "json")
+    (own,) = [each for each in listed if each["transactional_id"] == topic]
+    assert own["state"] == "Ongoing"
+    assert topic in txn("list")
+    assert topic not in txn("list", "--state", "CompleteCommit")
+    shown = txn("describe", topic, "--output", "json")
+    assert shown["partitions"] == [{"topic": topic, "partition": 0}]
+    assert shown["open_for_ms"] >= 0
+    assert f"{topic}-0" in txn("describe", topic)
+
+
+def test_the_producers_of_a_partition_show_what_is_open(
+    txn: Txn, open_transaction: Producer, topic: str
+) -> None:
+    (shown,) = txn("producers", f"{topic}:0", "--output", "json")
+    assert shown["open_since_offset"] == 0
+    assert "open_since_offset" in txn("producers", topic)
+
+
+def test_a_transaction_is_aborted_only_with_yes(
+    txn: Txn, open_transaction: Producer, topic: str
+) -> None:
+    assert "nothing has changed yet" in txn("abort", topic)
+    assert txn("describe", topic, "--output", "json")["state"] == "Ongoing"
+    assert "aborted" in txn("abort", topic, "--yes")
+    with pytest.raises(ClientError):
+        open_transaction.commit_transaction()
+
+
+def test_what_its_coordinator_knows_does_not_hang(
+    txn: Txn, open_transaction: Producer, topic: str
+) -> None:
+    assert txn("hanging", "--topic", topic, "--older-than", "0s", "--output", "json") == []
+    assert "no transaction hangs" in txn("hanging", "--topic", topic)
+
+
+def test_mistakes_are_explained(txn: Txn, open_transaction: Producer, topic: str) -> None:
+    assert "give a transactional id" in txn("abort", code=2)
+    assert "--start" in txn("abort", "--topic", f"{topic}:0", code=2)
+    assert "no transaction that begins at" in txn(
+        "abort", "--topic", f"{topic}:0", "--start", "77", code=1
+    )
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in txn("describe", f"{topic}-unknown", code=1)
