@@ -292,7 +292,7 @@ def channel_to(follower: Follower) -> ControllerChannel:
 
 def client(version: int) -> Context:
     connection: Any = SimpleNamespace(
-        stream=SimpleNamespace(peer=SimpleNamespace(host="127.0.0.1"))
+        stream=SimpleNamespace(peer=SimpleNamespace(host="127.0.0.1")), principal=ANONYMOUS
     )
     return Context(connection, version, "app")
 

@@ -35,7 +35,8 @@ REQUEST = CreateTopicsRequest(
 
 
 def context_of(host: str, version: int = 7, client_id: str | None = "app") -> Context:
-    connection: Any = SimpleNamespace(stream=SimpleNamespace(peer=SimpleNamespace(host=host)))
+    stream = SimpleNamespace(peer=SimpleNamespace(host=host))
+    connection: Any = SimpleNamespace(stream=stream, principal=ANONYMOUS)
     return Context(connection, version, client_id)
 
 

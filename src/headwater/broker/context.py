@@ -48,7 +48,7 @@ class Context:
 
     @property
     def principal(self) -> Principal:
-        return ANONYMOUS if self.origin is None else self.origin.principal
+        return self.connection.principal if self.origin is None else self.origin.principal
 
     @property
     def client_host(self) -> str:

@@ -18,6 +18,7 @@ from headwater import _core
 from headwater.io import FileSlice, Receiver, Stream, close_slices
 from headwater.io.buffers import RECEIVE_BUFFERS
 from headwater.net.limits import NetLimits
+from headwater.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -88,6 +89,7 @@ class Connection(Receiver):
         "listener",
         "on_gone",
         "on_next",
+        "principal",
         "session",
         "stream",
     )
@@ -95,6 +97,7 @@ class Connection(Receiver):
     def __init__(self, stream: Stream, listener: str, server: Server, dispatch: Dispatch) -> None:
         self.stream = stream
         self.listener = listener
+        self.principal = ANONYMOUS  # until the peer has authenticated
         self.session: object | None = None  # state that the broker keeps for this connection
         self.active_at = server.now()
         self.frame_since: float | None = None  # when the frame began that is being received
