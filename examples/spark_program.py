@@ -60,7 +60,7 @@ def copy_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
 
 
 def count_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
-    """Keeps a count for each customer in a topic, exactly once: each micro-batch is one transaction."""
+    """Keeps a count for each customer, exactly once: a micro-batch is one transaction."""
     orders = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", bootstrap)
