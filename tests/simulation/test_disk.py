@@ -171,6 +171,23 @@ def test_a_sync_copies_only_what_changed_and_a_lost_page_stays_lost() -> None:
     assert durable == b"A" + b"a" * (PAGE_BYTES - 1) + bytes(PAGE_BYTES) + b"c" * 100
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_page_whose_sync_failed_is_saved_when_it_is_written_again(seed: int) -> None:
+    machine, disk = _machine(seed)
+    file = disk.open("/d/f", create=True)
+    disk.sync_dir("/d")
+    file.append(b"a" * 100)
+    file.sync()
+    file.append(b"b" * 100)
+    disk.faults.error_on_call["sync"] = 1
+    with pytest.raises(SyncFailed):
+        file.sync()
+    file.pwrite(file.pread(1, 150), 150)
+    file.sync()
+
+    assert _after_power_cut(machine).read("/d/f") == b"a" * 100 + b"b" * 100
+
+
 def test_a_machine_whose_disk_is_lost_comes_back_empty() -> None:
     machine, disk = _machine(1)
     disk.write_atomically("/d/f", b"text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from headwater.protocol.messages.create_topics import CreateTopicsRequest
 from headwater.protocol.records.metadata_nodes import FeatureLevelRecord
 from headwater.storage import StorageFailed
 from headwater.storage.log_dirs import read_meta_properties
+from headwater.testing.sim.world import World
 from tests.support.controllers import Bench, topic
 
 T = TypeVar("T")
@@ -350,6 +351,36 @@ def test_a_failed_sync_fails_all_who_wait_and_takes_the_log_out() -> None:
             await node.create("b")
         assert node.metadata.failed is not None
         assert "cannot be written" in await node.metadata.failed
+
+    run(test)
+
+
+def test_what_a_failed_sync_left_in_memory_only_is_written_again_by_the_next_start() -> None:
+    """The kernel takes the pages of a failed sync for clean: no later sync would write them."""
+
+    async def test() -> None:
+        machine = World(1).machine("m")
+        machine.boot()
+        machine.disk.make_dirs("/d")
+        machine.disk.sync_dir("/")
+        node = Node()
+        node.host = replace(node.host, disk=machine.disk)
+        await node.start()
+        await node.join()
+        machine.disk.faults.error_on_call["sync"] = 1
+        with pytest.raises(StorageFailed):
+            await node.create(*(f"unsynced-{number}" for number in range(200)))  # several pages
+        machine.crash(power_cut=False)
+        machine.boot()
+        node.host = replace(node.host, disk=machine.disk)
+        await node.start()
+        await node.join()
+        assert await node.create("acknowledged") == [0]
+        machine.crash(power_cut=True)
+        machine.boot()
+        node.host = replace(node.host, disk=machine.disk)
+        await node.start()
+        assert "acknowledged" in node.metadata.image.topics
 
     run(test)
 

@@ -21,7 +21,7 @@ from headwater.broker.formatting import METADATA_LOG, read_bootstrap, standalone
 from headwater.broker.metadata_snapshots import MetadataSnapshots
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import Address, Host
+from headwater.io import Address, FileSlice, Host
 from headwater.metadata import Delta, Image, Replay
 from headwater.metadata.batches import (
     BATCH_BYTES_MAX,
@@ -59,6 +59,7 @@ from headwater.quorum import (
 from headwater.quorum.state_file import decode_state, encode_state
 from headwater.storage import Log, Origin, StorageFailed, names
 from headwater.storage.checkpoints import write_topic_id
+from headwater.storage.failures import is_full
 
 if TYPE_CHECKING:
     from headwater.storage.failures import Health
@@ -262,11 +263,23 @@ class MetadataLog:
         while offset < self._log.end:
             found = self._log.read(offset, bytes_max=_LOAD_BYTES, upto=self._log.end)
             assert found.slice is not None, f"no batch at offset {offset} below {self._log.end}"
-            for batch in decode_batches(found.slice.read()):
+            data = found.slice.read()
+            self._write_again(found.slice, data)
+            for batch in decode_batches(data):
                 if batch.base_offset < offset:
                     continue
                 offset = batch.end_offset
                 self._take(batch)
+
+    def _write_again(self, found: FileSlice, data: bytes) -> None:
+        """Has the next sync write everything. If a sync of the last run failed, the kernel still
+        shows the records and takes their pages for clean: no later sync would write them, and what
+        is committed behind them would be lost with the next power cut."""
+        try:
+            found.file.pwrite(data, found.position)
+        except OSError as error:
+            if not is_full(error):  # a file system that copies on write needs space for it
+                raise
 
     def _take(self, batch: MetadataBatch) -> None:
         """Takes note of a batch that is in the log."""

@@ -48,8 +48,21 @@ class Inode:
         self.durable = bytearray()
         self.changed_from: int | None = None  # below this both contents are the same; None: all
         self.mapped = False
-        self.lost_pages: set[int] = set()  # a sync failed on these; none later can save them
+        self.lost_pages: set[int] = set()  # a sync failed on these; only a write can save them
         self.modified_ms = now_ms
+
+    def wrote(self, position: int, size: int) -> None:
+        """Takes note of a write: the next sync has the whole of each page that it touched."""
+        if not size:
+            return
+        self.changes(position)
+        if not self.lost_pages:
+            return
+        first, last = position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES
+        found = self.lost_pages.intersection(range(first, last + 1))
+        if found:
+            self.lost_pages -= found
+            self.changes(first * PAGE_BYTES)
 
     def changes(self, position: int) -> None:
         if self.changed_from is None or position < self.changed_from:
@@ -156,6 +169,7 @@ class SimFile:
         inode.changes(size)
         for part in parts:
             content += memoryview(part).cast("B")
+        inode.wrote(size, len(content) - size)
         inode.modified_ms = self._disk.clock.wall_ms()
 
     def pwrite(self, data: Buffer, offset: int) -> None:
@@ -167,7 +181,7 @@ class SimFile:
             self._disk.take(growth, self.path)
             inode.changes(len(inode.content))
             inode.resizable().extend(bytes(growth))
-        inode.changes(offset)
+        inode.wrote(offset, len(view))
         inode.content[offset : offset + len(view)] = view
         inode.modified_ms = self._disk.clock.wall_ms()
 
