@@ -9,7 +9,7 @@ import pytest
 from headwater.broker.quorum_driver import HIGH_WATERMARK_UNKNOWN
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.records.metadata_nodes import NoOpRecord
-from headwater.quorum import ReplicaKey, Role
+from headwater.quorum import ReplicaKey, Role, VoterSet
 from headwater.quorum.model import FetchRequest
 from tests.support.quorum_nodes import QuorumCluster, QuorumNode, directory
 
@@ -325,6 +325,60 @@ def test_adding_a_voter_waits_for_the_commit_if_asked_to(waits: bool) -> None:
         await cluster.until(lambda: leader.metadata.voters_are_committed)
 
     cluster.run(story)
+
+
+def test_a_sole_voter_that_has_led_for_long_stays_the_leader_when_another_joins() -> None:
+    cluster = QuorumCluster(29, voters=(1,), others=(2,))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader, node = cluster.nodes[1], cluster.nodes[2]
+        epoch = leader.raft.epoch
+        await asyncio.sleep(60)  # virtual; as a sole voter it has heard from no other
+        await leader.machine.spawn(add(leader, node))
+        await cluster.settled()
+        assert set(node.raft.voters.voters) == {1, 2}
+        assert (leader.raft.role, leader.raft.epoch) == (Role.LEADER, epoch)
+
+    cluster.run(story)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("seed", range(31, 36))
+def test_a_voter_is_elected_with_the_vote_of_one_that_does_not_know_yet_that_it_is_one(
+    seed: int, *, is_killed: bool
+) -> None:
+    cluster = QuorumCluster(seed, voters=(1,), others=(2,))
+
+    async def story() -> None:
+        await cluster.start()
+        await cluster.settled()
+        leader, node = cluster.nodes[1], cluster.nodes[2]
+        cluster.world.net.block(leader.machine.ip, node.machine.ip)
+        voters = leader.raft.voters.voters | {2: node.metadata.own_voter()}
+        leader.metadata.append_controls([VoterSet(voters).to_record()])
+        if is_killed:
+            leader.kill()
+        else:
+            leader.metadata.resign()
+        cluster.world.net.blocked.clear()
+        assert not node.raft.voters.has(ReplicaKey(2, node.directory_id))
+        if is_killed:
+            await leader.start()
+        await cluster.settled()
+        assert set(node.raft.voters.voters) == {1, 2}
+
+    cluster.run(story)
+
+
+async def add(leader: QuorumNode, node: QuorumNode) -> None:
+    await leader.changes.add(
+        ReplicaKey(node.id, node.directory_id),
+        node.metadata.own_voter().endpoints,
+        timeout_ms=5000,
+        ack_when_committed=True,
+    )
 
 
 def test_a_voter_with_a_lost_disk_joins_again_by_itself() -> None:

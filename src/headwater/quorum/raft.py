@@ -549,8 +549,11 @@ class Raft:
     def on_voters(self, voters: VoterSet, now: float) -> Ready:
         """Takes the voters that the log lists from here on, committed or not (KIP-853)."""
         ready = Ready()
+        was_sole_voter = self._is_sole_voter()
         self.voters = voters
         if self.progress is not None:
+            if was_sole_voter:
+                self.progress.quorum_seen = now  # it was the majority until now
             if self.progress.on_voters(voters):
                 self.high_watermark = ready.committed = self.progress.high_watermark
             self._deadline = self._quorum_deadline()
