@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,7 +36,7 @@ def orders(make_broker: MakeBroker) -> Topics:
     return topics
 
 
-def values(topics: Topics, name: str) -> list[dict[str, object]]:
+def values(topics: Topics, name: str) -> list[dict[str, Any]]:
     return [json.loads(value) for value in topics.read(name, 1)]
 
 

@@ -17,7 +17,7 @@ def test_a_topic_without_settings_has_kafkas_defaults() -> None:
     assert (config.delete, config.compact) == (True, False)
     assert config.flush_messages == config.flush_ms == 2**63 - 1
     assert config.max_message_bytes == 1_048_588
-    assert config.message_timestamp_type == "CreateTime"
+    assert not config.log_append_time
     assert config.compression_type == "producer"
     assert config.compression_level is None
     assert config.min_insync_replicas == 1

@@ -9,7 +9,6 @@ from headwater.protocol.apis import APIS, ApiKey, request_class, response_class
 from headwater.protocol.frame import (
     encode_request,
     encode_response,
-    encode_response_parts,
     is_flexible,
     read_request_header,
     read_response_header,
@@ -17,7 +16,6 @@ from headwater.protocol.frame import (
     skip_tags,
 )
 from headwater.protocol.messages.api_versions import ApiVersionsResponse
-from headwater.protocol.messages.fetch import FetchResponse
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headwater.protocol.records.groups import group_record
 from headwater.protocol.records.metadata import RECORDS
@@ -86,11 +84,6 @@ def test_an_api_versions_response_never_has_a_flexible_header() -> None:
     assert is_flexible(ApiKey.API_VERSIONS, 3)
     assert not response_header_is_flexible(ApiKey.API_VERSIONS, 3)
     assert response_header_is_flexible(ApiKey.HEARTBEAT, 4)
-
-
-def test_the_size_of_a_response_in_parts_counts_all_of_them() -> None:
-    parts = encode_response_parts(FetchResponse(), 13, 1)
-    assert parts == [encode_response(FetchResponse(), 13, 1)]
 
 
 def test_every_api_has_its_messages() -> None:

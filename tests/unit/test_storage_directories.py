@@ -649,7 +649,7 @@ def test_a_failed_directory_takes_its_logs_with_it() -> None:
     logs = open_dirs(MemoryDisk())
     logs.create(TP, TOPIC_ID, settings(), "/a")
     logs.create(OTHER, TOPIC_ID, settings(), "/b")
-    with pytest.raises(ApiError), logs.disk_errors("/a"):
+    with pytest.raises(ApiError), logs.find("/a").health.errors():
         raise OSError(5, "Input/output error")
     assert logs.drop_offline() == [TP]
     assert [log.tp for log in logs.all()] == [OTHER]

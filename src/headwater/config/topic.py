@@ -53,10 +53,6 @@ class TopicConfig(NamedTuple):
     local_retention_bytes: int
 
     @property
-    def message_timestamp_type(self) -> str:
-        return "LogAppendTime" if self.log_append_time else "CreateTime"
-
-    @property
     def compression_level(self) -> int | None:
         """The compression level of the topic's codec, or None if the codec has no levels."""
         match self.compression_type:

@@ -8,13 +8,9 @@ metadata.version, so that the oldest node of the cluster can read it.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from headwater.metadata import features
 from headwater.protocol import DecodeError, Message, decoder, encoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _FRAME_VERSION = 1
 _CLASSES: dict[int, type[Message]] = {}  # filled once, then only read
@@ -102,10 +98,6 @@ def decode_record(value: bytes | memoryview | None) -> Message:
     if end != len(value):
         raise DecodeError(f"{len(value) - end} bytes after a {type(record).__name__}")
     return record
-
-
-def decode_records(values: Iterable[bytes | None]) -> list[Message]:
-    return [decode_record(value) for value in values]
 
 
 def record_class(number: int) -> type[Message]:

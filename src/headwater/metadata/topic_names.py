@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from headwater.errors import ApiError, ErrorCode
-from headwater.model import METADATA_TOPIC
 
 NAME_CHARACTERS_MAX = 249
 
@@ -40,10 +39,6 @@ def check(name: str) -> None:
 def is_internal(name: str) -> bool:
     """Returns whether only the cluster itself may write to the topic."""
     return name in _INTERNAL
-
-
-def is_metadata(name: str) -> bool:
-    return name == METADATA_TOPIC
 
 
 def may_collide(name: str) -> bool:

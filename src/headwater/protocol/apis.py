@@ -134,9 +134,6 @@ class Api(NamedTuple):
         """The module of its messages."""
         return self.key.name.lower()
 
-    def request_header_version(self, version: int) -> int:
-        return 2 if self.flexible is not None and version >= self.flexible else 1
-
     def response_header_version(self, version: int) -> int:
         # A client reads an ApiVersions response before it knows what the broker speaks, so its
         # header never changed (KIP-511).

@@ -10,7 +10,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.protocol.apis import APIS, Api
-from headwater.protocol.codec import encode_parts, encoder
+from headwater.protocol.codec import encoder
 from headwater.protocol.decoding import read_unknown_tags
 from headwater.protocol.errors import DecodeError
 
@@ -119,20 +119,6 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     encoder(cls, version)(response, out)
     _SIZE.pack_into(out, 0, len(out) - 4)
     return out
-
-
-def encode_response_parts(
-    response: Message, version: int, correlation_id: int
-) -> list[bytes | bytearray | memoryview | object]:
-    """A whole response with its records as parts of their own; see `encode_parts`."""
-    cls = type(response)
-    assert cls.API is not None, f"{cls.__name__} is not a response"
-    prefix = response_prefix(APIS[cls.API], version, correlation_id)
-    parts = encode_parts(response, version, prefix)
-    head = parts[0]
-    assert isinstance(head, bytearray)
-    _SIZE.pack_into(head, 0, sum(len(part) for part in parts) - 4)  # type: ignore[arg-type, misc]
-    return parts
 
 
 def read_response_header(

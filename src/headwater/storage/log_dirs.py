@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -498,10 +497,6 @@ class LogDirs:
 
     def is_cordoned(self, directory: LogDirectory) -> bool:
         return "*" in self._cordoned or directory.path in self._cordoned
-
-    def disk_errors(self, path: str) -> AbstractContextManager[None]:
-        """A context for work in a log directory: an error of the device takes it offline."""
-        return self.find(path).health.errors()
 
     def drop_offline(self) -> list[TopicPartition]:
         """Forgets the logs of directories that failed; returns their partitions."""

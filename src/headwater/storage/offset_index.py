@@ -39,9 +39,6 @@ class OffsetIndex:
             return len(self._offsets)
         return len(self._map()) // ENTRY_BYTES
 
-    def can_hold(self, offset: int) -> bool:
-        return 0 <= offset - self.base <= _RELATIVE_MAX
-
     def lookup(self, offset: int) -> int:
         """Returns the position of the last entry at or below `offset`, 0 if there is none."""
         relative = offset - self.base

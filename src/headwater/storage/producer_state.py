@@ -159,14 +159,6 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.txn_first_offset != _NONE
 
-    def oldest_transaction_timestamp(self) -> int:
-        """Returns when the producer of the oldest open transaction wrote last, -1 if none is
-        open."""
-        if not self._ongoing:
-            return NO_TIMESTAMP
-        entry = self._entries.get(next(iter(self._ongoing.values())))
-        return entry.last_timestamp if entry else NO_TIMESTAMP
-
     def begin_verification(
         self, producer_id: int, *, epoch: int, sequence: int, bumps_epoch: bool, now_ms: int
     ) -> Verification | None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-_LOG_APPEND_TIME_BIT = 0x08
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _ERRORS_SHOWN = 3
 _CRC, _ATTRIBUTES = 17, 21

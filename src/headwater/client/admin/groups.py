@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         describe_groups as describe_groups_messages,
     )
 
-_STATES_SINCE = 4  # from these versions on ListGroups tells states and types, and filters by them
-_TYPES_SINCE = 5
+_TYPES_SINCE = 5  # from this version on ListGroups tells types, and filters by them
 _LIVENESS_SINCE = 5  # from this version on DescribeGroups has tags, for a request of our own
 _MANY_MEMBERS_SINCE = 3  # of LeaveGroup
 
