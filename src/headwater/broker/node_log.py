@@ -6,8 +6,8 @@ Levels can be changed while a node runs and are not stored: they last until it s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
 from headwater.broker.config_gate import check_is_here
@@ -19,6 +19,7 @@ from headwater.config.implied import implied_properties
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import process_id
 from headwater.metadata import Image, ResourceType
+from headwater.metadata.records import RecordType
 from headwater.observability import ROOT, Log, printable
 from headwater.protocol import Message
 from headwater.protocol.records.metadata_topics import (
@@ -27,6 +28,7 @@ from headwater.protocol.records.metadata_topics import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from headwater.security.sasl import SCRAM_NAMES
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -91,8 +93,8 @@ def _shown(key: str, text: str) -> str:
 
 
 def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
-    """Describes changes of topics and settings in metadata records. `before` is the image that they
-    were decided on."""
+    """Describes changes of topics, settings and users in metadata records. `before` is the image
+    that they were decided on."""
     created: dict[bytes, str] = {}
     settings: dict[str, list[str]] = {}  # of topics that are created
     partitions: Counter[bytes] = Counter()
@@ -111,6 +113,8 @@ def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
                 settings[record.resource_name].append(f", {record.name}={record.value}")
             case ConfigRecord():
                 others.append(_config_line(record))
+            case _ if record.API in _SECURITY_LINES:
+                others.append(_SECURITY_LINES[record.API](record))
     for topic_id, name in created.items():
         yield f"topic {name} created: partitions={partitions[topic_id]}{''.join(settings[name])}"
     for topic_id, count in partitions.items():
@@ -125,6 +129,18 @@ _KINDS = {
     ResourceType.BROKER: "broker",
     ResourceType.CLIENT_METRICS: "client metrics",
     ResourceType.GROUP: "group",
+}
+
+
+def _scram_line(record: Any, what: str) -> str:
+    mechanism = SCRAM_NAMES.get(record.mechanism, record.mechanism)
+    return f"user {printable(record.name)}: the {mechanism} credential was {what}"
+
+
+# By type: the classes of these records are loaded with the first one.
+_SECURITY_LINES: dict[int, Callable[[Any], str]] = {
+    RecordType.USER_SCRAM_CREDENTIAL: lambda record: _scram_line(record, "set"),
+    RecordType.REMOVE_USER_SCRAM_CREDENTIAL: lambda record: _scram_line(record, "deleted"),
 }
 
 

@@ -34,6 +34,10 @@ from headwater.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponseTopicData,
 )
+from headwater.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResult,
+)
 from headwater.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponseDirectoryData,
@@ -208,6 +212,15 @@ class Controller:
         validate_only: bool,
     ) -> Decision[configs.Outcome]:
         return configs.incremental_alter_configs(self.state, changes, validate_only=validate_only)
+
+    # Users
+
+    def decide_alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Decision[list[AlterUserScramCredentialsResult]]:
+        from headwater.controller import users  # with the mechanism, which a node may never need
+
+        return users.alter_scram_credentials(self.state, request)
 
     # Leaders
 

@@ -18,13 +18,14 @@ from headwater.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from headwater.security.sasl import SCRAM_NAMES, SCRAM_NUMBERS
+from headwater.security.sasl.scram import salted_password
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
 
 ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
-_NUMBERS: dict[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _SALT_BYTES = 32
 ITERATIONS_DEFAULT = 4096
 
@@ -49,7 +50,6 @@ async def describe_scram(
         timeout_ms=timeout_ms,
     )
     check(answer.error_code, "the SCRAM credentials", answer.error_message)
-    mechanisms = {number: name for name, number in _NUMBERS.items()}
     results: dict[str, tuple[ScramCredential, ...] | ClientError] = {}
     for each in answer.results:
         if each.error_code == ErrorCode.RESOURCE_NOT_FOUND:
@@ -58,7 +58,7 @@ async def describe_scram(
             results[each.user] = error_for(each.error_code, f"user {each.user}", each.error_message)
         else:
             results[each.user] = tuple(
-                ScramCredential(mechanisms.get(info.mechanism, "unknown"), info.iterations)
+                ScramCredential(SCRAM_NAMES.get(info.mechanism, "unknown"), info.iterations)
                 for info in each.credential_infos
             )
     return results
@@ -74,12 +74,10 @@ async def set_scram(
     timeout_ms: int | None = None,
 ) -> None:
     """Sets or replaces the password of a user."""
-    from headwater.security.sasl.scram import salted_password  # loaded only where it is used
-
     salt = admin._router.random_bytes(_SALT_BYTES)
     upsertion = ScramCredentialUpsertion(
         name=user,
-        mechanism=_NUMBERS[mechanism],
+        mechanism=SCRAM_NUMBERS[mechanism],
         iterations=iterations,
         salt=salt,
         salted_password=salted_password(mechanism, password, salt, iterations),
@@ -97,7 +95,7 @@ async def delete_scram(
     None."""
     request = AlterUserScramCredentialsRequest(
         deletions=[
-            ScramCredentialDeletion(name=user, mechanism=_NUMBERS[mechanism])
+            ScramCredentialDeletion(name=user, mechanism=SCRAM_NUMBERS[mechanism])
             for user, mechanism in credentials.items()
         ]
     )

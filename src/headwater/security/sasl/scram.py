@@ -6,12 +6,14 @@ import hashlib
 import hmac
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from typing import NamedTuple
 
 from headwater.security.sasl.client import SaslFailed
 
 DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN = 4096  # RFC 7677 and Kafka take no less
-ITERATIONS_MAX = 100_000  # a server must not keep us busy; Kafka stores at most 16384
+ITERATIONS_STORED_MAX = 16_384  # Kafka stores no credential with more
+ITERATIONS_MAX = 100_000  # a server must not keep us busy
 
 _NO_BINDING = "n,,"
 _FINAL_WITHOUT_PROOF = "c=" + b64encode(_NO_BINDING.encode()).decode()
@@ -24,6 +26,22 @@ def salted_password(mechanism: str, password: str | bytes, salt: bytes, iteratio
 
 def mac(digest: str, key: bytes, text: bytes) -> bytes:
     return hmac.new(key, text, digest).digest()
+
+
+class ScramSecret(NamedTuple):
+    """What a server keeps of a password: enough to check a proof, too little to make one."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+def scram_secret(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramSecret:
+    """Returns the secret of a salted password, which the keys do not reveal."""
+    digest = DIGESTS[mechanism]
+    stored_key = hashlib.new(digest, mac(digest, salted, b"Client Key")).digest()
+    return ScramSecret(salt, stored_key, mac(digest, salted, b"Server Key"), iterations)
 
 
 class ScramClient:
