@@ -94,7 +94,7 @@ def test_plain_and_bearer_say_it_all_at_once() -> None:
 def test_a_jaas_config_has_the_options_of_its_module() -> None:
     text = """org.apache.kafka.common.security.scram.ScramLoginModule required
         username="a \\"b\\"" password='x' tokenauth=true;"""
-    with pytest.raises(ValueError, match="behind username"):
+    with pytest.raises(ValueError, match="after username"):
         jaas_options(text.replace("password='x'", 'password="'))
     found = jaas_options(text.replace("'x'", '"x;y\\\\"'))
     assert found == {"username": 'a "b"', "password": "x;y\\", "tokenauth": "true"}

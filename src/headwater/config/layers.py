@@ -44,6 +44,21 @@ class BrokerLayers:
         definition = broker_definitions()[key]
         return parse(definition, self.merged[key]) if key in self.merged else definition.default
 
+    def listener_value(
+        self, listener: str, key: str, mechanism: str | None = None, *, is_exact: bool = False
+    ) -> ConfigValue:
+        """Returns the most specific value of a setting for a listener; with `is_exact` only one
+        that is given for just that, else None."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        names = [] if mechanism is None else [f"{prefix}{mechanism.lower()}.{key}"]
+        if mechanism is None or not is_exact:
+            names.append(f"{prefix}{key}")
+        definition = broker_definitions()[key]
+        for name in names:
+            if name in self.merged:
+                return parse(definition._replace(name=name), self.merged[name])
+        return None if is_exact else self.value(key)
+
 
 def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
     """Merges layers, given in order of increasing precedence.

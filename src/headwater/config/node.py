@@ -209,6 +209,19 @@ class NodeConfig(NamedTuple):
         """Returns the effective value of any broker setting, also of one without an attribute."""
         return self.layers.value(key)
 
+    def listener_value(self, listener: str, key: str, mechanism: str | None = None) -> ConfigValue:
+        """Returns the value of a setting for one listener and SASL mechanism: the most specific of
+        `listener.name.NAME.MECHANISM.key`, `listener.name.NAME.key` and `key`."""
+        return self.layers.listener_value(listener, key, mechanism)
+
+    def listener_only(self, listener: str, key: str, mechanism: str | None = None) -> ConfigValue:
+        """Returns the value that is set for just this listener, or just this mechanism of it."""
+        return self.layers.listener_value(listener, key, mechanism, is_exact=True)
+
+    def protocol_of(self, listener: str) -> str:
+        """Returns the security protocol of a listener, which may be one of other nodes."""
+        return self.listener_security_protocol_map.get(listener, SECURITY_PROTOCOLS[0])
+
 
 def node_config(
     properties: Mapping[str, str] | None = None,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
-import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 _HUNG_UP = "it closed the connection in the TLS handshake; is it a PLAINTEXT listener?"
 _BUFFERS = BufferPool(128 * 1024, kept_max=4)  # for encrypted data
-_PIECE_BYTES = 256 * 1024  # encrypted at a time
+# Encrypted at a time. OpenSSL's buffers grow to it and stay as large, for each connection.
+_PIECE_BYTES = 64 * 1024
+_DECRYPTED_BYTES = 32 * 1024  # passed to OpenSSL at a time, for the same reason
 _AHEAD_BYTES = 1024 * 1024  # may wait for the kernel before more is encrypted
 
 
@@ -43,7 +45,16 @@ class Tls:
 class TlsStream:
     """The receiver of an encrypted stream, and a stream for the receiver of the decrypted data."""
 
-    def __init__(self, inner: Stream, tls: Tls) -> None:
+    def __init__(
+        self,
+        inner: Stream,
+        tls: Tls,
+        on_handshake: Callable[[OSError | None], None] | None = None,
+    ) -> None:
+        """`on_handshake` is called once, when the handshake is complete or has failed, before
+        anything is passed to the receiver."""
+        self._on_handshake = on_handshake
+        self.has_received = False
         self.local = inner.local
         self.peer = inner.peer
         self._inner = inner
@@ -101,8 +112,19 @@ class TlsStream:
         self._flush()
         if self._shaken is not None and not self._shaken.done():
             self._shaken.set_result(None)
-        self._pump()
-        self._read()
+        self._tell_handshake(None)
+        if not self._is_gone:
+            self._pump()
+            self._read()
+
+    def _tell_handshake(self, error: OSError | None) -> None:
+        tell, self._on_handshake = self._on_handshake, None
+        if tell is not None:
+            tell(error)
+
+    def peer_certificate(self) -> bytes | None:
+        """Returns the verified certificate of the peer in DER form, if it has shown one."""
+        return self._tls.getpeercert(binary_form=True)
 
     def _flush(self) -> None:
         data = self._outgoing.read()
@@ -128,16 +150,22 @@ class TlsStream:
             _BUFFERS.give_back(buffer)
 
     def received(self, count: int) -> None:
-        if count:
-            assert self._buffer is not None
-            self._incoming.write(self._buffer[:count])
-        self._release_buffer()
+        buffer = self._buffer
         if not count:
+            self._release_buffer()
             return
-        if self._is_secured:
-            self._read()
-        else:
-            self._shake()
+        assert buffer is not None
+        self._buffer = None
+        self.has_received = True
+        for start in range(0, count, _DECRYPTED_BYTES):
+            self._incoming.write(buffer[start : min(count, start + _DECRYPTED_BYTES)])
+            if self._is_gone:
+                break
+            if self._is_secured:
+                self._read()
+            else:
+                self._shake()
+        _BUFFERS.give_back(buffer)
 
     def _read(self) -> None:
         receiver = self._receiver
@@ -186,6 +214,8 @@ class TlsStream:
             None,
         )  # when raised, it refers to frames with this stream
         receiver, self._receiver = self._receiver, NO_RECEIVER  # as in SocketStream
+        if not self._is_secured:
+            self._tell_handshake(error or ConnectionResetError("it closed the connection"))
         if self._shaken is not None and not self._shaken.done():
             self._shaken.set_exception(error or ConnectionResetError("the connection was closed"))
         else:
@@ -300,7 +330,8 @@ class Trust:
     ciphers: str | None = None
 
 
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_NEWEST = ssl.TLSVersion.TLSv1_3
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": _NEWEST}
 
 
 def client_context(trust: Trust) -> ssl.SSLContext:
@@ -312,11 +343,7 @@ def client_context(trust: Trust) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(trust.ca_path, cadata=trust.ca_pem)
     context.check_hostname = trust.check_name
-    if trust.versions:
-        wanted = [_VERSIONS[each] for each in trust.versions]
-        context.minimum_version, context.maximum_version = min(wanted), max(wanted)
-    if trust.ciphers is not None:
-        context.set_ciphers(trust.ciphers)
+    _restrict(context, trust)
     _load_own(context, trust)
     return context
 
@@ -325,12 +352,83 @@ def _load_own(context: ssl.SSLContext, trust: Trust) -> None:
     if trust.chain_path is not None:
         context.load_cert_chain(trust.chain_path, trust.key_path, lambda: trust.key_password or "")
     elif trust.chain_pem is not None:
-        # OpenSSL loads a certificate chain only from files; this one is private to the process.
-        with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
-            path = Path(folder) / "own.pem"
-            path.touch(0o600)
-            path.write_text(f"{trust.key_pem or ''}\n{trust.chain_pem}")
+        # OpenSSL loads a certificate chain only from files; this one is never on a disk.
+        with open(os.memfd_create("own.pem"), "w") as file:
+            file.write(f"{trust.key_pem or ''}\n{trust.chain_pem}")
+            file.flush()
+            path = f"/proc/self/fd/{file.fileno()}"
             context.load_cert_chain(path, None, lambda: trust.key_password or "")
+
+
+_VERIFY = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def server_context(trust: Trust, client_auth: str) -> ssl.SSLContext:
+    """Returns the TLS context of a listener. `client_auth` is none, requested or required. Raises
+    OSError (such as SSLError) or ValueError for settings that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    if trust.ca_pem is not None:
+        context.load_verify_locations(cadata=trust.ca_pem)
+    context.verify_mode = _VERIFY[client_auth]
+    _restrict(context, trust)
+    _load_own(context, trust)
+    return context
+
+
+def read_file(path: str) -> bytes:
+    """Returns the content of a file with keys or certificates. Raises OSError."""
+    return Path(path).read_bytes()
+
+
+def file_stamp(path: str) -> tuple[int, int, int]:
+    """Returns what changes whenever a file is written or replaced. Raises OSError."""
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_TLS_13_SUITES = {
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+}
+
+
+def _restrict(context: ssl.SSLContext, trust: Trust) -> None:
+    """Applies the versions and cipher suites."""
+    wanted = [_VERSIONS[each] for each in trust.versions]
+    if trust.ciphers is not None:
+        suites = trust.ciphers.split(":")
+        newest = _TLS_13_SUITES.intersection(suites)
+        older = [_openssl_name(each) for each in suites if each not in newest]
+        # Python cannot choose among the suites of TLS 1.3: all, or another version.
+        if newest and newest != _TLS_13_SUITES:
+            missing = ", ".join(sorted(_TLS_13_SUITES - newest))
+            raise ValueError(f"TLS 1.3 suites cannot be enabled one by one; add {missing}")
+        usable = [v for v in wanted or _VERSIONS.values() if (newest if v is _NEWEST else older)]
+        if not usable:
+            raise ValueError("no cipher suite fits the enabled protocols")
+        wanted = usable
+        if older:
+            context.set_ciphers(":".join(older))
+    if wanted:
+        context.minimum_version, context.maximum_version = min(wanted), max(wanted)
+
+
+def _openssl_name(suite: str) -> str:
+    """Returns OpenSSL's name of a cipher suite that has its name from IANA, as Java's have."""
+    if not suite.startswith("TLS_"):
+        return suite
+    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    prefix = "" if exchange == "RSA" else exchange.replace("_", "-") + "-"
+    if cipher.startswith("CHACHA20"):
+        return f"{prefix}CHACHA20-POLY1305"
+    cipher = cipher.replace("AES_", "AES").replace("_CBC_", "_")
+    return prefix + cipher.replace("_", "-")
 
 
 def is_pem(path: str) -> bool:

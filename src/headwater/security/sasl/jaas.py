@@ -1,19 +1,61 @@
-"""`sasl.jaas.config`: where Kafka's Java clients have the user's name and password."""
+"""`sasl.jaas.config`: where Kafka's settings have the names and passwords of users.
+
+The module is a class in Java's syntax. It selects what the options mean and is never loaded: a
+setting that names code must not run it (CVE-2023-25194).
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 _ENTRY = re.compile(r"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)(?P<options>.*?);?\s*", re.DOTALL)
 _OPTION = re.compile(
-    r"""\s*(?P<name>[\w.]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))"""
+    r"""\s*(?P<name>[\w.\-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""",
+    re.DOTALL,
 )
 _FLAGS = ("required", "requisite", "sufficient", "optional")
+_PACKAGE = "org.apache.kafka.common.security"
+_USER = "user_"
+
+# The login modules by mechanism.
+MODULES = {
+    "PLAIN": f"{_PACKAGE}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_PACKAGE}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+}
 
 
-def jaas_options(text: str) -> dict[str, str]:
-    """The options of the one login module in it. Raises ValueError, which does not quote the text:
-    there is a password in it."""
+class JaasEntry(NamedTuple):
+    """The one login module of a setting, and its options."""
+
+    module: str
+    options: dict[str, str]
+
+    @property
+    def users(self) -> dict[str, str]:
+        """The passwords of `user_NAME` options, by name: those that PLAIN accepts on a server."""
+        return {
+            name.removeprefix(_USER): value
+            for name, value in self.options.items()
+            if name.startswith(_USER)
+        }
+
+    @property
+    def extensions(self) -> dict[str, str]:
+        """The extensions that go with a bearer token (KIP-342)."""
+        start = "extension_"
+        return {
+            name.removeprefix(start): value
+            for name, value in self.options.items()
+            if name.startswith(start)
+        }
+
+
+def jaas_entry(text: str) -> JaasEntry:
+    """Reads the setting. Raises ValueError, which does not quote the text: there is a password in
+    it."""
     entry = _ENTRY.fullmatch(text)
     if entry is None or entry["flag"].lower() not in _FLAGS:
         raise ValueError('expected LoginModule required name="value" ... ;')
@@ -23,10 +65,23 @@ def jaas_options(text: str) -> dict[str, str]:
         option = _OPTION.match(rest)
         if option is None:
             known = ", ".join(options) or "the module"
-            raise ValueError(f'expected name="value" behind {known}')
+            raise ValueError(f'expected name="value" after {known}')
         quoted = option["quoted"]
         options[option["name"]] = (
-            option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
         )
         rest = rest[option.end() :].strip()
-    return options
+    return JaasEntry(entry["module"], options)
+
+
+def jaas_entry_for(mechanism: str, text: str) -> JaasEntry:
+    """Reads the setting of one mechanism. Raises ValueError, also for another login module."""
+    entry = jaas_entry(text)
+    if entry.module != MODULES[mechanism]:
+        raise ValueError(f"expected the login module {MODULES[mechanism]}")
+    return entry
+
+
+def jaas_options(text: str) -> dict[str, str]:
+    """Returns the options alone; raises ValueError as `jaas_entry`."""
+    return jaas_entry(text).options
