@@ -13,6 +13,8 @@ from headwater.io import Host
 from headwater.metadata.features import level_of_release, release_of_level
 from headwater.metadata.snapshot import Snapshot, decode_snapshot
 from headwater.model import id_from_text, id_text
+from headwater.protocol.records.metadata_security import UserScramCredentialRecord
+from headwater.security.sasl.scram import salted_password, scram_secret
 
 CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
 FIRST, SECOND = "JEXY6aqzQY-32P5TStzaFg", "MvDxzVmcRsaTz33bUuRU6A"
@@ -301,3 +303,80 @@ def test_a_new_id_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["format", "--random-uuid"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert len(id_from_text(line)) == 16
+
+
+# The first users
+
+
+def users_of(data: Path) -> dict[tuple[str, int], UserScramCredentialRecord]:
+    records = read_bootstrap(Host.system().disk, str(data))
+    return {
+        (record.name, record.mechanism): record
+        for record in records
+        if isinstance(record, UserScramCredentialRecord)
+    }
+
+
+def test_a_new_cluster_has_the_users_that_were_given(tmp_path: Path) -> None:
+    listed = tmp_path / "users.txt"
+    listed.write_text("# first users\n\nSCRAM-SHA-256=[name=bob,password=builder]\n")
+    given = (
+        'SCRAM-SHA-512=[name=alice, iterations=8192, salt="N3E=", saltedpassword="YCE="]',
+        'SCRAM-SHA-256=[password="a,b=c]",name=alice]',
+        f"@{listed}",
+    )
+    options = [word for each in given for word in ("--add-scram", each)]
+    assert run_format(tmp_path / "d", DYNAMIC, "--standalone", "-t", CLUSTER, *options) == 0
+    users = users_of(tmp_path / "d")
+    assert set(users) == {("alice", 2), ("alice", 1), ("bob", 1)}
+    salted = users["alice", 2]
+    assert (salted.iterations, salted.salt) == (8192, b"7q")
+    for name, password in (("alice", "a,b=c]"), ("bob", "builder")):
+        kept = users[name, 1]
+        expected = scram_secret(
+            "SCRAM-SHA-256",
+            salted_password("SCRAM-SHA-256", password, kept.salt, 4096),
+            kept.salt,
+            4096,
+        )
+        assert (kept.stored_key, kept.server_key) == (expected.stored_key, expected.server_key)
+    assert len(users["bob", 1].salt) >= 16
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("SCRAM-SHA-1=[name=a,password=hidden]", "expected SCRAM-SHA-256="),
+        ("SCRAM-SHA-256", "expected SCRAM-SHA-256="),
+        ("SCRAM-SHA-256=name=a,password=hidden", "in brackets"),
+        ("SCRAM-SHA-256=[password=hidden]", "expected name=USER"),
+        ("SCRAM-SHA-256=[name=a]", "either password or saltedpassword"),
+        ("SCRAM-SHA-256=[name=a,password=hidden,saltedpassword=YQ==]", "either password or"),
+        ("SCRAM-SHA-256=[name=a,password=]", "the password is empty"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==]", "expected salt"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==,salt=hidden!]", "salt is not in base64"),
+        ("SCRAM-SHA-256=[name=a,password=hidden,iterations=9]", "expected 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=hidden,iterations=99999]", "expected 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=hidden,role=x]", "at most once"),
+        ("SCRAM-SHA-256=[name=a,name=b,password=hidden]", "at most once"),
+    ],
+)
+def test_a_user_that_cannot_be_read_is_refused_without_the_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    assert run_format(tmp_path / "d", {}, "--add-scram", given) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "hidden" not in shown
+    assert not (tmp_path / "d").exists()
+
+
+def test_users_need_a_level_that_knows_them_and_are_given_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=p]")
+    assert run_format(tmp_path / "d", {}, "--release-version", "3.5-IV1", *alice) == 2
+    assert "3.5-IV2 or later" in capsys.readouterr().err
+    assert run_format(tmp_path / "d", {}, *alice, *alice) == 2
+    assert "user alice is given twice" in capsys.readouterr().err
+    assert run_format(tmp_path / "d", {}, "--release-version", "3.5-IV2", *alice) == 0

@@ -98,12 +98,14 @@ def format_directories(
     cluster_id: str | None = None,
     levels: Mapping[str, int] | None = None,
     quorum: InitialQuorum | None = None,
+    users: Sequence[Message] = (),
     ignore_formatted: bool = True,
     offline: Container[str] = (),
 ) -> Formatted:
     """Formats the node's unformatted directories, except those that are offline. The caller holds
     their locks. Without `cluster_id`, uses that of the node's other directories, or a new one;
-    without `quorum`, a node that has no static voters is its only voter."""
+    without `quorum`, a node that has no static voters is its only voter. `users` are records that
+    a new cluster starts with."""
     disk = host.disk
     paths = [path for path in directories_of(config) if path not in offline]
     found = check_directories(disk, paths)
@@ -127,7 +129,8 @@ def format_directories(
     for path in missing:
         now_ms = host.clock.wall_ms()
         directory_id = host.random_id()
-        _write_bootstrap(disk, path, default_levels() if levels is None else levels, now_ms)
+        first_levels = default_levels() if levels is None else levels
+        _write_bootstrap(disk, path, first_levels, users, now_ms)
         if path == config.metadata_log_dir:
             voters = quorum.listed
             if quorum.standalone:
@@ -330,10 +333,12 @@ def read_bootstrap(disk: Disk, path: str) -> list[Message]:
     return decode_snapshot(disk.read(file)).records
 
 
-def _write_bootstrap(disk: Disk, path: str, levels: Mapping[str, int], now_ms: int) -> None:
+def _write_bootstrap(
+    disk: Disk, path: str, levels: Mapping[str, int], users: Sequence[Message], now_ms: int
+) -> None:
     disk.make_dirs(path)
     data = encode_snapshot(
-        feature_records(dict(levels)),
+        [*feature_records(dict(levels)), *users],
         metadata_version=levels[METADATA_VERSION],
         epoch=0,
         timestamp=0,

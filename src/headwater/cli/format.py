@@ -8,6 +8,7 @@ the feature levels, and for nodes whose settings name a quorum. Options and rule
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.errors import USAGE, CommandError
@@ -23,6 +24,7 @@ examples:
   headwater format --random-uuid                  print an id for a cluster or a directory
   headwater format --data /srv/headwater --cluster-id 3Db5QLSqSZieL3rJBUUegA
   headwater format --config server.properties --cluster-id 3Db5QLSqSZieL3rJBUUegA --standalone
+  headwater format --config server.properties --add-scram @users.txt     with the first users
 
 Only a node whose settings name a quorum (controller.quorum.voters or
 controller.quorum.bootstrap.servers) has to be formatted before its first start. All nodes of a
@@ -35,6 +37,12 @@ cluster have the same --cluster-id. Which option says who votes depends on the n
   several controllers at once              --initial-controllers 1@host1:9093:ID,2@host2:9093:ID,...
                                            the same list on each, with a new id for each directory
   a node that is only a broker             none of them
+
+Users that log in by SCRAM are added with `headwater user`; the first ones, where every listener
+wants a login, here and on every controller, as kafka-storage takes them:
+
+  --add-scram 'SCRAM-SHA-512=[name=admin,password=...]'
+  --add-scram 'SCRAM-SHA-512=[name=admin,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
 """
 
 
@@ -79,6 +87,15 @@ def define(parser: ArgumentParser) -> None:
         help="first level of one feature; may be given many times",
     )
     parser.add_argument(
+        "--add-scram",
+        "-S",
+        metavar="CREDENTIAL",
+        action="append",
+        default=[],
+        help="a user of a new cluster; @FILE reads one a line from a file, which keeps passwords "
+        "out of the process list; may be given many times",
+    )
+    parser.add_argument(
         "--ignore-formatted",
         "-g",
         action="store_true",
@@ -101,6 +118,7 @@ def run(options: Namespace) -> int:
         print(id_text(host.random_id()))
         return 0
     config = check_settings(read_settings(options))
+    from headwater.broker.first_users import scram_records
     from headwater.broker.formatting import (
         FormatRefused,
         check_cluster_id,
@@ -121,6 +139,7 @@ def run(options: Namespace) -> int:
         quorum = _initial_quorum(options, config)
         levels = initial_levels(options.release_version, options.feature)
         _check_kraft_version(levels.pop(KRAFT_VERSION, None), quorum)
+        users = scram_records(_credentials(options.add_scram), levels, host.random.randbytes)
     except (ConfigError, FormatRefused) as error:
         raise CommandError(str(error), code=USAGE) from None
     try:
@@ -141,6 +160,7 @@ def run(options: Namespace) -> int:
             cluster_id=options.cluster_id,
             levels=levels,
             quorum=quorum,
+            users=users,
             ignore_formatted=options.ignore_formatted,
         )
     except (FormatRefused, DirectoryRefused) as error:
@@ -160,6 +180,21 @@ def run(options: Namespace) -> int:
     }
     print_fields(fields, output=options.output)
     return 0
+
+
+def _credentials(given: list[str]) -> list[str]:
+    """Returns the credentials of `--add-scram`, with those in files."""
+    credentials: list[str] = []
+    for text in given:
+        if not text.startswith("@"):
+            credentials.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise CommandError(f"--add-scram {text}: not text in UTF-8", code=USAGE) from None
+        credentials += [line for line in map(str.strip, lines) if line and line[0] != "#"]
+    return credentials
 
 
 def _initial_quorum(options: Namespace, config: NodeConfig) -> InitialQuorum | None:
