@@ -10,7 +10,8 @@ from selectors import EVENT_READ
 
 import pytest
 
-from headwater.io.attention import Lookout, WatchfulSelector
+from headwater.io.attention import Lookout, WatchfulLoop, WatchfulSelector
+from headwater.io.sockets import SocketStream
 
 MICROSECOND = 1e-6
 STREAK = 64
@@ -243,6 +244,63 @@ def awake_client(client: Client) -> None:
         assert not client.lookout.is_awake
         assert client.ask() == 0
     assert client.lookout.is_awake
+
+
+def test_nodes_of_the_cluster_come_before_clients_until_they_are_gone(bench: Bench) -> None:
+    def ready() -> list[object]:
+        return [key.fileobj for key, _ in bench.selector.select(1.0)]
+
+    (client, to_client), (node, to_node) = bench.peers
+    to_client.send(b"x")
+    to_node.send(b"x")
+    assert ready() == [client, node]
+    bench.selector.put_first(node.fileno())
+    assert ready() == [node, client]
+    bench.selector.forget(node.fileno())
+    assert ready() == [client, node]
+
+
+def test_a_stream_is_put_first_until_it_ends() -> None:
+    loop = WatchfulLoop()
+    served: list[str] = []
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.memory = memoryview(bytearray(16))
+
+        def buffer(self) -> memoryview:
+            return self.memory
+
+        def received(self, count: int) -> None:
+            served.append(self.name)
+
+        def drained(self) -> None: ...
+        def ended(self) -> None: ...
+        def closed(self, error: OSError | None) -> None: ...
+
+    async def main() -> None:
+        with ExitStack() as stack:
+            streams = []
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            for name in ("client", "node"):
+                far = stack.enter_context(socket.create_connection(listener.getsockname()))
+                near, _ = listener.accept()
+                near.setblocking(False)
+                streams.append(SocketStream(near, loop))
+                streams[-1].start(Noted(name))
+                far.send(b"x")
+            streams[1].put_first()
+            await asyncio.sleep(0.05)
+            fd = streams[1]._fd
+            assert loop.attention._first == {fd}
+            for stream in streams:
+                stream.abort()
+            assert loop.attention._first == set()
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert served == ["node", "client"]
 
 
 def test_a_client_stays_awake_after_many_quick_answers(client: Client) -> None:

@@ -368,6 +368,13 @@ def test_a_static_voter_counts_only_with_its_disk_once_voters_have_directories()
     assert node.on_fetch(FetchRequest(KEYS[2], 1, 2, 1), 14.0).committed == 2
 
 
+def test_a_removed_voter_is_an_observer_only_if_it_has_fetched() -> None:
+    node = leader()
+    node.on_fetch(FetchRequest(KEYS[2], 1, 1, 1), 11.0)
+    node.on_voters(VoterSet.of(Voter(KEYS[1])), 12.0)
+    assert [status.key for status in node.describe(12.0).observers] == [KEYS[2]]
+
+
 # Following
 
 

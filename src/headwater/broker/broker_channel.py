@@ -141,7 +141,7 @@ class _Link:
             self._fail(error)
             return
         self.connecting = None
-        peer.rest()
+        peer.put_first()
         self._peer = peer
         waiting, self._waiting = self._waiting, []
         for request, done in waiting:

@@ -300,6 +300,7 @@ class _Link:
                 connected.set_exception(error)
             return
         self._connected = self._connecting = None
+        peer.put_first()
         self._peer = peer
         if not connected.done():
             connected.set_result(peer)

@@ -74,16 +74,17 @@ class Node:
             log.named(name)  # shown to admins before the first line is written
         self._server = self._new_server()
         # One of its own: it opens before the node has found its quorum, and closes last.
-        self._controller_server = self._new_server()
+        self._controller_server = self._new_server(serves_nodes=True)
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot continue
 
-    def _new_server(self) -> Server:
+    def _new_server(self, *, serves_nodes: bool = False) -> Server:
         return Server(
             self._host,
             _limits(self.config),
             self._lines.warn,
             _socket_options(self.config),
             debug=self._lines.named(node_log.CONNECTIONS).debug,
+            serves_nodes=serves_nodes,
         )
 
     async def start(self) -> None:

@@ -103,6 +103,7 @@ class _Peers:
                 request_timeout_ms=self._timeout_ms,
                 as_error=as_is,
             )
+            connection.put_first()
             other = self._open.get(key)
             if other is not None and other.is_open:  # made meanwhile for another request
                 connection.close()

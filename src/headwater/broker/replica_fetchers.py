@@ -308,7 +308,7 @@ class LeaderFetcher:
             connection.close()
             self._on_failure(f"node {self.leader_id} does not serve Fetch in a known version")
             return
-        connection.rest()
+        connection.put_first()
         self._version = version
         self._connection = connection
         connection.on_closed = self._on_closed

@@ -12,6 +12,8 @@ two cores a loop that never sleeps makes it wait for a time slice of the schedul
 which costs milliseconds. So the loop tries both ways in turn, compares how long the peer's next
 request takes, and keeps to the better one for some thousand requests (`_Trial`).
 
+What other nodes of the cluster send is served before what clients send (`put_first`).
+
 A client that awaits one response after the other does the same on its side (`Lookout`).
 """
 
@@ -84,11 +86,13 @@ class _Trial:
 
 
 class WatchfulSelector(EpollSelector):
-    """An epoll that polls between the requests of a peer that sends again at once."""
+    """An epoll that polls between the requests of a peer that sends again at once, and that names
+    the nodes of the cluster before clients."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         super().__init__()
         self._now = now
+        self._first: set[int] = set()
         self._expected = _NOBODY
         self._streak = 0
         self._credit = 0
@@ -107,7 +111,22 @@ class WatchfulSelector(EpollSelector):
         """Notes that a small request of this peer was just served; its next one may follow."""
         self._expected = fd
 
+    def put_first(self, fd: int) -> None:
+        """Serves this peer before others that are ready at the same time, until `forget`."""
+        self._first.add(fd)
+
+    def forget(self, fd: int) -> None:
+        """Ends `put_first`: the next peer with this number is another one."""
+        self._first.discard(fd)
+
     def select(self, timeout: float | None = None) -> Events:
+        events = self._wait(timeout)
+        first = self._first
+        if first and len(events) > 1:
+            events.sort(key=lambda event: event[0].fd not in first)
+        return events
+
+    def _wait(self, timeout: float | None) -> Events:
         if timeout is not None and timeout <= _AWAKE_SECONDS:
             return super().select(timeout)
         expected, self._expected = self._expected, _NOBODY

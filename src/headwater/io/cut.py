@@ -143,8 +143,8 @@ class _Link:
         if not self._switch.is_cut:
             self._stream.expect()
 
-    def rest(self) -> None:
-        self._stream.rest()
+    def put_first(self) -> None:
+        self._stream.put_first()
 
     def queued_bytes(self) -> int:
         held = sum(

@@ -84,9 +84,11 @@ class Stream(Protocol):
     def expect(self) -> None:
         """Call this before sending a small request whose response the caller awaits alone."""
 
-    def rest(self) -> None:
-        """Keeps the loop from polling for this peer (`io/attention`): a follower fetches again at
-        once all day, and the nodes of a cluster may share their cores."""
+    def put_first(self) -> None:
+        """Has the loop serve this peer before others that are ready in the same turn: a vote or a
+        heartbeat that waits behind clients costs elections and sessions. And it never polls for it
+        (`io/attention`): a follower fetches again at once all day, and the nodes of a cluster may
+        share their cores."""
 
     def queued_bytes(self) -> int: ...
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.io.attention import Lookout, WatchfulLoop
+from headwater.io.attention import Lookout, WatchfulLoop, WatchfulSelector
 from headwater.io.disk import FileSlice, SystemFile, close_slices
 from headwater.io.network import (
     NO_RECEIVER,
@@ -43,6 +43,7 @@ class SocketStream:
         "_closing",
         "_error",
         "_fd",
+        "_first_at",
         "_gone",
         "_lookout",
         "_loop",
@@ -61,6 +62,7 @@ class SocketStream:
         self._fd = sock.fileno()
         self._loop = loop
         self._attention = loop.attention if isinstance(loop, WatchfulLoop) else None
+        self._first_at: WatchfulSelector | None = None  # where it is served before others
         self._lookout: Lookout | None = None
         self._queue: deque[memoryview | FileSlice] = deque()
         self._queued = 0
@@ -115,8 +117,10 @@ class SocketStream:
                 self._lookout = Lookout(self._loop)
             self._lookout.expect()
 
-    def rest(self) -> None:
-        self._attention = None
+    def put_first(self) -> None:
+        if self._attention is not None and not self._gone:
+            self._first_at, self._attention = self._attention, None
+            self._first_at.put_first(self._fd)
 
     # Writing
 
@@ -248,6 +252,8 @@ class SocketStream:
         if self._gone:
             return
         self._gone = True
+        if self._first_at is not None:
+            self._first_at.forget(self._fd)
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)

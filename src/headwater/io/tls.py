@@ -273,8 +273,8 @@ class TlsStream:
     def expect(self) -> None:
         self._inner.expect()
 
-    def rest(self) -> None:
-        self._inner.rest()
+    def put_first(self) -> None:
+        self._inner.put_first()
 
     def queued_bytes(self) -> int:
         return self._queued + self._inner.queued_bytes()

@@ -26,7 +26,9 @@ class Server:
         options: SocketOptions = SYSTEM_SOCKETS,
         *,
         debug: LogLine = lambda line: None,
+        serves_nodes: bool = False,
     ) -> None:
+        """With `serves_nodes` the peers are nodes of the cluster, which go before clients."""
         self.limits = limits
         self.now = host.clock.monotonic
         self.connections: dict[
@@ -37,6 +39,7 @@ class Server:
         self._options = options
         self._log = log
         self._debug = debug
+        self._serves_nodes = serves_nodes
         self._per_ip: Counter[str] = Counter()
         self._receiving_bytes = 0
         self._receiving_of_ip: Counter[str] = Counter()
@@ -62,6 +65,8 @@ class Server:
 
     def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
         connection = Connection(stream, listener, self, dispatch)
+        if self._serves_nodes:
+            stream.put_first()
         self.connections[connection] = None
         ip = stream.peer.host
         self._debug(f"{stream.peer} connected to {listener}")

@@ -107,7 +107,8 @@ class Progress:
             known.key = voter.key
             self._voters[voter.key.id] = known
         for replica in before.values():
-            if replica.key.id not in self._voters and replica.key.id != self.me.id:
+            is_gone = replica.last_fetch is None or replica.key.id == self.me.id
+            if replica.key.id not in self._voters and not is_gone:
                 observers[replica.key] = replica
         self._fetched.intersection_update(self._voters)
         return bool(self._voters) and self._advance()

@@ -280,7 +280,7 @@ class _Fetch:
         feed = self._feed
         if feed is not None:
             if not self._incremental:
-                self._context.connection.stream.rest()
+                self._context.connection.stream.put_first()
             self._take_positions(feed)
         read = self.read()
         if (

@@ -164,9 +164,9 @@ class PeerConnection(Generic[E]):
             newest = at_most
         return newest if newest >= max(ours[0], theirs[0]) else None
 
-    def rest(self) -> None:
-        """Keeps the loop from polling for this peer's responses."""
-        self._stream.rest()
+    def put_first(self) -> None:
+        """Has the loop serve this peer before clients, as another node of the cluster."""
+        self._stream.put_first()
 
     # Requests out
 
