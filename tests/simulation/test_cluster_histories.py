@@ -84,6 +84,15 @@ def test_a_cluster_survives_each_kind_of_fault(fault: str) -> None:
     pytest.fail(f"{label} did not happen")
 
 
+def test_a_dynamic_voter_that_lost_its_disk_votes_again() -> None:
+    for seed in range(20):
+        result = run_seed(seed, kind="cluster", rounds=3, faults=("disk loss",))
+        assert result.failure is None, result.failure
+        if result.sometimes["disk of a voter lost"]:
+            return
+    pytest.fail("no voter lost its disk")
+
+
 def test_faults_cost_what_they_should() -> None:
     """Nodes end by themselves when their disks fail, and partitions may lose records when too many
     replicas have lost theirs."""

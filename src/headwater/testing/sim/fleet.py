@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from headwater.broker.formatting import format_directories
+from headwater.broker.formatting import InitialQuorum, format_directories
 from headwater.broker.node import Node
 from headwater.config import NodeConfig, node_config
 from headwater.model import id_text
 from headwater.observability import Log
+from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from headwater.testing.sim.loop import SimTask
 from headwater.testing.sim.violation import Violation
 from headwater.testing.sim.world import World
@@ -95,10 +96,20 @@ class Member:
         self.machine.disk.sync_dir("/")
 
     def format(self) -> None:
-        """As `headwater format` does, before the first start."""
+        """As `headwater format` does, before the first start and after the disk was lost."""
         host = self.machine.boot()
-        format_directories(host, self.config, cluster_id=self.fleet.cluster_id)
+        quorum = None
+        if self.fleet.first_voters is not None:
+            is_first = self.starts == 0 and self.id in self.fleet.first_voters.voters
+            quorum = InitialQuorum(listed=self.fleet.first_voters if is_first else None)
+        format_directories(host, self.config, cluster_id=self.fleet.cluster_id, quorum=quorum)
         self.machine.switch_off()
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node votes, with the directory that it has now, for all it knows."""
+        metadata = getattr(self.node, "_metadata", None)
+        return metadata is not None and metadata.raft.voters.has(metadata.raft.me)
 
     # Being up
 
@@ -204,7 +215,16 @@ class Member:
 class Fleet:
     """All nodes of a cluster."""
 
-    def __init__(self, world: World, layout: Layout, settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        layout: Layout,
+        settings: dict[str, str],
+        *,
+        first_voters: Sequence[int] = (),
+    ) -> None:
+        """With `first_voters` the voters are dynamic: these are the first, and the other
+        controllers join by themselves."""
         self.world = world
         self.layout = layout
         self.cluster_id = id_text(world.chance("cluster id").randbytes(15) + b"\0")
@@ -213,13 +233,35 @@ class Fleet:
         # Called when a node has ended otherwise than by a clean stop.
         self.on_unclean_end: Callable[[Member], None] = lambda member: None
         ips = {node_id: f"10.0.0.{place + 1}" for place, node_id in enumerate(layout.nodes)}
-        quorum = ",".join(f"{n}@{ips[n]}:{CONTROLLER_PORT}" for n in layout.voters)
+        self.first_voters: VoterSet | None = None
+        quorum = {
+            "controller.quorum.voters": ",".join(
+                f"{n}@{ips[n]}:{CONTROLLER_PORT}" for n in layout.voters
+            )
+        }
+        if first_voters:
+            chance = world.chance("directories")
+            self.first_voters = VoterSet.of(
+                *(
+                    Voter(
+                        ReplicaKey(n, chance.randbytes(16)),
+                        (VoterEndpoint("CONTROLLER", ips[n], CONTROLLER_PORT),),
+                    )
+                    for n in first_voters
+                )
+            )
+            quorum = {
+                "controller.quorum.bootstrap.servers": ",".join(
+                    f"{ips[n]}:{CONTROLLER_PORT}" for n in layout.voters
+                ),
+            }
         for node_id in layout.nodes:
             listeners = []
             if node_id in layout.brokers:
                 listeners.append(f"PLAINTEXT://{ips[node_id]}:{BROKER_PORT}")
             if node_id in layout.voters:
                 listeners.append(f"CONTROLLER://{ips[node_id]}:{CONTROLLER_PORT}")
+            joins = first_voters and node_id in layout.voters
             config = node_config(
                 {
                     "log.dirs": _DATA,
@@ -227,7 +269,8 @@ class Fleet:
                     "process.roles": layout.roles(node_id),
                     "listeners": ",".join(listeners),
                     "controller.listener.names": "CONTROLLER",
-                    "controller.quorum.voters": quorum,
+                    **quorum,
+                    **({"controller.quorum.auto.join.enable": "true"} if joins else {}),
                     **settings,
                 }
             )
@@ -253,6 +296,10 @@ class Fleet:
             violation.add_note(f"node {member.id}'s last lines:\n  {lines}")
         return violation
 
+    @property
+    def has_dynamic_voters(self) -> bool:
+        return self.first_voters is not None
+
     # Starting
 
     def format(self) -> None:
@@ -271,6 +318,15 @@ class Fleet:
             if self.world.loop.time() > deadline:
                 waiting = [m.id for m in self.members.values() if not m.is_serving]
                 raise self.fail(f"nodes {waiting} do not serve after {seconds_max:.0f} s")
+            await asyncio.sleep(0.1)
+
+    async def all_vote(self, seconds_max: float) -> None:
+        """Waits until every controller votes: where voters are dynamic, they join by themselves."""
+        deadline = self.world.loop.time() + seconds_max
+        while waiting := [n for n in self.layout.voters if not self.members[n].is_voter]:
+            self.revive()
+            if self.world.loop.time() > deadline:
+                raise self.fail(f"nodes {waiting} do not vote after {seconds_max:.0f} s")
             await asyncio.sleep(0.1)
 
     def revive(self) -> None:

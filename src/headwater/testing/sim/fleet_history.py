@@ -109,13 +109,21 @@ class FleetHistory:
         layout = layout or Layout.draw(self.world.chance("layout"))
         self.play = play(self)
         settings = self._settings(layout) | self.play.settings(layout)
-        self.fleet = Fleet(self.world, layout, settings)
+        self.fleet = Fleet(self.world, layout, settings, first_voters=self._first_voters(layout))
         self.recorder = Recorder(self.fleet)
         self.watch = FleetWatch(self.fleet, self.recorder)
         self.fleet.on_unclean_end = self.watch.unclean_end
         chosen = faults or [fault for fault in dict.fromkeys(FAULTS) if self.fate.random() < 0.3]
         self._allowed = [fault for fault in FAULTS if fault in chosen] or ["kill"]
         self.seats: list[Seat] = []
+        self._voter_lost = False
+
+    def _first_voters(self, layout: Layout) -> tuple[int, ...]:
+        """Draws who votes at first where the voters are dynamic; nobody where they are static."""
+        fate = self.world.chance("voters")
+        if self.play.kind != "cluster" or fate.random() < 0.5:
+            return ()
+        return layout.voters if fate.random() < 0.6 else layout.voters[:1]
 
     def _settings(self, layout: Layout) -> dict[str, str]:
         fate = self.world.chance("settings")
@@ -178,7 +186,8 @@ class FleetHistory:
                 machine.bury()
 
     async def _run(self) -> None:
-        self.world.note(f"{self.fleet.layout}, faults {self._allowed}")
+        dynamic = ", dynamic" if self.fleet.has_dynamic_voters else ""
+        self.world.note(f"{self.fleet.layout}{dynamic}, faults {self._allowed}")
         self.fleet.format()
         self.fleet.start()
         self.watch.start()
@@ -395,10 +404,10 @@ class FleetHistory:
         self._mend(member, power_cut=fault == "sync error")
 
     async def _lose_disk(self, member: Member, seconds: float) -> None:
-        # A static voter that forgets its votes and its log can break any promise.
-        if member.id in self.fleet.layout.voters or not member.is_up or member.held_down:
+        if not member.is_up or member.held_down or not self._may_lose_disk(member):
             return
-        self.world.happened("disk loss")
+        is_voter = member.id in self.fleet.layout.voters
+        self.world.happened("disk of a voter lost" if is_voter else "disk loss")
         member.crash(power_cut=True)
         member.held_down = True
         self.watch.disk_lost(member)
@@ -407,6 +416,17 @@ class FleetHistory:
         await asyncio.sleep(seconds)
         member.format()
         member.held_down = False
+
+    def _may_lose_disk(self, member: Member) -> bool:
+        """A static voter that forgets its votes and its log can break any promise. A dynamic one
+        must leave a majority with all that is committed, so only one may be lost."""
+        if member.id not in self.fleet.layout.voters:
+            return True
+        voters = [self.fleet.members[n] for n in self.fleet.layout.voters]
+        if not self.fleet.has_dynamic_voters or len(voters) < 3 or self._voter_lost:
+            return False
+        self._voter_lost = all(voter.is_serving and voter.is_voter for voter in voters)
+        return self._voter_lost
 
     def _mend(self, member: Member, *, power_cut: bool = False) -> None:
         """Ends the faults of a disk. A node that met one is started again: what it has in memory
@@ -440,6 +460,7 @@ class FleetHistory:
             member.machine.clock.drift = 0.0
         self.fleet.revive()
         await self.fleet.all_serve(PROGRESS_SECONDS_MAX)
+        await self.fleet.all_vote(PROGRESS_SECONDS_MAX)
 
     async def end_seats(self, leaving: Callable[[Actor], bool]) -> None:
         """Ends these actors; the others stay."""
