@@ -24,6 +24,7 @@ from tests.support.logs import (
     batch,
     contents,
     flush,
+    marker,
     open_log,
     reopen,
     sent,
@@ -97,6 +98,74 @@ def test_a_refused_idempotent_batch_may_come_again() -> None:
         append(log, sent(9, 1))
     disk.capacity_bytes = 1 << 20
     assert append(log, sent(9, 1)) == 1
+
+
+def abort(log: Log, producer_id: int, epoch: int) -> None:
+    log.append_marker(
+        producer_id,
+        epoch,
+        commits=False,
+        coordinator_epoch=0,
+        transaction_version=2,
+        epoch=0,
+        now_ms=NOW,
+    )
+
+
+def test_an_abort_whose_marker_took_the_last_room_is_not_forgotten() -> None:
+    """Its records would be read as if they were committed, or nobody could read on."""
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(9, 0, transactional=True))
+    append(log, sent(8, 0, transactional=True))
+    disk.capacity_bytes = disk.used_bytes + 2 * len(marker(9, abort=True))
+    abort(log, 9, 1)
+    abort(log, 8, 1)
+    assert log.last_stable_offset(log.end) == log.end
+    aborted = [(9, 0, 2, 1), (8, 1, 3, 4)]
+    assert log.aborted(0, log.end) == aborted
+    disk.capacity_bytes = 1 << 20
+    again = reopen(disk, log, clean=False)
+    assert again.aborted(0, again.end) == aborted
+    again = reopen(disk, again, clean=True)
+    assert again.aborted(0, again.end) == aborted
+
+
+def test_an_abort_that_found_no_room_in_its_index_is_in_it_once_the_segment_is_sealed() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(9, 0, transactional=True))
+    disk.capacity_bytes = disk.used_bytes + len(marker(9, abort=True))
+    abort(log, 9, 1)
+    disk.capacity_bytes = 1 << 20
+    again = reopen(disk, log, clean=True)
+    assert again.aborted(0, again.end) == [(9, 0, 1, 2)]
+
+
+def test_an_abort_that_found_no_room_may_be_cut_off_again() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(9, 0, transactional=True))
+    abort(log, 9, 1)
+    append(log, sent(8, 0, transactional=True))
+    end = log.end
+    disk.capacity_bytes = disk.used_bytes + len(marker(8, abort=True))
+    abort(log, 8, 1)
+    log.truncate_to(end)
+    disk.capacity_bytes = 1 << 20
+    abort(log, 8, 2)
+    again = reopen(disk, log, clean=True)
+    assert [entry[:3] for entry in again.aborted(0, again.end)] == [(9, 0, 1), (8, 2, 3)]
+
+
+def test_an_index_of_aborts_that_cannot_be_written_takes_the_directory_offline() -> None:
+    disk = sim_disk()
+    log = open_log(disk)
+    append(log, sent(9, 0, transactional=True))
+    disk.faults.error_on_call["write"] = 2  # the first is that of the marker
+    with pytest.raises(StorageFailed):
+        abort(log, 9, 1)
+    assert not log.health.is_online
 
 
 def test_any_other_write_error_takes_the_directory_offline() -> None:

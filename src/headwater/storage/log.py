@@ -363,7 +363,10 @@ class Log:
                 if batch.leader_epoch != self.epochs.latest and batch.leader_epoch >= 0:
                     self.epochs.assign(batch.leader_epoch, batch.base_offset)
                 if batch.producer_id >= 0:
-                    note_batch(self.producers, batch, data, self.segments.active.txn_index)
+                    try:
+                        note_batch(self.producers, batch, data, self.segments.active.txn_index)
+                    except OSError as error:
+                        raise self.health.refusal(error) from error
             total += size
         base_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
         return Appended(base_offset, last_offset, NO_TIMESTAMP, self.start, False, total)

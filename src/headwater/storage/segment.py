@@ -250,6 +250,7 @@ class Segment:
             self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         self.index.save()
         self.time_index.save()
+        self.txn_index.save()
         if self._file is not None:
             self._file.truncate(self.size)  # gives back what was preallocated
         self.index.unload()

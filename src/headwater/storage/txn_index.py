@@ -6,6 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headwater.io import Disk
+from headwater.storage.failures import is_full
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = 34
@@ -20,14 +21,19 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The file is created with the first abort; most segments never have one."""
+    """The file is created with the first abort; most segments never have one.
 
-    __slots__ = ("_disk", "_entries", "path")
+    A full disk keeps no entry from readers: its marker is in the log already. What found no room in
+    the file is written with the next entry, or when the segment is sealed.
+    """
+
+    __slots__ = ("_disk", "_entries", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
+        self._written = 0  # entries that are in the file
 
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
@@ -36,17 +42,30 @@ class TransactionIndex:
                 data = self._disk.read(self.path)
                 whole = data[: len(data) - len(data) % ENTRY_BYTES]
                 self._entries = [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(whole)]
+            self._written = len(self._entries)
         return self._entries
 
     def append(self, transaction: AbortedTransaction) -> None:
         entries = self.entries()
         assert not entries or entries[-1].last_offset < transaction.last_offset
+        entries.append(transaction)
+        try:
+            self.save()
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def save(self) -> None:
+        """Writes the entries that are not in the file yet."""
+        if self._entries is None or self._written == len(self._entries):
+            return
+        data = b"".join(_ENTRY.pack(_VERSION, *each) for each in self._entries[self._written :])
         file = self._disk.open(self.path, create=True)
         try:
-            file.pwrite(_ENTRY.pack(_VERSION, *transaction), len(entries) * ENTRY_BYTES)
+            file.pwrite(data, self._written * ENTRY_BYTES)
         finally:
             file.close()
-        entries.append(transaction)
+        self._written = len(self._entries)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions that end at or above `offset`."""
@@ -56,7 +75,9 @@ class TransactionIndex:
             keep -= 1
         if keep < len(entries):
             del entries[keep:]
+        if keep < self._written:
             self._disk.truncate(self.path, keep * ENTRY_BYTES)
+            self._written = keep
 
     def move_to(self, path: str) -> None:
         """Follows the file to its new name."""
@@ -64,6 +85,7 @@ class TransactionIndex:
 
     def reset(self) -> None:
         self._entries = []
+        self._written = 0
         if self._disk.exists(self.path):
             self._disk.truncate(self.path, 0)
 
