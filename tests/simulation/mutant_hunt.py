@@ -17,6 +17,7 @@ from headwater.testing.sim.runner import run_seed
 from headwater.testing.sim.violation import Violation
 from tests.simulation.cluster_mutants import CLUSTER_MUTANTS, Wanted
 from tests.simulation.mutants import LOG_MUTANTS, MUTANTS
+from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 from tests.support import quorum_history
 
 _CLUSTER_ROUNDS = 4
@@ -33,7 +34,7 @@ def all_mutants() -> dict[str, Wanted]:
     found = {name: Wanted(plant, "node", (), seeds) for name, (plant, seeds) in MUTANTS.items()}
     for name, (plant, seeds) in LOG_MUTANTS.items():
         found[name] = Wanted(plant, "log", (), seeds)
-    return found | CLUSTER_MUTANTS
+    return found | CLUSTER_MUTANTS | TRANSACTION_MUTANTS
 
 
 def hunt(wanted: Wanted) -> Caught | None:
@@ -57,7 +58,7 @@ def _failure_of(wanted: Wanted, seed: int) -> str | None:
         except (AssertionError, Violation) as failure:
             return str(failure) or repr(failure)
         return None
-    rounds = _CLUSTER_ROUNDS if wanted.kind == "cluster" else None
+    rounds = _CLUSTER_ROUNDS if wanted.kind in ("cluster", "transactions") else None
     return run_seed(seed, kind=wanted.kind, rounds=rounds, faults=wanted.faults).failure
 
 
@@ -78,10 +79,15 @@ def _results(names: list[str], jobs: int) -> Iterator[tuple[str, Caught | None, 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutant_hunt")
     parser.add_argument("--only", default="", help="only bugs whose names have this text in them")
+    parser.add_argument("--kind", default="", help="only bugs of this kind, such as transactions")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     arguments = parser.parse_args()
     mutants = all_mutants()
-    names = [name for name in mutants if arguments.only in name]
+    names = [
+        name
+        for name, wanted in mutants.items()
+        if arguments.only in name and arguments.kind in ("", wanted.kind)
+    ]
     missed: list[str] = []
     for name, caught, seconds in _results(names, arguments.jobs):
         kind = mutants[name].kind

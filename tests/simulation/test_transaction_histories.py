@@ -16,9 +16,9 @@ from headwater.testing.sim.runner import run_seed
 # A history costs seconds of a core, which a busy machine gives in minutes.
 pytestmark = pytest.mark.timeout(600)
 
-SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "60"))
+SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "200"))
 CHUNK = 5
-ROUNDS = 2
+ROUNDS = 1
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
