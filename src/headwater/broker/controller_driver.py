@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -215,7 +216,8 @@ class ControllerDriver:
 
     async def _do_chores(self) -> None:
         """Runs the periodic tasks while this node is active: fences silent brokers, returns
-        leadership to preferred replicas, and elects unclean leaders where that is allowed.
+        leadership to preferred replicas, elects unclean leaders where that is allowed, and removes
+        expired delegation tokens.
 
         Kafka's controller also writes a NoOpRecord every `metadata.max.idle.interval.ms`, so that
         others can tell an idle leader from a lost one. An idle node should not write to its disk,
@@ -226,14 +228,16 @@ class ControllerDriver:
         balance = config.leader_imbalance_check_interval_seconds
         unclean = config.unclean_leader_election_interval_ms / 1000
         idle = config.metadata_max_idle_interval_ms / 1000
+        sweep = _token_sweep_seconds(config)
         started = clock.monotonic()
-        next_balance, next_unclean, next_no_op = (
+        next_balance, next_unclean, next_no_op, next_sweep = (
             started + balance,
             started + unclean,
             started + idle,
+            started + sweep,
         )
         while True:
-            wakes = [next_balance, next_unclean, self._machine.next_fencing() + 0.001]
+            wakes = [next_balance, next_unclean, next_sweep, self._machine.next_fencing() + 0.001]
             if idle and self._has_followers():
                 wakes.append(next_no_op)
             self._wake_at = min(wakes)
@@ -253,11 +257,26 @@ class ControllerDriver:
                 next_balance = now + balance
                 if config.auto_leader_rebalance_enable:
                     await self.ask(lambda machine: machine.decide_balance_leaders())
+            if now >= next_sweep:
+                next_sweep = now + sweep
+                await self.ask(self._remove_expired_tokens)
             if idle and now >= next_no_op:
                 next_no_op = now + idle
                 if self._has_followers():
                     await self.ask(lambda machine: machine.decide_no_op())
 
+    def _remove_expired_tokens(self, machine: Controller) -> Decision[None]:
+        return machine.decide_remove_expired_tokens(now_ms=self._host.clock.wall_ms())
+
     def _has_followers(self) -> bool:
         quorum = self._metadata.describe_quorum()
         return len(quorum.voters) > 1 or bool(quorum.observers)
+
+
+def _token_sweep_seconds(config: NodeConfig) -> float:
+    """Returns how often to look for expired tokens; never where there are none."""
+    if not config.value("delegation.token.secret.key"):
+        return math.inf
+    interval_ms = config.value("delegation.token.expiry.check.interval.ms")
+    assert isinstance(interval_ms, int)
+    return interval_ms / 1000

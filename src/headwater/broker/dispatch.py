@@ -100,7 +100,15 @@ SERVED = (
 
 
 # Forwardable APIs whose requests a broker looks into before it forwards them.
-_CHECKED_FIRST = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+_CHECKED_FIRST = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
 
 
 # Versions that Kafka itself does not offer unless `unstable.api.versions.enable` is set.

@@ -141,6 +141,13 @@ def _scram_line(record: Any, what: str) -> str:
 _SECURITY_LINES: dict[int, Callable[[Any], str]] = {
     RecordType.USER_SCRAM_CREDENTIAL: lambda record: _scram_line(record, "set"),
     RecordType.REMOVE_USER_SCRAM_CREDENTIAL: lambda record: _scram_line(record, "deleted"),
+    RecordType.DELEGATION_TOKEN: lambda record: (
+        f"delegation token {record.token_id} of {printable(record.owner)} expires at "
+        f"{record.expiration_timestamp} ms"
+    ),
+    RecordType.REMOVE_DELEGATION_TOKEN: lambda record: (
+        f"delegation token {printable(record.token_id)} has ended"
+    ),
 }
 
 

@@ -45,6 +45,7 @@ from headwater.protocol.messages.assign_replicas_to_dirs import (
 from headwater.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from headwater.protocol.messages.broker_registration import BrokerRegistrationRequest
 from headwater.protocol.messages.controller_registration import ControllerRegistrationRequest
+from headwater.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from headwater.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopicResult,
@@ -52,11 +53,15 @@ from headwater.protocol.messages.create_partitions import (
 from headwater.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest
 from headwater.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
 from headwater.protocol.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
+from headwater.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from headwater.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from headwater.protocol.records.metadata_nodes import (
     NoOpRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from headwater.protocol.records.metadata_security import DelegationTokenRecord
+from headwater.security.principal import Principal
 
 
 class Controller:
@@ -75,6 +80,7 @@ class Controller:
         self.state.replay = replay
         self.state.registration_offsets = registration_offsets
         self.state.log_end = log_end
+        self.state.token_ids = None
         self.state.on_configs_changed((CLUSTER_DEFAULT,))
 
     def on_loaded(self, now: float) -> None:
@@ -93,6 +99,10 @@ class Controller:
         self.state.on_configs_changed(delta.configs)
         for topic in delta.topics_deleted.values():
             self.state.on_configs_changed((Resource(ResourceType.TOPIC, topic.name),))
+        if delta.tokens and self.state.token_ids is not None:
+            from headwater.controller import tokens
+
+            tokens.follow(self.state, delta.tokens)
         if not delta.brokers:
             return
         for number, record in enumerate(records):
@@ -221,6 +231,36 @@ class Controller:
         from headwater.controller import users  # with the mechanism, which a node may never need
 
         return users.alter_scram_credentials(self.state, request)
+
+    def decide_create_token(
+        self,
+        request: CreateDelegationTokenRequest,
+        requester: Principal,
+        *,
+        now_ms: int,
+    ) -> Decision[DelegationTokenRecord]:
+        from headwater.controller import tokens
+
+        return tokens.create_token(self.state, request, requester, now_ms=now_ms)
+
+    def decide_renew_token(
+        self, request: RenewDelegationTokenRequest, who: Principal, *, now_ms: int
+    ) -> Decision[int]:
+        from headwater.controller import tokens
+
+        return tokens.renew_token(self.state, request, who, now_ms=now_ms)
+
+    def decide_expire_token(
+        self, request: ExpireDelegationTokenRequest, who: Principal, *, now_ms: int
+    ) -> Decision[int]:
+        from headwater.controller import tokens
+
+        return tokens.expire_token(self.state, request, who, now_ms=now_ms)
+
+    def decide_remove_expired_tokens(self, *, now_ms: int) -> Decision[None]:
+        from headwater.controller import tokens
+
+        return tokens.remove_expired(self.state, now_ms=now_ms)
 
     # Leaders
 

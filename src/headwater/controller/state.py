@@ -59,6 +59,7 @@ class ControllerState:
     log_end: int = 0  # the next record's offset
     sessions: dict[int, Session] = field(default_factory=dict)
     registration_offsets: dict[int, int] = field(default_factory=dict)
+    token_ids: dict[bytes, str] | None = None  # by HMAC; known once a request names a token
     _defaults: TopicDefaults | None = None
     _plain: TopicConfig | None = None  # of a topic without settings of its own
     _topic_configs: dict[str, TopicConfig] = field(default_factory=dict)  # of topics that exist
@@ -66,6 +67,15 @@ class ControllerState:
     @property
     def image(self) -> Image:
         return self.replay.image
+
+    def new_id(self) -> bytes:
+        """Returns a random id, a version 4 UUID whose text does not start with a dash."""
+        while True:
+            raw = bytearray(self.random.randbytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            if raw[0] >> 2 != 62 and bytes(raw) not in self.image.topics_by_id:
+                return bytes(raw)
 
     # Settings
 

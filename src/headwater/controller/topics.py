@@ -109,7 +109,7 @@ def _create_topic(
         is_new=True,
     )
     partitions = _assigned(state, topic) if topic.assignments else _placed(state, topic)
-    topic_id = new_topic_id(state)
+    topic_id = state.new_id()
     result = CreatableTopicResult(name=topic.name, topic_id=topic_id, error_message=None)
     if described is not None:
         overrides = {name: value for name, value in configs.items() if value is not None}
@@ -139,16 +139,6 @@ def _check_new_name(state: ControllerState, name: str) -> None:
                 f"topic {name} differs from {min(others)} only in '.' and '_', "
                 "which look the same in metrics",
             )
-
-
-def new_topic_id(state: ControllerState) -> bytes:
-    """Returns a random id, a version 4 UUID whose text does not start with a dash."""
-    while True:
-        raw = bytearray(state.random.randbytes(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if raw[0] >> 2 != 62 and bytes(raw) not in state.image.topics_by_id:
-            return bytes(raw)
 
 
 def _described(state: ControllerState, overrides: dict[str, str]) -> list[CreatableTopicConfigs]:

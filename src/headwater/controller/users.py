@@ -22,7 +22,7 @@ from headwater.protocol.records.metadata_security import (
     UserScramCredentialRecord,
 )
 from headwater.security.sasl import SCRAM_NAMES, SCRAM_NUMBERS
-from headwater.security.sasl.scram import ITERATIONS_MIN, ITERATIONS_STORED_MAX, scram_secret
+from headwater.security.sasl.scram import ITERATIONS_MIN, ITERATIONS_STORED_MAX, scram_keys
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -97,12 +97,12 @@ def _record(state: ControllerState, change: Change) -> Message:
 def credential_record(
     user: str, mechanism: str, salted: bytes, salt: bytes, iterations: int
 ) -> UserScramCredentialRecord:
-    secret = scram_secret(mechanism, salted, salt, iterations)
+    keys = scram_keys(mechanism, salted)
     return UserScramCredentialRecord(
         name=user,
         mechanism=SCRAM_NUMBERS[mechanism],
-        salt=secret.salt,
-        stored_key=secret.stored_key,
-        server_key=secret.server_key,
-        iterations=secret.iterations,
+        salt=salt,
+        stored_key=keys.stored,
+        server_key=keys.server,
+        iterations=iterations,
     )

@@ -5,13 +5,13 @@ authorizer.class.name STRING "" L fixed - nonnull
     Plugin class that authorizes requests; empty means everything is allowed.
 connections.max.reauth.ms LONG 0 M fixed -
     Time after which SASL clients must authenticate again, in ms; 0 means never.
-delegation.token.expiry.check.interval.ms LONG 3600000 L fixed - >=1
+delegation.token.expiry.check.interval.ms LONG 3600000 L fixed + >=1
     How often to check for expired tokens, in ms.
-delegation.token.expiry.time.ms LONG 86400000 M fixed - >=1
+delegation.token.expiry.time.ms LONG 86400000 M fixed + >=1
     How long a token is valid before it must be renewed, in ms.
-delegation.token.max.lifetime.ms LONG 604800000 M fixed - >=1
+delegation.token.max.lifetime.ms LONG 604800000 M fixed + >=1
     Maximum lifetime of a token, in ms; after this it cannot be renewed.
-delegation.token.secret.key PASSWORD null M fixed -
+delegation.token.secret.key PASSWORD null M fixed +
     Secret that signs tokens; the same on every broker.
 principal.builder.class CLASS org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder M broker -
     Plugin class that determines the user of a connection.

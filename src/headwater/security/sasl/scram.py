@@ -28,20 +28,18 @@ def mac(digest: str, key: bytes, text: bytes) -> bytes:
     return hmac.new(key, text, digest).digest()
 
 
-class ScramSecret(NamedTuple):
+class ScramKeys(NamedTuple):
     """What a server keeps of a password: enough to check a proof, too little to make one."""
 
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
+    stored: bytes
+    server: bytes
 
 
-def scram_secret(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramSecret:
-    """Returns the secret of a salted password, which the keys do not reveal."""
+def scram_keys(mechanism: str, salted: bytes) -> ScramKeys:
+    """Returns the keys of a salted password, which they do not reveal."""
     digest = DIGESTS[mechanism]
-    stored_key = hashlib.new(digest, mac(digest, salted, b"Client Key")).digest()
-    return ScramSecret(salt, stored_key, mac(digest, salted, b"Server Key"), iterations)
+    stored = hashlib.new(digest, mac(digest, salted, b"Client Key")).digest()
+    return ScramKeys(stored, mac(digest, salted, b"Server Key"))
 
 
 class ScramClient:
