@@ -92,7 +92,7 @@ def _are_led_by_others(admin: Admin) -> bool:
 
 
 class _Events:
-    """What the metadata log of the first node says so far."""
+    """Returns the records in the metadata log of the first node so far."""
 
     def __init__(self, *, fenced: int, leaders: int) -> None:
         self.fenced = fenced

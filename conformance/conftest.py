@@ -1,4 +1,4 @@
-"""What the claims need: the subject, Kafka's jars, and a short way to run a tool against it."""
+"""Fixtures of the claims: the subject, Kafka's jars, and running a tool against it."""
 
 from __future__ import annotations
 

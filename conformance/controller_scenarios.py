@@ -1,4 +1,4 @@
-"""What `controller_diff` asks two controllers: each API of the controller listener, well and badly.
+"""The questions of `controller_diff` to two controllers: every API of their listener.
 
 A scenario plays against one side; both sides must have answered alike. Brokers are registered with
 ids from 91 on, so that leaders, in-sync replicas and directories can be changed without a broker.

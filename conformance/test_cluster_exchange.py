@@ -29,7 +29,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a client sees of the cluster, whoever serves it."""
+    """Returns a client's view of the cluster, whichever product serves it."""
 
     records: list[Seen]
     committed: dict[int, int]

@@ -68,7 +68,7 @@ _CHANCE = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tool printed, without what is a matter of chance, and its exit code."""
+    """Returns the output of a tool, without what varies by chance, and its exit code."""
 
     printed: str
     code: int
@@ -122,7 +122,7 @@ class Pair:
 
 
 def _names(cluster: Cluster) -> dict[str, str]:
-    """What a cluster has, by the names that arguments use and that outputs are compared with."""
+    """The facts of a cluster, by the names that arguments and expected outputs use."""
     names = {"brokers": cluster.bootstrap, "controllers": cluster.bootstrap_controllers}
     for node_id, member in cluster.members.items():
         names[f"properties{node_id}"] = str(member.properties)

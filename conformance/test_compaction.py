@@ -75,7 +75,7 @@ def _last_values(found: list[Seen]) -> dict[str, bytes | None]:
 
 
 def _dump(jars: Path, *arguments: str) -> str:
-    """What DumpLogSegments prints; it tells of each gap, which a compacted log is made of."""
+    """Returns the output of DumpLogSegments, which has complained of nothing."""
     done = run_java(jars, "org.apache.kafka.tools.DumpLogSegments", *arguments)
     for line in (done.stdout + done.stderr).splitlines():
         told = line.partition(" payload: ")[0]

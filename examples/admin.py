@@ -1,4 +1,4 @@
-"""What an admin does: topics, settings, offsets, groups.
+"""Administration from Python: topics, settings, offsets, groups.
 
 python examples/admin.py 127.0.0.1:9092
 """

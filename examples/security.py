@@ -1,4 +1,4 @@
-"""How the clients say who they are, and whom they trust.
+"""TLS and SASL in the clients: identity and trust.
 
 Nothing is connected here: settings and files are checked when a client is made.
 """

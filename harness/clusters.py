@@ -45,7 +45,7 @@ _VOTERS_COMMAND = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
 class Voters(Enum):
-    """How the nodes learn who votes."""
+    """The way the nodes learn the voters."""
 
     STATIC = "controller.quorum.voters"
     INITIAL = "format --initial-controllers"
@@ -55,7 +55,7 @@ class Voters(Enum):
 
 @dataclass(slots=True)
 class Member:
-    """What one node of a cluster is: its id, its roles, and the id of its metadata directory."""
+    """A node of a cluster: its id, its roles, and the id of its metadata directory."""
 
     node_id: int
     roles: str

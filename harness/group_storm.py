@@ -103,7 +103,7 @@ def read_by(member: Member) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a storm has come to. All is well if nothing is `wrong`."""
+    """The result of a storm. All is well if nothing is `wrong`."""
 
     wrong: list[str]
     watch: Watch

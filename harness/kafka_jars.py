@@ -37,7 +37,7 @@ _LOG4J = """\
 
 
 def cache_folder() -> Path:
-    """Where things fetched from elsewhere are kept: $HEADWATER_CACHE or ~/.cache/headwater."""
+    """The folder of downloads: $HEADWATER_CACHE or ~/.cache/headwater."""
     named = os.environ.get("HEADWATER_CACHE")
     if named:
         return Path(named)

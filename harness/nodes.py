@@ -47,7 +47,7 @@ class NodeFailed(Exception):
 
 
 class Flavour(Protocol):
-    """What differs between the kinds of node: how one is prepared and what command runs it."""
+    """A kind of node: how one is prepared and what command runs it."""
 
     name: str
 
@@ -286,7 +286,7 @@ def run_java(
 
 
 def _meta_property(folder: Path, key: str) -> str | None:
-    """What a formatted folder says about itself."""
+    """Returns a property of a formatted folder, None if it has none of this name."""
     path = folder / "meta.properties"
     lines = path.read_text().splitlines() if path.exists() else []
     found = [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]

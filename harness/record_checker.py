@@ -1,4 +1,4 @@
-"""What must hold of records that were sent and read, however badly the world behaved.
+"""Checks records that were sent and read for what must hold under any faults.
 
 A sender numbers its records for each partition it sends to, in the order it hands them in; a value
 is `sender:number`. The history says which were acknowledged and at which offset, which were

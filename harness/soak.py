@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Run:
-    """What all actors share."""
+    """The state that all actors share."""
 
     bootstrap: str
     protocol: Protocol

@@ -25,7 +25,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() a reset
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How bad it is. Rates are for each connection and second."""
+    """The degree of trouble. Rates are for each connection and second."""
 
     cuts: float = 0.1
     stalls: float = 0.05

@@ -1,4 +1,4 @@
-"""What the documentation site is given while it is built.
+"""Hooks that add to the documentation site while it is built.
 
 Pages that live elsewhere (ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md) are taken in, and links
 to files of the repository that are not part of the site become the names of those files.

@@ -35,7 +35,7 @@ class Order(BaseModel):
 
 
 class Totals:
-    """What each customer has ordered, by the topic."""
+    """The orders of each customer, as the topic has them."""
 
     def __init__(self) -> None:
         self._cents: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What a test can ask of its broker: topics, records, settings, faults.
+"""Tests with a broker: topics, records, settings, faults.
 
 pytest examples/testing
 """

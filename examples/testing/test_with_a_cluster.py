@@ -1,4 +1,4 @@
-"""What a test can do to a cluster of three nodes, each a process of its own.
+"""Tests with a cluster of three nodes, each a process of its own.
 
 pytest examples/testing
 """

@@ -142,7 +142,7 @@ EACH = pytest.mark.parametrize("maker", MAKERS, ids=["librdkafka", "kafka-python
 
 
 def committed_records(broker: EmbeddedBroker, topic: str, last: bytes) -> list[bytes]:
-    """What a reader of committed records gets up to this one."""
+    """Returns what a reader of committed records gets up to this one."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

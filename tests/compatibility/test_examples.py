@@ -1,4 +1,4 @@
-"""What the docs show is run here, as a user would run it."""
+"""Runs the examples of the docs as a user would."""
 
 from __future__ import annotations
 

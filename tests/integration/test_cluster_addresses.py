@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster say they are: to clients of each listener, and to each other."""
+"""Advertised addresses of a cluster: for clients of each listener, and between its nodes."""
 
 from __future__ import annotations
 

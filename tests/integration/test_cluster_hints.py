@@ -1,4 +1,4 @@
-"""What three nodes tell their clients: where leaders are, who is fenced, and new ids."""
+"""Hints of three nodes to their clients: current leaders, fenced producers, and new ids."""
 
 from __future__ import annotations
 

@@ -153,9 +153,7 @@ def test_a_marker_waits_for_the_leader_of_its_partition(
     wires.forget(2)
     producer.end(commits=True)  # decided, whatever becomes of node 2
     assert state(producer) == "PrepareCommit"
-    until(
-        lambda: ends(wires, "orders", 1) == [1] or None, "the marker of the partition that is there"
-    )
+    until(lambda: ends(wires, "orders", 1) == [1] or None, "the marker of the existing partition")
     (left,) = producer.describe().topics
     assert (left.topic, left.partitions) == ("orders", [1])
     assert producer.add("orders", 0) == [ErrorCode.CONCURRENT_TRANSACTIONS]

@@ -47,7 +47,7 @@ def group(
             return json.loads(printed.out)
         return printed.out + printed.err
 
-    # Who asks for a coordinator is who makes the topic that coordinators live from.
+    # Asking for a coordinator creates the topic that coordinators need.
     with Admin(shared_broker.bootstrap) as admin:
         admin.describe_groups(["any"])
     return run

@@ -93,7 +93,7 @@ def test_the_quorum_of_a_node_alone_is_that_node(wire: Wire) -> None:
 
 
 def places(wire: Wire, topic: str) -> dict[str, DescribeLogDirsPartition]:
-    """Where partition 0 of a topic is now; a copy under way is left out."""
+    """Returns the directory of partition 0 of a topic; a copy under way is left out."""
     asked = DescribableLogDirTopic(topic=topic, partitions=[0])
     answer = wire.ask(DescribeLogDirsRequest(topics=[asked]))
     return {

@@ -1,4 +1,4 @@
-"""What a node writes to its log, as an operator reads it."""
+"""The log of a node, as an operator reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told of the cluster, and topics that come to be by being asked for."""
+"""Metadata as clients get it, and topics that are created when they are asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log begins and ends, what lies at a moment, and cutting its beginning off."""
+"""Offsets of a log: its start and end, lookups by time, and deleting its beginning."""
 
 from __future__ import annotations
 

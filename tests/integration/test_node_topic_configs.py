@@ -1,4 +1,4 @@
-"""What a topic's configs change in produce and fetch."""
+"""Effects of a topic's configs on produce and fetch."""
 
 from __future__ import annotations
 

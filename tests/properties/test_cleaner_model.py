@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 def decided(entries: list[Entry]) -> tuple[dict[int, Row], set[int]]:
-    """What readers of committed data may see, and the offsets whose transaction is not over."""
+    """Returns what readers of committed data may see, and the offsets of open transactions."""
     visible: dict[int, Row] = {}
     pending: dict[int, dict[int, Row]] = {}
     for entry in entries:

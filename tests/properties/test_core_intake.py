@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 
 class Refused(Exception):
-    """What a call of the intake raises, so that the record is not taken in."""
+    """Raised by a callback of the intake to refuse the record."""
 
 
 class Calls:

@@ -214,7 +214,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32), size=st.integers(0, 200))
     def flush_and_cut_power(self, seed: int, size: int) -> None:
-        """What a producer that waits for a flush sees; by chance it would come too seldom."""
+        """Flushes for a waiting producer; by chance this would come too seldom."""
         self.append(1, size, 0)
         self.flush()
         self.cut_power(seed)
@@ -230,7 +230,7 @@ class LogModel(RuleBasedStateMachine):
         self.forget_sequences()
 
     def forget_sequences(self) -> None:
-        """What was cut is no longer known, neither here nor there: a producer begins anew."""
+        """Both sides forget the state of producers that was cut: a producer begins anew."""
         self.sequences = {
             producer: place for producer, place in self.sequences.items() if place[1] <= self.end
         }

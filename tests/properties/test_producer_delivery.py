@@ -33,7 +33,7 @@ RECORDS_MAX = 6  # more make a batch too large
 
 
 class Records:
-    """What stands for a core batch: just the numbers of its records."""
+    """A stand-in for a core batch: just the numbers of its records."""
 
     def __init__(self, numbers: list[int]) -> None:
         self.numbers = numbers

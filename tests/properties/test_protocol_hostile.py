@@ -65,7 +65,7 @@ def spoil(random: Random, data: bytes) -> bytes:
 
 
 def elements(message: Message) -> int:
-    """How many things a message holds, all the way down."""
+    """Counts the values in a message, all the way down."""
     count = 1
     for field in fields_of(type(message)):
         value: Any = getattr(message, field.name)

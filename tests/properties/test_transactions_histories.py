@@ -48,7 +48,7 @@ PREVIOUS = {
 
 
 def check_step(before: Transaction | None, after: Transaction) -> None:
-    """What holds between two records of an id."""
+    """Checks the invariants between two records of an id."""
     if before is None:
         assert after.state is State.EMPTY
         assert after.producer_epoch == 0

@@ -86,7 +86,7 @@ class Replica:
             self.valid.clear()
 
     def took(self, entry: Entry) -> None:
-        """What ends a verification: a batch, or a marker that does not end the one before."""
+        """Ends a verification: by a batch, or a marker that does not end the one before."""
         valid = self.valid.get(entry.producer)
         is_next = entry.marker and valid and valid.bumps_epoch and valid.epoch == entry.epoch
         if entry.transactional and not is_next:
@@ -142,7 +142,7 @@ class TransactionsModel(RuleBasedStateMachine):
         return min([self.high_watermark, *undecided])
 
     def committed(self, upto: int) -> list[bytes]:
-        """What readers of committed records get, up to there."""
+        """Returns what readers of committed records get, up to there."""
         aborted = {
             entry.offset
             for producer, first, end, how in self.transactions()

@@ -28,7 +28,7 @@ def loads(answer: Mapping[str, Partitions]) -> dict[str, int]:
 
 
 def moved(question: Assignment, answer: Mapping[str, Partitions]) -> int:
-    """How many partitions somebody had and has no more, though they still want them."""
+    """Counts the partitions that were taken from members that still want them."""
     return sum(
         len(numbers - answer[member].get(topic, frozenset()))
         for member, subscriber in question.members.items()

@@ -89,7 +89,7 @@ def retain(
     upper_bound: int,
     producers: Mapping[int, tuple[int, int]],
 ) -> tuple[bytes, list[tuple[int, int, int, int]]]:
-    """What is left, and the aborted transactions that are still needed."""
+    """Returns what is left, and the aborted transactions that are still needed."""
     follower = Follower(aborted)
     out = b""
     for batch, own in each(data):

@@ -1,4 +1,4 @@
-"""What a consumer may see of fetched bytes, in plain Python: the judge of the core's slices."""
+"""Decodes fetched bytes as a consumer may see them, in plain Python: the judge of the core."""
 
 from __future__ import annotations
 

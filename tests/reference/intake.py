@@ -50,7 +50,7 @@ def size_of(records: list[Record]) -> int:
 
 
 def size_max(record: Record) -> int:
-    """What a record takes of the buffer at most, before it is known where it stands."""
+    """Returns the most that a record takes of the buffer, before its place is known."""
     key, value, _, _ = record
     return OVERHEAD_MAX + len(key or b"") + len(value or b"") + len(headers_of(record))
 

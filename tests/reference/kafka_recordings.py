@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3.1 wrote and computed, so that no test needs a JVM."""
+"""Output of Apache Kafka 4.3.1, recorded so that no test needs a JVM."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def any_live_replica_is_elected() -> Planted:
 
 
 def a_broker_that_crashed_stays_in_sync() -> Planted:
-    """What it has lost in a power cut it may still be elected for."""
+    """A replica may still be elected for records that it lost in a power cut."""
     return planted((brokers, "_end_incarnation", lambda *args, **kwargs: []))
 
 

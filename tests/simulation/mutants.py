@@ -114,7 +114,7 @@ def duplicates_are_stored_again() -> Iterator[None]:
 
 @contextmanager
 def a_gap_between_segments_is_not_seen() -> Iterator[None]:
-    """What was lost at the end of a segment is not missed when there is a next one."""
+    """A loss at the end of a segment goes unnoticed if there is a next segment."""
     original = recovery.load
 
     def load(*args: Any, **kwargs: Any) -> recovery.Loaded:
@@ -187,7 +187,7 @@ def truncated_epochs_come_back() -> Iterator[None]:
 
 @contextmanager
 def truncation_is_not_durable() -> Iterator[None]:
-    """What was cut may come back behind what was appended after it."""
+    """Truncated records may come back behind those appended later."""
 
     def finish(self: Log, job: TruncationJob | None) -> list[RetiredSegment]:
         if job is None:

@@ -18,7 +18,7 @@ class Command:
         self._capsys = capsys
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        """What a person sees."""
+        """Returns the output for people."""
         self._capsys.readouterr()
         try:
             ended = main((self._name, *arguments))
@@ -29,5 +29,5 @@ class Command:
         return printed.out + printed.err
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """What a program reads."""
+        """Returns the output for programs."""
         return json.loads(self(*arguments, "--output", "json", code=code))

@@ -56,7 +56,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Notes:
-    """What the callbacks were told, in order."""
+    """The calls of the callbacks, in order."""
 
     told: list[tuple[str, list[TopicPartition]]] = field(default_factory=list)
     woken: asyncio.Event = field(default_factory=asyncio.Event)

@@ -38,7 +38,7 @@ class NodeProcess:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def complaints(self) -> list[str]:
-        """What it wrote to stderr that is no plain information."""
+        """Returns its lines on stderr that are more than information."""
         return [line for line in self.errors.splitlines() if " INFO " not in line]
 
     @property

@@ -87,7 +87,7 @@ class Login:
     extensions: set[str] = field(default_factory=set)
 
     def answer(self, token: bytes) -> tuple[bytes, bool]:
-        """What it says, and whether that is the end."""
+        """Returns the answer, and whether it is the last."""
         self.step += 1
         if self.mechanism == "PLAIN":
             _, user, password = token.decode().split("\0")

@@ -1,4 +1,4 @@
-"""What a broker does by the clock."""
+"""Periodic work of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a partition keeps about transactions that have ended."""
+"""The offsets of ended transactions that a partition keeps."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_unknown_arguments_are_refused_with_exit_code_two(
 
 
 def test_help_loads_no_part_of_a_node() -> None:
-    """What `--help` costs is what it imports, whatever machine it is measured on."""
+    """Imports are the cost of `--help`, on any machine."""
     check = (
         "import sys; from headwater.cli.main import main\n"
         "try: main(['--help'])\n"

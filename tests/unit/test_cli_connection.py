@@ -1,4 +1,4 @@
-"""What a command says when the other end is not what it takes it for, and whom it asks."""
+"""The cluster that a command talks to, and its errors when the peer is not what it expects."""
 
 from __future__ import annotations
 

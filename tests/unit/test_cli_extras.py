@@ -1,4 +1,4 @@
-"""What is said to be installed can be installed, whether or not there is a release on an index."""
+"""Hints on missing packages can be followed, with or without a release on an index."""
 
 from __future__ import annotations
 

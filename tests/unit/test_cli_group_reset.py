@@ -1,4 +1,4 @@
-"""What `headwater group` refuses before it asks any node."""
+"""Arguments that `headwater group` refuses before it asks any node."""
 
 from __future__ import annotations
 

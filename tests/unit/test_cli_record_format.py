@@ -1,4 +1,4 @@
-"""Records as JSON lines: what is printed can be read again, and what is none is named."""
+"""Records as JSON lines: what is printed can be read again, and an invalid line is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which setting wins: what is typed over the file, and what is assumed where both are silent."""
+"""Precedence of settings: the command line, the file, the default."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_only_the_first_hundred_bad_records_are_listed() -> None:
 
 
 def peak_growth(action: Callable[[], object]) -> int:
-    """How far the resident memory of this process rises above where it was, in bytes."""
+    """Returns how far the resident memory of this process rises at its peak, in bytes."""
 
     def status(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()

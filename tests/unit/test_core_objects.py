@@ -1,4 +1,4 @@
-"""How the core's functions and objects behave towards Python."""
+"""Behaviour of the core's functions and objects as Python sees it."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Node:
 
 
 class _Peek:
-    """What a heartbeat is made of, seen from the broker's side."""
+    """The parts of a heartbeat, from the broker's side."""
 
     def __init__(self, image: Image, offset: int) -> None:
         self.machine = self

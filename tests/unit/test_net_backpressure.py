@@ -93,7 +93,7 @@ class Asking:
         self.deliver()
 
     def deliver(self) -> None:
-        """What the kernel has goes in, as long as it is read."""
+        """Received bytes are delivered as long as reading is not paused."""
         while self._unread and not self.pipe.paused:
             space = self.connection.buffer()
             chunk = self._unread[: len(space)]

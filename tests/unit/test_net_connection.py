@@ -13,7 +13,7 @@ from headwater.net.limits import NetLimits
 
 
 class FakeServer:
-    """What a connection asks of its server; room for large frames is given by hand."""
+    """The part of a server that a connection uses; the test grants room for large frames."""
 
     def __init__(self, limits: NetLimits | None = None) -> None:
         self.limits = limits or NetLimits()

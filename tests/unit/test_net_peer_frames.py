@@ -1,4 +1,4 @@
-"""What a connection does with bytes, however they are cut, over a stream that a test moves."""
+"""Frames over a stream that the test moves, however their bytes are cut."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 class HeldStream:
-    """What has come stays with the kernel until somebody takes a turn."""
+    """Received bytes stay in the kernel until the stream takes a turn."""
 
     def __init__(self) -> None:
         self.local = self.peer = HERE
@@ -130,7 +130,7 @@ def test_answers_are_the_same_however_the_bytes_are_cut(sizes: list[int], cuts: 
 
 @story
 async def test_an_answer_that_waits_to_be_read_is_not_late() -> None:
-    """Who held the loop kept us from reading; the peer is not to blame."""
+    """A busy loop kept the connection from reading; the peer is not to blame."""
     stream, clock = HeldStream(), Clock()
     connection = connection_over(stream, clock)
     ended: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()

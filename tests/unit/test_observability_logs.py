@@ -1,4 +1,4 @@
-"""Loggers: who writes at which level."""
+"""Loggers and their levels."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Cluster:
         self.do(n, node.start(self.now))
 
     def crash(self, n: int) -> None:
-        """What was not synced is gone."""
+        """Loses everything that was not synced."""
         disk = self.disks[n]
         del disk.records[disk.synced :]
         self.nodes.pop(n, None)

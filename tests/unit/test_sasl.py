@@ -1,4 +1,4 @@
-"""What a client says to prove who it is, and when it does not believe the server."""
+"""Messages of a client that authenticates, and servers that it does not believe."""
 
 from __future__ import annotations
 

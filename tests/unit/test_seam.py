@@ -68,7 +68,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 
 
 def breaches(path: Path) -> Iterator[str]:
-    """What a module does that only the seam may do, each as `line: what`."""
+    """Returns the uses of the host that only the seam may have, each as `line: use`."""
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         for what in _forbidden(node):
             if (path.relative_to(SOURCE).as_posix(), what) not in ALLOWED:

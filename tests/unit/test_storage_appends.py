@@ -1,4 +1,4 @@
-"""What a leader's log takes and what it refuses, with Kafka's codes."""
+"""Batches that a leader's log accepts, and those it refuses with Kafka's codes."""
 
 from __future__ import annotations
 

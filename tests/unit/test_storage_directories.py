@@ -421,7 +421,7 @@ def test_a_new_directory_is_there_after_a_power_cut_with_all_above_it() -> None:
 
 
 def test_an_active_segment_is_looked_at_whole_until_it_is_closed_and_flushed() -> None:
-    """What a close adds to its indexes no earlier flush has made durable."""
+    """No earlier flush has made durable the index entries that a close adds."""
     disk = MemoryDisk()
     logs = open_dirs(disk, "/a")
     log = logs.create(TP, TOPIC_ID, settings())
@@ -539,7 +539,7 @@ def test_a_log_that_cannot_be_loaded_takes_its_directory_and_no_other(
 
 
 def test_a_log_that_cannot_be_closed_leaves_its_directory_without_the_marker() -> None:
-    """What it had not written has to be looked at by the next start."""
+    """The next start has to check the part that was not written."""
     disk = MemoryDisk()
     logs, _ = two_logs(disk)
     log = logs.get(TP)

@@ -199,7 +199,7 @@ def test_a_failed_sync_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
 def test_a_sync_that_fails_takes_the_directory_offline_whatever_it_says(code: int) -> None:
-    """Where room is given late a full disk may say so only then, and what was written is lost."""
+    """With late allocation a full disk may fail only the sync, and the written data is lost."""
     log = open_log(sim_disk())
     append(log, batch(b"a"))
     job = log.flush_job()

@@ -66,7 +66,7 @@ class ControllerChannel:
 
     @property
     def controller_versions(self) -> dict[int, Versions] | None:
-        """What the active controller serves, by API key; None while that is not known."""
+        """The versions that the active controller serves, by API key; None while unknown."""
         leader = self._metadata.leader
         if leader is None:
             return None

@@ -37,7 +37,7 @@ class Parked(Protocol):
 
 
 class Feed:
-    """What a follower's next fetch has to look at."""
+    """Collects the partitions that a follower's next fetch has to read."""
 
     __slots__ = ("clock", "parked", "ready", "replica_id")
 

@@ -188,7 +188,7 @@ def _check_is_unused(disk: Disk, path: str, *, is_first: bool) -> None:
             f"{path} is not empty and does not belong to a node ({_some(others)}); choose an empty "
             "or a new directory"
         )
-    # A further directory of a node that is there may have logs: their topics are in the metadata.
+    # A further directory of an existing node may have logs: their topics are in the metadata.
     if logs and is_first:
         raise FormatRefused(
             f"{path} has data of a node ({_some(logs)}) and no {names.META_PROPERTIES}; restore "

@@ -406,7 +406,7 @@ class Lifecycle:
 
 
 class _Waits:
-    """What a broker that starts waits for: said after a moment, when it changes, and every ten
+    """Logs what a starting broker waits for: after a moment, when it changes, and every ten
     seconds."""
 
     def __init__(self, clock: Clock, lines: Lines) -> None:

@@ -48,7 +48,7 @@ class Coordinator(Protocol):
 
 
 class Generation(NamedTuple):
-    """What a producer expects, by the version of its request."""
+    """The behaviour that a producer expects, by the version of its request."""
 
     adds: bool  # transaction version 2: its partitions are added by their leaders
     knows_abortable: bool  # TRANSACTION_ABORTABLE

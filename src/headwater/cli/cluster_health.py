@@ -63,7 +63,7 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a cluster said of itself. `quorum` is None if it has none or nothing may be known of it,
+    """A cluster's report on itself. `quorum` is None if it has none or nothing may be known of it,
     and if no controller leads it, which `has_leader` tells apart. `unreachable` are controllers
     that do not answer, if they were asked."""
 

@@ -124,7 +124,7 @@ def _ask(options: Namespace) -> Status:
 
 
 def _of_controllers(admin: Admin) -> Status:
-    """What controllers know by themselves: their quorum."""
+    """Returns the status of the quorum, which is all that controllers know by themselves."""
     cluster = admin.describe_cluster()
     quorum, has_leader = quorum_and_leader(admin)
     silent = () if has_leader else unreachable(admin, (each.id for each in cluster.nodes))

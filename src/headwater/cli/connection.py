@@ -1,4 +1,4 @@
-"""Which cluster a command asks, and the connection to it.
+"""The cluster that a command talks to, and the connection to it.
 
 The address is `--bootstrap`, else a profile, else the environment, else the default; the settings
 come from a file, as Kafka's tools take it with --command-config. Every error of a client becomes a

@@ -290,7 +290,7 @@ def _local(checkpoint: str) -> Path | None:
 
 
 def _batches(folder: Path) -> int:
-    """Returns how many batches a checkpoint has finished. CommandError if it is none of Spark's:
+    """Returns how many batches a checkpoint has finished. CommandError if it is not one of Spark's:
     nothing else is ever deleted."""
     known = {each.name for each in folder.iterdir()}
     if not known & {"metadata", "offsets", "commits", LOCK_FILE}:

@@ -1,4 +1,4 @@
-"""What a node does for the process that supervises it: `headwater start --supervised`.
+"""A node under the supervision of another process: `headwater start --supervised`.
 
 Its standard input is a pipe from the supervisor. The line `leave` asks the node to move its
 leaderships to others before all nodes stop; it answers `left`. When the pipe ends, the supervisor
@@ -22,7 +22,7 @@ LEFT = "left"
 
 
 class Supervision:
-    """What the supervisor has asked for."""
+    """The requests of the supervisor."""
 
     def __init__(self, asked_to_stop: asyncio.Event, network: Network) -> None:
         self.asked_to_leave = asyncio.Event()

@@ -61,7 +61,7 @@ _COORDINATOR_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.N
 
 
 class Where(Enum):
-    """Where a request goes that is for no particular node."""
+    """The destination of a request that is for no particular node."""
 
     ANY = "any broker"
     CONTROLLER = "the controller"

@@ -167,7 +167,7 @@ def start_downgraded(classic: ClassicGroup, timers: Timers, *, rebalances: bool)
 
 
 class Downgraded(NamedTuple):
-    """What a classic successor needs beyond its record."""
+    """The state of a classic successor that its record does not have."""
 
     # A member has left, or the assignments of members are out of date.
     rebalances: bool

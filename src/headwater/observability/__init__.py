@@ -1,4 +1,4 @@
-"""What a running node reports about itself: log lines and measures."""
+"""Log lines and measures, by which running nodes and clients are observed."""
 
 from headwater.observability.logs import ROOT, Log, printable
 

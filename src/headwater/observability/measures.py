@@ -1,4 +1,4 @@
-"""What clients measure: counts since the start, and means and maxima of the last minute or so."""
+"""Measures of clients: counts since the start, and means and maxima of the last minute or so."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Window:
 
 
 class Traffic:
-    """What passes over all connections of a client."""
+    """Traffic of all connections of a client."""
 
     __slots__ = ("bytes_in", "bytes_out", "closed", "failed", "latency", "opened", "requests")
 

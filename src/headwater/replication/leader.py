@@ -24,8 +24,8 @@ ActiveEpoch = Callable[[int], int | None]
 
 
 class FetchClock:
-    """When a follower last fetched. One clock serves all partitions of its fetch session: a request
-    repeats every position that it does not change."""
+    """The time of a follower's last fetch. One clock serves all partitions of its fetch session:
+    a request repeats every position that it does not change."""
 
     __slots__ = ("at",)
 
@@ -34,7 +34,7 @@ class FetchClock:
 
 
 class Follower:
-    """What the leader knows of another replica."""
+    """The leader's knowledge of another replica."""
 
     __slots__ = (
         "broker_epoch",

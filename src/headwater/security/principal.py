@@ -1,4 +1,4 @@
-"""Who sends a request, and how that travels between nodes (Envelope, KIP-590)."""
+"""The sender of a request, also as it travels between nodes (Envelope, KIP-590)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says about a transactional id, and the transitions from one record to the next.
+"""The logged state of a transactional id, and the transitions from one record to the next.
 
 A `Transaction` never changes: a transition returns the next one, which becomes a record, and the
 shard keeps what it reads from that record. The rules are those of Kafka 4.3 (KIP-98, KIP-360,

@@ -37,7 +37,7 @@ from tests.support.group_shards import subscription
 @pytest.fixture
 def admin(shared_broker: EmbeddedBroker) -> Iterator[Admin]:
     with Admin(shared_broker.bootstrap) as connected:
-        connected.describe_groups(["any"])  # who asks makes the topic that coordinators live from
+        connected.describe_groups(["any"])  # asking creates the topic that coordinators need
         yield connected
 
 

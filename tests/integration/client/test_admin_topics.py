@@ -134,7 +134,7 @@ def test_what_one_may_do_is_told_to_those_who_ask(admin: Admin, topic: str) -> N
 def test_a_mistyped_name_does_not_wait_with_a_topic_that_was_just_made(
     admin: Admin, topic: str
 ) -> None:
-    """Which the client waits for: it knows that it is there."""
+    """The client waits only for the topic that it knows to exist."""
     admin.create_topic(topic)
     mistyped = f"{topic}-mistyped"
     here, nowhere = TopicPartition(topic, 0), TopicPartition(mistyped, 0)

@@ -43,7 +43,7 @@ async def open_to(address: Address, *, timeout_ms: int = 20_000) -> Connection:
 
 
 class Ends:
-    """What became of the requests of a test, each with its number."""
+    """The outcomes of a test's requests, each with its number."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, Any, ClientError | None]] = []
@@ -191,7 +191,7 @@ async def test_records_of_an_answer_live_as_long_as_they_are_held(broker: Addres
 async def failure_with(
     behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any], *, timeout_ms: int = 20_000
 ) -> ClientError:
-    """What connecting to such a peer ends with."""
+    """Returns the error of an attempt to connect to such a peer."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

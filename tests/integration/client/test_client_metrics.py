@@ -1,4 +1,4 @@
-"""What clients measure, while they work and while they are stuck; the page names all of it."""
+"""Metrics of clients at work and of clients that are stuck; the page names all of them."""
 
 from __future__ import annotations
 

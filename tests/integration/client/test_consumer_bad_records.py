@@ -161,7 +161,7 @@ async def test_a_callback_may_close_the_consumer(
 
 @asynccontextmanager
 async def letters(broker: EmbeddedBroker, topic: str) -> AsyncIterator[list[ConsumedRecord]]:
-    """What a dead-letter topic has, filled at the end of the block."""
+    """Yields the records of a dead-letter topic, which are filled in at the end of the block."""
     found: list[ConsumedRecord] = []
     yield found
     async with Consumer(broker.bootstrap, topics=[topic], auto_offset_reset="earliest") as consumer:

@@ -65,7 +65,7 @@ async def taken(consumer: Consumer, count: int) -> list[ConsumedRecord]:
 
 
 async def committed(broker: EmbeddedBroker, topic: str) -> list[int]:
-    """What the group has for both partitions; -1 for nothing."""
+    """Returns the group's offsets of both partitions; -1 where none is committed."""
     async with Consumer(broker.bootstrap, group=topic) as reader:
         found = await reader.committed((topic, 0), (topic, 1))
     return [-1 if each is None else each.offset for each in found.values()]

@@ -44,7 +44,7 @@ LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link may name behind the `#`, for each heading of a page."""
+    """Returns the anchors of a page: one for each heading."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

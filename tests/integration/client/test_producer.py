@@ -58,7 +58,7 @@ def bootstrap(shared_broker: EmbeddedBroker) -> str:
 
 
 def queued_bytes(producer: Producer) -> float:
-    """How much of the buffer is taken by records without an outcome."""
+    """Returns the bytes of the buffer that records without an outcome take."""
     measured = producer.metrics()
     return measured["buffer-total-bytes"] - measured["buffer-available-bytes"]
 

@@ -262,7 +262,7 @@ def test_a_partitioner_that_fails_while_the_buffer_is_full_costs_only_its_record
 
 
 def _told_while_stuck(end: Callable[[Producer], None]) -> list[ClientError | None]:
-    """What becomes of ten records if the broker answers nothing and `end` ends the producer."""
+    """Returns the outcomes of ten records if no answer comes and `end` ends the producer."""
     told: list[ClientError | None] = []
 
     @story

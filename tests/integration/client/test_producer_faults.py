@@ -53,7 +53,7 @@ QUICK: dict[str, Any] = {
 
 
 def queued_bytes(producer: Producer) -> float:
-    """How much of the buffer is taken by records without an outcome."""
+    """Returns the bytes of the buffer that records without an outcome take."""
     measured = producer.metrics()
     return measured["buffer-total-bytes"] - measured["buffer-available-bytes"]
 
@@ -610,7 +610,7 @@ async def test_who_closes_a_second_time_waits_for_the_first_and_may_hurry_it() -
 @story
 async def test_a_topic_that_is_idle_is_not_asked_for_until_it_is_used_again() -> None:
     def names() -> list[list[str | None]]:
-        """What each question for metadata was about."""
+        """Returns the topics of each metadata request."""
         asked = [each for each in broker.asked if isinstance(each, MetadataRequest)]
         return [[topic.name for topic in each.topics or ()] for each in asked]
 

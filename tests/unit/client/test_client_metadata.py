@@ -1,4 +1,4 @@
-"""What a client believes of the cluster: the newest, whatever order the answers come in."""
+"""A client's picture of the cluster is the newest, whatever order the answers come in."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TP = TopicPartition("orders", 3)
 
 
 class Number:
-    """A whole number that is none of Python's, as numpy has them."""
+    """A whole number that is not an `int`, as numpy has them."""
 
     def __init__(self, value: int) -> None:
         self._value = value

@@ -1,4 +1,4 @@
-"""Which batches are due, which may be sent, what order they keep, when to look again."""
+"""Batches that are due or may be sent, their order, and the time of the next look."""
 
 from __future__ import annotations
 

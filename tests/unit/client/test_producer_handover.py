@@ -19,7 +19,7 @@ class Refused(Exception):
 
 
 class Calls:
-    """What the core calls, written down; for the intake and for the handover."""
+    """Records the calls of the core, for the intake and for the handover."""
 
     def __init__(self) -> None:
         self.firsts = 0

@@ -1,4 +1,4 @@
-"""What a user can import, and that it costs nothing until it is used."""
+"""The names that users import, which cost nothing until they are used."""
 
 from __future__ import annotations
 

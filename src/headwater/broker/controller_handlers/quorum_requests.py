@@ -1,4 +1,4 @@
-"""What the requests between members of the quorum have in common."""
+"""Checks that requests between members of the quorum share."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class AclResource(IntEnum):
 
 
 class AclPattern(IntEnum):
-    """How a rule matches names. `ANY` and `MATCH` (every rule that applies to a name) are for
+    """The way a rule matches names. `ANY` and `MATCH` (every rule that applies to a name) are for
     filters."""
 
     UNKNOWN = 0

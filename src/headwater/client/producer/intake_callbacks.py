@@ -39,7 +39,7 @@ _ONLY_TURN_SECONDS = 0.1
 
 
 class IntakeRefusals:
-    """What an intake calls about a record that it cannot take."""
+    """The callbacks of an intake for records that it cannot take."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config

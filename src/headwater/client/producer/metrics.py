@@ -48,7 +48,7 @@ class Metrics:
 
 
 class TransactionMetrics:
-    """How often and how long the calls of transactions were made, under Kafka's names."""
+    """Number and duration of the calls of transactions, under Kafka's names."""
 
     CALLS = ("init", "begin", "send_offsets", "commit", "abort", "prepare")
 

@@ -46,7 +46,7 @@ class Phase(Enum):
 
 
 class EndStep(Enum):
-    """What ends a transaction, in this order."""
+    """The steps that end a transaction, in this order."""
 
     TELL = "ask the coordinator to end it"
     RENEW = "ask the coordinator for another epoch"

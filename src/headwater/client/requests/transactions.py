@@ -107,7 +107,7 @@ class PreparedTransaction:
 
 
 class Verdict(Enum):
-    """What an error code means for the transaction."""
+    """The consequence of an error code for the transaction."""
 
     RETRY = auto()
     ABORT = auto()

@@ -1,4 +1,4 @@
-"""Who the node is, the metadata quorum and replication between brokers."""
+"""Settings of the node's identity, the metadata quorum and replication between brokers."""
 
 TABLE = """
 alter.config.policy.class.name CLASS null L fixed -

@@ -149,7 +149,7 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
     ) -> ErrorCode:
-        """Checks that a member, or a sender that is none, may commit offsets."""
+        """Checks that a member, or a sender without membership, may commit offsets."""
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE  # a consumer with manual assignment, or an administrator
         if generation >= 0 or member_id or instance_id is not None:

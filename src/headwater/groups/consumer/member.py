@@ -36,7 +36,7 @@ LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """How far a member has reconciled to its target; the numbers are those of the log."""
+    """A member's progress towards its target assignment; the numbers are those of the log."""
 
     STABLE = 0
     UNREVOKED = 1  # it has partitions to revoke

@@ -7,7 +7,7 @@ from headwater.protocol.schema import Message, message
 
 @message(versions=(0, 0), flexible=0)
 class DefaultPrincipalData(Message):
-    """Who sent the request, as Kafka's default principal builder writes it."""
+    """The sender of a request, as Kafka's default principal builder writes it."""
 
     type: str
     name: str

@@ -20,7 +20,7 @@ class SaslClient(Protocol):
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """What to say to this; None: nothing more, and the server is who it should be."""
+        """Returns the answer to a challenge; None if the server is authentic and wants no more."""
 
 
 class PlainClient:

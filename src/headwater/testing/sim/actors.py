@@ -429,7 +429,7 @@ def _rows(sent: Sent, now_ms: int) -> Iterator[tuple[bytes | None, bytes | None,
 
 
 def choose(cluster: Cluster, random: Random) -> tuple[Topic, PartitionModel] | None:
-    """A partition of a topic that is there."""
+    """A partition of an existing topic."""
     there = [
         (topic, model)
         for topic in cluster.topics.values()

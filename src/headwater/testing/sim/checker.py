@@ -168,7 +168,7 @@ class _Partition:
         return any(end is not None for end in self.leaderships.values())
 
     def forget_weak(self) -> None:
-        """What a leader alone has acknowledged may go with it."""
+        """Notes that records which only a leader has acknowledged may be lost with it."""
         self.leaders += 1
         for value in self.weak.values():
             self.sends[value].may_be_gone = True

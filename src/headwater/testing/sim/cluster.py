@@ -242,7 +242,7 @@ class Cluster:
                     )
 
     async def learn_id(self, topic: Topic) -> None:
-        """Makes the models of a topic that is there."""
+        """Makes the models of an existing topic."""
         while topic.id == bytes(16):
             answer = await self._insist(self._judge_client.metadata)
             for seen in answer.topics:

@@ -30,7 +30,7 @@ _STOP_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which nodes there are, and their roles."""
+    """The nodes of a cluster and their roles."""
 
     brokers: tuple[int, ...]
     voters: tuple[int, ...]
@@ -181,7 +181,7 @@ class Member:
         self.release()
 
     async def end(self) -> None:
-        """What the process of a node that has given up does: it stops what has started and ends."""
+        """Ends the process of a node that has given up, stopping what was started."""
         self.fleet.world.note(f"node {self.id} has ended by itself: {self.why_ended()}")
         self.fleet.world.happened("a node ended by itself")
         self.fleet.on_unclean_end(self)

@@ -40,7 +40,7 @@ PartitionKey = tuple[bytes, int]
 
 @dataclass(slots=True)
 class _View:
-    """What is known about a node in its present life."""
+    """Observations of a node in its present life."""
 
     life: Life
     metadata: MetadataLog
@@ -193,7 +193,7 @@ class FleetWatch:
         self._expect(differs is None, f"{what} {differs}")
 
     def _on_end(self, member: Member, view: _View) -> None:
-        """What the node led when it crashed, or was to lead, it leads no more."""
+        """Notes that the node no longer leads what it led, or was to lead, when it crashed."""
         for (topic_id, number), seen in view.replicas.items():
             topic = None if self.image is None else self.image.topics_by_id.get(topic_id)
             if topic is not None:
@@ -233,7 +233,7 @@ class FleetWatch:
     # Losses
 
     def power_cut(self, member: Member) -> None:
-        """What the node had not synced may be gone. A topic with flush.messages=1 makes no
+        """Notes that unsynced records of the node may be gone. flush.messages=1 makes no
         difference: readers see records before they are synced."""
         self._lose(member, is_lossy=True)
 

@@ -101,7 +101,7 @@ class Internet:
         self.link_weather.clear()
 
     def cut_all(self) -> int:
-        """Resets every connection that is there now; how many these were."""
+        """Resets all current connections; returns their number."""
         return self._cut(list(self.streams))
 
     def cut_between(self, one: str, other: str) -> int:

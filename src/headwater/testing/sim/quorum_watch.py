@@ -35,7 +35,7 @@ class Committed:
 
 @dataclass(slots=True)
 class Seen:
-    """What is known about one replica of a log since its node was started."""
+    """Observations of one replica of a log since its node was started."""
 
     compared_to: int = -1
     high_watermark: int = 0
