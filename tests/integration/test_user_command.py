@@ -76,7 +76,7 @@ def test_a_user_is_added_listed_changed_and_deleted(user: User, alice: str, tmp_
 
 def test_a_password_is_required_and_never_shown(user: User, alice: str, tmp_path: Path) -> None:
     assert "standard input is closed" in user("add", alice, code=2)
-    assert "is empty: expected a password" in user("add", alice, code=2, stdin="\n")
+    assert "is empty: expected the password" in user("add", alice, code=2, stdin="\n")
     missing = str(tmp_path / "missing")
     assert missing in user("add", alice, "--password-file", missing, code=2)
     refused = user("add", alice, "--iterations", "5", code=1, stdin="hidden\n")

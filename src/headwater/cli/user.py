@@ -30,7 +30,7 @@ The first users of a cluster whose listeners all want a login come from `headwat
 --add-scram`.
 """
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_PASSWORD_BYTES_MAX = 64 * 1024
+_SECRET_BYTES_MAX = 64 * 1024
 
 
 def define(parser: ArgumentParser) -> None:
@@ -96,7 +96,8 @@ def _finish(action: ArgumentParser) -> None:
 
 
 def _add(options: Namespace) -> int:
-    password = read_password(options.password_file, f"password of {options.user}: ")
+    prompt = f"password of {options.user}: "
+    password = read_secret(options.password_file, prompt, what="password", is_new=True)
     with open_admin(options) as admin:
         iterations = {} if options.iterations is None else {"iterations": options.iterations}
         admin.set_scram(options.user, password, mechanism=options.mechanism, **iterations)
@@ -107,36 +108,36 @@ def _add(options: Namespace) -> int:
     return 0
 
 
-def read_password(path: str | None, prompt: str) -> str:
-    """Returns a password from a file, from a terminal (twice), or from standard input. It is never
-    an argument: other users of the machine see those."""
+def read_secret(path: str | None, prompt: str, *, what: str, is_new: bool = False) -> str:
+    """Returns a secret from a file, from a terminal (a new one twice), or from standard input. It
+    is never an argument: other users of the machine see those."""
     if path is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 
-        password = getpass(prompt)
-        if getpass("the same again: ") != password:
-            raise CommandError("the passwords differ", code=USAGE)
-        where = "the password"
+        secret = getpass(prompt)
+        if is_new and getpass("the same again: ") != secret:
+            raise CommandError(f"the {what}s differ", code=USAGE)
+        where = f"the {what}"
     else:
         where = "standard input" if path in (None, "-") else str(path)
-        password = _first_line(path, where)
-    if not password:
-        raise CommandError(f"{where} is empty: expected a password", code=USAGE)
-    return password
+        secret = _first_line(path, where, what)
+    if not secret:
+        raise CommandError(f"{where} is empty: expected the {what}", code=USAGE)
+    return secret
 
 
-def _first_line(path: str | None, where: str) -> str:
+def _first_line(path: str | None, where: str, what: str) -> str:
     try:
         if path is None or path == "-":
             if sys.stdin is None:
-                raise CommandError("standard input is closed: expected a password", code=USAGE)
-            text = sys.stdin.readline(_PASSWORD_BYTES_MAX)
+                raise CommandError(f"standard input is closed: expected the {what}", code=USAGE)
+            text = sys.stdin.readline(_SECRET_BYTES_MAX)
         else:
             with Path(path).open(encoding="utf-8") as file:
-                text = file.readline(_PASSWORD_BYTES_MAX)
+                text = file.readline(_SECRET_BYTES_MAX)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise CommandError(f"--password-file {path}: {reason}", code=USAGE) from None
+        raise CommandError(f"--{what}-file {path}: {reason}", code=USAGE) from None
     except UnicodeDecodeError:
         raise CommandError(f"{where} is not text in UTF-8", code=USAGE) from None
     return text.rstrip("\r\n")
