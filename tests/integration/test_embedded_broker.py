@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import socket
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from headwater.config import ConfigError
 from headwater.testing import EmbeddedBroker
 
 
-def test_it_is_there_in_well_under_a_second_and_gone_at_the_end() -> None:
-    started = time.monotonic()
+def test_it_serves_inside_of_its_block_and_is_gone_behind_it() -> None:
     with EmbeddedBroker() as broker:
-        assert time.monotonic() - started < 1
         host, _, port = broker.bootstrap.partition(":")
         with Wire(broker.bootstrap) as wire:
             assert wire.is_served()

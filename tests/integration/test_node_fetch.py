@@ -17,7 +17,7 @@ from headwater.protocol.messages.fetch import (
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.testing import EmbeddedBroker
 
-LONG_MS = 15_000
+LONG_MS = 60_000
 FETCH = newest(ApiKey.FETCH)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,10 +231,8 @@ def test_a_second_interrupt_ends_it_at_once(node: NodeProcess) -> None:
     with owing_answers(node):
         node.signal(signal.SIGINT)
         until(lambda: not is_listening(node), "the stop to begin")
-        interrupted = time.monotonic()
         node.signal(signal.SIGINT)
-        assert node.wait() == 130
-        assert time.monotonic() - interrupted < 3
+        assert node.wait() == 130  # 0 if it had waited for the slow reader
     node.start()
     with Wire(node.address) as wire:
         assert len(wire.values("owed")) == 5
@@ -298,11 +295,9 @@ def test_a_log_that_nobody_reads_does_not_stop_the_node() -> None:
         process.wait()
 
 
-def test_it_is_ready_soon_and_small(node: NodeProcess) -> None:
-    """Bounds that only something badly wrong would pass; `make bench` measures."""
-    started = time.monotonic()
+def test_it_is_small(node: NodeProcess) -> None:
+    """A bound that only something badly wrong would pass; `make bench` measures."""
     node.start()
-    assert time.monotonic() - started < 5
     with Wire(node.address) as wire:
         wire.topic_id("first")
         assert wire.produce("first", batch([b"x"])).error_code == 0

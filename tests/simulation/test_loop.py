@@ -18,7 +18,7 @@ def test_sleep_takes_no_time_and_the_clock_moves() -> None:
     world.run(asyncio.sleep(3600))
 
     assert world.loop.time() == now + 3600
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 60
 
 
 def test_timeouts_groups_queues_and_locks_work() -> None:

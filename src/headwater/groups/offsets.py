@@ -13,6 +13,7 @@ from headwater.errors import ErrorCode
 from headwater.model import ZERO_ID
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -31,6 +32,7 @@ from headwater.protocol.messages.offset_fetch import (
 )
 from headwater.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -352,24 +354,12 @@ def commit(
         answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         response.topics.append(answered)
         for partition in topic.partitions:
-            metadata = partition.committed_metadata or ""
-            code = _check_metadata(metadata, metadata_max)
+            code = _check_metadata(partition.committed_metadata or "", metadata_max)
             if code is ErrorCode.NONE:
-                builder.write(
-                    OffsetCommitKey(
-                        group=request.group_id,
-                        topic=topic.name,
-                        partition=partition.partition_index,
-                    ),
-                    OffsetCommitValue(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        commit_timestamp=builder.now_ms,
-                        expire_timestamp=expire_ms,
-                        topic_id=topic.topic_id,
-                    ),
-                )
+                key, value = _record(request.group_id, topic.name, partition, now_ms=builder.now_ms)
+                value.expire_timestamp = expire_ms
+                value.topic_id = topic.topic_id
+                builder.write(key, value)
             answered.partitions.append(
                 OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=code
@@ -404,21 +394,10 @@ def commit_in_transaction(
         answered = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         response.topics.append(answered)
         for partition in topic.partitions:
-            metadata = partition.committed_metadata or ""
-            code = _check_metadata(metadata, metadata_max)
+            code = _check_metadata(partition.committed_metadata or "", metadata_max)
             if code is ErrorCode.NONE:
                 builder.write(
-                    OffsetCommitKey(
-                        group=request.group_id,
-                        topic=topic.name,
-                        partition=partition.partition_index,
-                    ),
-                    OffsetCommitValue(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        commit_timestamp=builder.now_ms,
-                    ),
+                    *_record(request.group_id, topic.name, partition, now_ms=builder.now_ms)
                 )
             answered.partitions.append(
                 TxnOffsetCommitResponsePartition(
@@ -471,6 +450,23 @@ def delete_offsets(
             if tombstone is not None:
                 builder.records.append(tombstone)
     return response
+
+
+def _record(
+    group_id: str,
+    topic: str,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    *,
+    now_ms: int,
+) -> tuple[OffsetCommitKey, OffsetCommitValue]:
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index)
+    value = OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+    )
+    return key, value
 
 
 def _check_metadata(metadata: str, length_max: int) -> ErrorCode:

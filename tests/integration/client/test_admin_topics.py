@@ -146,7 +146,7 @@ def test_a_mistyped_name_does_not_wait_with_a_topic_that_was_just_made(
     assert isinstance(configs[topic_config(mistyped)], UnknownTopic)
     offsets = admin.list_offsets({here: OffsetSpec.LATEST, nowhere: OffsetSpec.LATEST})
     assert isinstance(offsets[nowhere], UnknownTopic)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30.0  # of a minute
 
 
 def test_a_topic_of_many_pages_is_described_whole(
