@@ -3,7 +3,7 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage versions bench conformance sim mutants fuzz dist docs lock fmt clean
+.PHONY: help setup demo test check coverage versions bench conformance sim mutants kills fuzz dist docs lock fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
@@ -12,6 +12,7 @@ KIND ?=
 ONLY ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+ROUNDS ?= 100
 COVERAGE ?= tests --ignore=tests/crash --ignore=tests/spark --ignore=tests/simulation
 # What measuring itself breaks: modules that coverage imports, limits on the size of files.
 UNMEASURED := tests/unit/test_cli_command.py::test_help_loads_no_part_of_a_node \
@@ -91,6 +92,10 @@ sim: setup ## SEEDS=N random histories each of a simulated node, log, cluster an
 
 mutants: setup ## plants bugs in nodes and clusters; the simulator has to catch each one; ONLY=text
 	$(BIN)/python -m tests.simulation.mutant_hunt --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
+
+kills: setup ## ROUNDS=N rounds of Spark's exactly-once sink, in each of which something is killed
+	@tools/ensure java
+	$(BIN)/python -m harness.exactly_once --rounds $(ROUNDS)
 
 fuzz: setup ## FUZZ_SECONDS=N for each fuzz target of the core, with cargo-fuzz
 	@tools/ensure fuzz
