@@ -32,6 +32,7 @@ def total_orders(spark: SparkSession, bootstrap: str) -> None:
         .mode("append")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", "order-totals")
+        .option("delivery", "exactly_once")  # all of it, or nothing
         .save()
     )
 
@@ -54,6 +55,30 @@ def copy_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
         .option("topic", "orders-copy")
         .option("checkpointLocation", f"{checkpoints}/copy-orders")
         .trigger(availableNow=True)  # reads what is there now, then stops
+        .start()
+    )
+    query.awaitTermination()
+
+
+def store_orders(spark: SparkSession, bootstrap: str, checkpoints: str) -> None:
+    """Copies a topic exactly once: no record is lost or written twice, whatever fails."""
+    stream = (
+        spark.readStream.format("headwater")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("isolation", "read_committed")
+        .load()
+    )
+
+    query = (
+        stream.select("key", "value")
+        .writeStream.format("headwater")
+        .option("delivery", "exactly_once")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", "orders-stored")
+        .option("checkpointLocation", f"{checkpoints}/store-orders")
+        .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
@@ -89,5 +114,6 @@ if __name__ == "__main__":
     spark = spark_session("orders", master="local[*]")
     total_orders(spark, bootstrap)
     copy_orders(spark, bootstrap, checkpoints)
+    store_orders(spark, bootstrap, checkpoints)
     count_orders(spark, bootstrap, checkpoints)
     spark.stop()

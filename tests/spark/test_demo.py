@@ -21,6 +21,7 @@ def test_the_demo_ends_by_itself_and_its_sums_agree(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sums agree with the" in done.stdout
     assert "orders came late and corrected" in done.stdout
+    assert "exactly once: each batch of the pipeline was one transaction" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -41,7 +41,7 @@ def values(topics: Topics, name: str) -> list[dict[str, Any]]:
 
 
 def test_the_program_totals_and_copies_orders(orders: Topics, tmp_path: Path) -> None:
-    for name in ("order-totals", "orders-copy", "order-counts"):
+    for name in ("order-totals", "orders-copy", "orders-stored", "order-counts"):
         orders.create(name)
     program = [sys.executable, str(EXAMPLES / "spark_program.py"), orders.bootstrap, str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300)
@@ -52,6 +52,7 @@ def test_the_program_totals_and_copies_orders(orders: Topics, tmp_path: Path) ->
         {"customer": "Bob", "spent": 0.0},
     ]
     assert [each["id"] for each in values(orders, "orders-copy")] == [1, 2, 3]
+    assert [each["id"] for each in values(orders, "orders-stored")] == [1, 2, 3]
     assert sorted(str(each["customer"]) for each in values(orders, "order-counts")) == [
         "Ada",
         "Bob",

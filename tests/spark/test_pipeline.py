@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 
 from harness.wire import until
+from headwater import blocking
 from headwater.cli.errors import CommandError
 from headwater.cli.pipeline_file import PipelineFile
 from headwater.spark.dead_letters import OFFSET, PIPELINE, REASON, TOPIC
@@ -193,6 +194,31 @@ def test_a_table_is_the_newest_value_of_each_key(place: Place) -> None:
     assert end.flush(30) == 0
     run_once(place.spark, newest.with_name("newest"), place.setting)
     assert place.results(report) == [("new", {"name": "new"})]
+
+
+def test_records_of_aborted_transactions_are_not_read_unless_that_is_asked_for(
+    place: Place,
+) -> None:
+    settings = {"transactional.id": place.topic}
+    with blocking.Producer(place.topics.bootstrap, config=settings) as producer:
+        producer.begin_transaction()
+        producer.submit(place.topic, json.dumps({"name": "aborted"}), key="1", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+    place.topics.write(place.topic, [json.dumps({"name": "there"})], key=b"2")
+    stream, everything, table = (f"{place.topic}-{name}" for name in ("stream", "all", "table"))
+    for source, to in (
+        (Stream(place.topic, "name string"), stream),
+        (Stream(place.topic, "name string", options={"isolation": "read_uncommitted"}), everything),
+    ):
+        place.run(pipeline(given=source, to=to)(lambda given: given.select("name")).with_name(to))
+    of_table = pipeline(given=Table(place.topic, "name string"), to=table)(
+        lambda given: given.select("name")
+    )
+    run_once(place.spark, of_table.with_name(table), place.setting)
+    assert [value["name"] for _, value in place.results(stream)] == ["there"]
+    assert [value["name"] for _, value in place.results(everything)] == ["aborted", "there"]
+    assert [value["name"] for _, value in place.results(table)] == ["there"]
 
 
 def test_what_cannot_be_run_is_said_in_words_of_the_pipeline(place: Place) -> None:

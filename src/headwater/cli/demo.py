@@ -3,8 +3,9 @@
 It starts a node that keeps everything in memory, runs `demo_pipelines/revenue.py` on Spark, and
 sends orders for half a minute. Some orders are late and correct windows that were summed up
 already; some are too late for their window and are dropped; a few are not orders at all and go to
-the dead letters. The sums that Spark writes to the topic `revenue` are read back and shown as they
-arrive; at the end they are compared with what was sent, and drawn.
+the dead letters. Spark writes each of its batches in one transaction, exactly once. The sums that
+it writes to the topic `revenue` are read back and shown as they arrive; at the end they are
+compared with what was sent, and drawn.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _run(options: Namespace) -> int:
 
 
 def _demonstrate(options: Namespace) -> None:
-    from headwater.cli.demo_shop import Shop, create_topics, open_shop, table
+    from headwater.cli.demo_shop import Shop, create_topics, open_shop, table, transactional_ids
 
     began = time.monotonic()
     shop = Shop(options.seconds)
@@ -89,7 +90,8 @@ def _demonstrate(options: Namespace) -> None:
             print("\n".join(table(shop, shop.seconds)), end="\n\n", flush=True)
             subprocess.run([*_HEADWATER, "pipeline", "list", "--bootstrap", address], check=True)
             print()
-    _sum_up(shop)
+            writers = asyncio.run(transactional_ids(address))
+    _sum_up(shop, writers)
     _draw(shop, options.picture)
     _say("done", f"in {time.monotonic() - began:.0f} s")
 
@@ -124,9 +126,13 @@ def _say_warm(began: float) -> None:
     _say("pipeline", f"first result after {time.monotonic() - began:.1f} s")
 
 
-def _sum_up(shop: Shop) -> None:
+def _sum_up(shop: Shop, writers: list[str]) -> None:
     from headwater.cli.demo_shop import FAR_TOO_LATE
 
+    if not writers:
+        raise CommandError("the pipeline has written without transactions")
+    _say("delivery", "exactly once: each batch of the pipeline was one transaction of")
+    _say("", f"{writers[0]}, read with read_committed")
     _say("late", f"{shop.late} orders came late and corrected {len(shop.late_revenue)} sums;")
     _say("", f"{FAR_TOO_LATE} more were older than the watermark and were dropped")
     _say("dead", f"{len(shop.dead_letters)} records were not orders: {shop.dead_letters[0]}")

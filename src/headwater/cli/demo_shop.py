@@ -65,12 +65,24 @@ async def create_topics(address: str) -> None:
         await admin.create_topic("revenue")
 
 
+async def transactional_ids(address: str) -> list[str]:
+    """Returns who has written in transactions: the pipeline, once it has."""
+    async with Admin(address) as admin:
+        return [each.transactional_id for each in await admin.list_transactions()]
+
+
 async def open_shop(address: str, shop: Shop, on_warm: Callable[[], None]) -> None:
     """Sends orders and reads results until they agree. Calls `on_warm` at the first result."""
     topics = ["revenue", "revenue.dead-letters"]
     async with (
         Producer(address) as producer,
-        Consumer(address, group="demo", topics=topics, auto_offset_reset="earliest") as consumer,
+        Consumer(
+            address,
+            group="demo",
+            topics=topics,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer,
     ):
         reading = asyncio.create_task(_read_results(consumer, shop))
         showing = None

@@ -13,11 +13,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.spark.exactly_once import exactly_once_writer
+    from headwater.spark.exactly_once import exactly_once_writer, write_exactly_once
     from headwater.spark.session import configured, spark_session
     from headwater.spark.source import HeadwaterSource
 
-__all__ = ["HeadwaterSource", "configured", "exactly_once_writer", "spark_session"]
+__all__ = [
+    "HeadwaterSource",
+    "configured",
+    "exactly_once_writer",
+    "spark_session",
+    "write_exactly_once",
+]
 
 
 if sys.executable:  # empty where Python is embedded in another program
@@ -31,10 +37,10 @@ def __getattr__(name: str) -> Any:
         from headwater.spark.session import configured, spark_session
 
         return configured if name == "configured" else spark_session
-    if name == "exactly_once_writer":
-        from headwater.spark.exactly_once import exactly_once_writer
+    if name in ("exactly_once_writer", "write_exactly_once"):
+        from headwater.spark.exactly_once import exactly_once_writer, write_exactly_once
 
-        return exactly_once_writer
+        return exactly_once_writer if name == "exactly_once_writer" else write_exactly_once
     if name == "HeadwaterSource":
         from headwater.spark.source import HeadwaterSource
 

@@ -30,6 +30,10 @@ class BatchTooLong(Exception):
     """A micro-batch took longer than its transaction may be open."""
 
 
+class TasksChanged(Exception):
+    """A micro-batch that was written in part is repeated with other rows in its tasks."""
+
+
 class DataLost(Exception):
     """Records were deleted before the query read them. Raised only with failOnDataLoss=true."""
 
@@ -60,6 +64,7 @@ PLAIN = (
     OptionError,
     CheckpointError,
     BatchTooLong,
+    TasksChanged,
     DataLost,
     FilesNotVisible,
     CorruptSegment,

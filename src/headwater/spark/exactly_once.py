@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.client import errors
 from headwater.client.errors import ClientError, RetriableError
+from headwater.client.producer.shared import TransactionHandle
 from headwater.model import TopicPartition
 from headwater.spark.errors import OptionError
 from headwater.spark.offsets import SourceOffset
 from headwater.spark.options import Subscription
-from headwater.spark.sink import check_columns, parse
+from headwater.spark.sink import SinkOptions, check_columns, parse
 from headwater.spark.transaction_tasks import REPEATED, SEALED, SENT, Seal, Send
-from headwater.spark.transactions import QueryTransactions
+from headwater.spark.transactions import QueryTransactions, one_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -77,13 +78,7 @@ class ExactlyOnceWriter:
             raise explained from None
 
     def _write(self, frame: DataFrame, batch_id: int, transactions: QueryTransactions) -> None:
-        handle = transactions.begin()
-        sealed = frame.mapInArrow(Seal(self._options), SEALED)
-        # Without a number of partitions, Spark makes few tasks for few bytes. Rows of one task of
-        # the first pass stay in order.
-        placed = sealed.repartition("topic", "partition")
-        sent = placed.mapInArrow(Send(self._options, handle), SENT).collect()
-        _check(frame.sparkSession, sent)
+        _send(frame, self._options, transactions.begin())
         offsets: Mapping[TopicPartition, int] = {}
         if self._group is not None and self._checkpoint is not None:
             offsets = source_offsets(frame.sparkSession, self._checkpoint, batch_id)
@@ -100,6 +95,30 @@ def exactly_once_writer(
     tools that show the lag. OptionError names an invalid option.
     """
     return ExactlyOnceWriter(options, group=group, checkpoint=checkpoint)
+
+
+def write_exactly_once(frame: DataFrame, options: Mapping[str, str]) -> None:
+    """Writes a table in one transaction: all of its rows, or none. `options` are those of the sink.
+
+    `frame.write.format("headwater")` with option delivery=exactly_once does so too, but there all
+    rows pass through the driver; here they do not."""
+    checked = parse(options)
+    if frame.isStreaming:
+        raise OptionError("write_exactly_once is for tables; a stream needs exactly_once_writer")
+    check_columns(frame.schema, checked.topic)
+    _check_session(frame.sparkSession)
+    with one_transaction(checked) as owned:
+        _send(frame, checked, owned.begin())
+
+
+def _send(frame: DataFrame, options: SinkOptions, handle: TransactionHandle) -> None:
+    """Writes rows in a transaction. Raises if they may not all be there, once."""
+    sealed = frame.mapInArrow(Seal(options), SEALED)
+    # Without a number of partitions, Spark makes few tasks for few bytes. Rows of one task of the
+    # first pass stay in order.
+    placed = sealed.repartition("topic", "partition")
+    sent = placed.mapInArrow(Send(options, handle), SENT).collect()
+    _check(frame.sparkSession, sent)
 
 
 def source_offsets(
@@ -129,8 +148,8 @@ def _query_id(spark: SparkSession) -> str:
         query_id = spark.sparkContext.getLocalProperty(_QUERY_ID)
     except Exception:  # PySpark has several for what Spark Connect does not have
         raise OptionError(
-            "exactly_once_writer is not supported with Spark Connect; there, format("
-            '"headwater") writes at least once'
+            "exactly_once_writer is not supported with Spark Connect; there, use format("
+            '"headwater") with option delivery=exactly_once'
         ) from None
     if not query_id:
         raise OptionError("exactly_once_writer is for foreachBatch of a streaming query")

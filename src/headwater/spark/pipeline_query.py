@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.spark import dead_letters
 from headwater.spark.dead_letters import PARSED_COLUMN, REASON_COLUMN, RESULT_COLUMN
-from headwater.spark.exactly_once import exactly_once_writer
+from headwater.spark.exactly_once import exactly_once_writer, write_exactly_once
 from headwater.spark.failures import frames_of, place_in, spark_message
 from headwater.spark.pipeline import Input, Pipeline, PipelineError, Stream, Table
 from headwater.spark.pipeline_sql import CreateInput, InsertInto, SparkText, Statement
@@ -83,7 +83,11 @@ def start(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> Streamin
 def run_once(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> None:
     """Runs a pipeline that reads tables only."""
     records = rows_to_write(spark, pipeline, setting)
-    records.write.format(FORMAT).mode("append").options(**_sink_options(pipeline, setting)).save()
+    options = _sink_options(pipeline, setting)
+    if setting.exactly_once:
+        write_exactly_once(records, options)
+    else:
+        records.write.format(FORMAT).mode("append").options(**options).save()
 
 
 def rows_to_write(spark: SparkSession, pipeline: Pipeline, setting: Setting) -> DataFrame:
@@ -171,11 +175,13 @@ def _raw(spark: SparkSession, pipeline: Pipeline, source: Input, setting: Settin
     }
     if any(name.lower().startswith("starting") for name in source.options):
         del options["startingOffsets"]
+    own = {name.lower() for name in (*setting.options, *source.options)}
+    if setting.exactly_once and "kafka.isolation.level" not in own:
+        options["isolation"] = "read_committed"
     if isinstance(source, Stream):
-        # With the group, every tool that shows the lag of groups shows that of the pipeline.
-        if setting.exactly_once:
-            options["isolation"] = "read_committed"  # the sink commits the group's offsets
-        else:
+        # With the group, every tool that shows the lag of groups shows that of the pipeline. With
+        # transactions the sink commits its offsets.
+        if not setting.exactly_once:
             options["group"] = pipeline.name
         reader = spark.readStream.format(FORMAT).options(**options)
         return reader.options(**source.options).load()

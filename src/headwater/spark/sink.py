@@ -4,8 +4,9 @@ A row becomes a record by its columns: `value` (required), `key`, `topic`, `part
 `timestamp`, by name and in any order; others are ignored. Option `topic` is for all rows. Values
 and keys are binary or string. The names of options are those of Spark's own Kafka sink.
 
-Delivery is at least once: a producer is idempotent and writes nothing twice by itself, but Spark
-runs a failed task again, and a micro-batch after a crash.
+Delivery is at least once by default: a producer is idempotent and writes nothing twice by itself,
+but Spark runs a failed task again, and a micro-batch after a crash. With delivery=exactly_once
+`sink_transactions` writes instead of `writer`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING
 from headwater.client.config import ProducerConfig
 from headwater.client.errors import ConfigError
 from headwater.spark.errors import OptionError
+from headwater.spark.options import read_choice
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import DataType, StructType
-
-    from headwater.spark.writer import BatchWriter, StreamWriter
 
 _log = logging.getLogger("headwater.spark")
 
@@ -48,7 +49,7 @@ _KNOWN = (
 _REFUSED = {
     "key.serializer": "keys are bytes or text; cast the column",
     "value.serializer": "values are bytes or text; cast the column",
-    "transactional.id": "the sink writes at least once",
+    "transactional.id": "with delivery=exactly_once the sink chooses its own",
 }
 
 
@@ -57,6 +58,7 @@ class SinkOptions:
     bootstrap: str
     topic: str | None
     settings: tuple[tuple[str, str], ...]  # the kafka.* ones, without the prefix, in order
+    exactly_once: bool = False
 
     def client_config(self) -> ProducerConfig:
         """Returns the settings of the producer. OptionError if one of kafka.* is invalid."""
@@ -76,30 +78,43 @@ class SinkOptions:
 
     def transactional_config(self, transactional_id: str) -> ProducerConfig:
         settings = {**self.transactional(), "transactional.id": transactional_id}
-        return ProducerConfig.build(self.bootstrap, config=settings)
+        try:
+            return ProducerConfig.build(self.bootstrap, config=settings)
+        except ConfigError as error:
+            raise OptionError(f"kafka.* settings: {error}") from None
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    from headwater.spark.writer import BatchWriter
-
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> DataSourceWriter:
     if overwrite:
         raise OptionError(
             'a topic cannot be overwritten: write with mode("append"), or delete its records first'
         )
     checked = parse(options)
     check_columns(schema, checked.topic)
+    if checked.exactly_once:
+        from headwater.spark.sink_transactions import WholeWriter
+
+        return WholeWriter(checked)
+    from headwater.spark.writer import BatchWriter
+
     return BatchWriter(checked)
 
 
 def stream_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
-) -> StreamWriter:
+) -> DataSourceStreamWriter:
     """Makes the writer of a stream. `overwrite` is output mode complete: each batch has the whole
     result, and all of it is written, as by Spark's own sink."""
-    from headwater.spark.writer import StreamWriter
-
     checked = parse(options)
     check_columns(schema, checked.topic)
+    if checked.exactly_once:
+        from headwater.spark.sink_transactions import ExactlyOnceStreamWriter
+
+        return ExactlyOnceStreamWriter(checked)
+    from headwater.spark.writer import StreamWriter
+
     return StreamWriter(checked)
 
 
@@ -117,11 +132,9 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
             _log.warning("unknown option %s is ignored%s", name, hint)
-    if given.get("delivery", "at_least_once") != "at_least_once":
-        raise OptionError(
-            f"delivery={given['delivery']} is not supported by the sink itself: write with "
-            "foreachBatch and headwater.spark.exactly_once_writer"
-        )
+    delivery = read_choice(
+        "delivery", given.get("delivery", "at_least_once"), "at_least_once", "exactly_once"
+    )
     for name, advice in _REFUSED.items():
         if name in settings:
             raise OptionError(f"kafka.{name} is not supported: {advice}")
@@ -130,8 +143,11 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError("kafka.bootstrap.servers is missing: set it to host:port[,host:port]")
     settings.setdefault("client.id", "headwater-spark")
     topic = given.get("topic", "").strip() or None
-    parsed = SinkOptions(bootstrap, topic, tuple(sorted(settings.items())))
+    exactly_once = delivery == "exactly_once"
+    parsed = SinkOptions(bootstrap, topic, tuple(sorted(settings.items())), exactly_once)
     parsed.client_config()
+    if exactly_once:
+        parsed.transactional_config("checked")
     return parsed
 
 

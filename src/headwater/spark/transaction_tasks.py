@@ -53,21 +53,22 @@ class Seal:
         self._options = options
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return plainly_each(self._seal(batches))
+        return plainly_each(_table(sealed) for sealed in seal(self._options, batches))
 
-    def _seal(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        maker = BatchMaker(options.transactional_config("tasks"), Random())
-        for rows in batches:
-            at = 0
-            while at < rows.num_rows:
-                at, unknown = maker.add(rows, options.topic, at)
-                if unknown is not None:
-                    maker.know(unknown, _partitions(options, unknown))
-                if maker.ready_bytes >= _PIECE_BYTES:
-                    yield _table(maker.take())
-        if left := maker.finish():
-            yield _table(left)
+
+def seal(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[list[SealedBatch]]:
+    """Makes record batches of rows, in pieces, in the order of the rows of each partition."""
+    maker = BatchMaker(options.transactional_config("tasks"), Random())
+    for rows in batches:
+        at = 0
+        while at < rows.num_rows:
+            at, unknown = maker.add(rows, options.topic, at)
+            if unknown is not None:
+                maker.know(unknown, _partitions(options, unknown))
+            if maker.ready_bytes >= _PIECE_BYTES:
+                yield maker.take()
+    if left := maker.finish():
+        yield left
 
 
 def _table(batches: list[SealedBatch]) -> pa.RecordBatch:

@@ -3,11 +3,6 @@
 A task hands its batches to a producer and flushes it: when Spark hears that a task is done, its
 records are on every in-sync replica. Spark keeps Python workers, and a worker keeps its producers,
 so that a micro-batch costs no connection.
-
-A stream's `write` runs in tasks, its `commit` on the driver, and `write` learns the batch it is in
-from the task's properties. A sink that is exactly once needs just these three places: a producer id
-given out where the writer is made, records sent with it in `write`, and the end of the transaction,
-with a marker of the batch, in `commit`.
 """
 
 from __future__ import annotations

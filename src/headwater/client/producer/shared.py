@@ -148,6 +148,10 @@ class TransactionOwner:
         """Takes over a transaction that another process has begun, to end it."""
         self._open, self._next, self._ends = handle, None, None
 
+    def hand_over(self) -> None:
+        """Leaves the transaction to another process, which ends it by its handle."""
+        self._open, self._next, self._ends = None, None, None
+
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions before they are written to. Writers do this by themselves; in the first
         generation one request for all of them is cheaper than one for each writer."""
