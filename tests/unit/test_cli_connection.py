@@ -17,10 +17,12 @@ from headwater.cli.connection import (
     BOOTSTRAP_VARIABLE,
     CONFIG_VARIABLE,
     cluster_of,
+    explained,
     open_admin,
 )
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.main import main
+from headwater.client.errors import RequestTimedOut
 
 
 @contextmanager
@@ -160,3 +162,9 @@ def test_an_invalid_file_of_client_settings_is_a_usage_error(
     printed = capsys.readouterr().err
     assert str(path) in printed
     assert said in printed
+
+
+def test_who_gets_no_answer_is_told_where_to_look() -> None:
+    error = explained(RequestTimedOut("CreateTopics: no answer from the controller"))
+    assert error.then is not None
+    assert "headwater cluster status" in error.then

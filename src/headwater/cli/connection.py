@@ -208,6 +208,7 @@ def explained(error: ClientError) -> CommandError:
         ConfigError,
         GroupNotFound,
         NotKafka,
+        RequestTimedOut,
         UnknownTopic,
         UnsupportedVersion,
         WrongListener,
@@ -227,6 +228,8 @@ def explained(error: ClientError) -> CommandError:
             then = "--bootstrap names brokers, and --bootstrap-controller of `cluster` controllers"
         case NotKafka():
             then = "--bootstrap names the node to ask"
+        case RequestTimedOut():
+            then = "`headwater cluster status` says what is wrong, and what to do"
         case UnknownTopic() if error.code is not None:  # otherwise a partition is missing
             then = "`headwater topic list` shows the topics"
         case GroupNotFound():
