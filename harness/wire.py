@@ -78,10 +78,18 @@ class Wire:
     """One connection."""
 
     def __init__(
-        self, address: str, *, client_id: str = "test", timeout: float = PATIENCE_SECONDS
+        self,
+        address: str,
+        *,
+        client_id: str = "test",
+        timeout: float = PATIENCE_SECONDS,
+        source: str = "",
     ) -> None:
+        """`source` is the address to connect from, if it matters."""
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout)
+        self.socket = socket.create_connection(
+            (host.strip("[]"), int(port)), timeout, (source, 0) if source else None
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self._correlation_id = 0

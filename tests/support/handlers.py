@@ -42,6 +42,7 @@ class HandlerBench:
             "config": node_config({"log.dirs": "/d", "node.id": "1"} | settings),
             "metadata": SimpleNamespace(kraft_version=1, all_committed=_nothing_to_wait_for),
             "log": Log(SystemClock(), lambda line: None),
+            "authorizer": None,
         }
         self.role: Any = SimpleNamespace(
             **parts, controller=Direct(self.cluster), check_active=lambda: None

@@ -141,6 +141,7 @@ class QuorumNode:
         self.changes = VoterChanges(host, config, self.metadata, log)
         self.controller = ControllerDriver(host, config, self.metadata, log, cluster_id=CLUSTER)
         self.role: Any = SimpleNamespace(
+            authorizer=None,
             config=config,
             cluster_id=CLUSTER,
             metadata=self.metadata,

@@ -150,6 +150,7 @@ class Replica:
             if key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.API_VERSIONS)
         }
         parts: Any = SimpleNamespace(
+            authorizer=None,
             config=config,
             clock=host.clock,
             workers=host.workers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.config import ConfigError, node_config
-from headwater.config.support import check_supported
+from headwater.config.support import STANDARD_AUTHORIZER, check_supported
 
 DATA = {"log.dirs": "/d"}
 COMBINED = {
@@ -74,7 +74,6 @@ def test_the_map_says_what_a_listener_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("ssl.client.auth", "required"),
         ("listener.name.plaintext.ssl.client.auth", "requested"),
         ("create.topic.policy.class.name", "com.example.Policy"),
@@ -92,3 +91,25 @@ def test_a_setting_that_guards_something_is_refused(key: str, value: str) -> Non
     assert (error.key, error.value) == (key, value)
     assert "not supported yet" in error.expected
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["", "python:guards.Authorizer", STANDARD_AUTHORIZER])
+def test_an_authorizer_is_kafkas_or_a_python_class(name: str) -> None:
+    check_supported(node_config(COMBINED | {"authorizer.class.name": name}))
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.security.authorizer.AclAuthorizer", "com.example.Authorizer", "guards.Mine"]
+)
+def test_another_authorizer_is_refused(name: str) -> None:
+    error = refused(COMBINED | {"authorizer.class.name": name})
+    assert (error.key, error.value) == ("authorizer.class.name", name)
+    assert STANDARD_AUTHORIZER in error.expected
+
+
+def test_settings_of_the_authorizer_have_no_effect_without_one() -> None:
+    settings = COMBINED | {"super.users": "User:root"}
+    (warning,) = node_config(settings).warnings
+    assert warning == "super.users has no effect: authorizer.class.name is not set"
+    settings["authorizer.class.name"] = STANDARD_AUTHORIZER
+    assert node_config(settings).warnings == ()

@@ -34,7 +34,7 @@ TOPIC_ID = b"t" * 16
 
 
 def ask(handler: Any, image: Image, request: Message) -> Any:
-    node = SimpleNamespace(image=image, check_active=lambda: None)
+    node = SimpleNamespace(image=image, check_active=lambda: None, authorizer=None)
     return handler.handle(node, cast(Context, None), request)
 
 

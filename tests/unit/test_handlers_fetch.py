@@ -37,6 +37,7 @@ class Bench:
         lead(self.partition, epoch=1, isr=isr, replicas=isr)
         self.broker: Any = SimpleNamespace(
             partitions=SimpleNamespace(get=lambda topic, index: self.partition),
+            authorizer=None,
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             clock=SimpleNamespace(monotonic=lambda: 0.0),
             fetch_sessions=FetchSessions(10, Random(1)),

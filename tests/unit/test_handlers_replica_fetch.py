@@ -50,6 +50,7 @@ class Leader:
         self.reads: list[int] = []
         self.broker: Any = SimpleNamespace(
             partitions=SimpleNamespace(get=self._get, name_of=lambda _: TOPIC, leader_hint=_none),
+            authorizer=None,
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             clock=SimpleNamespace(monotonic=lambda: self.now),
             fetch_sessions=FetchSessions(10, Random(1)),

@@ -56,6 +56,7 @@ async def until(deadline: float, done: Awaitable[None] | None) -> None:
 
 def broker_with(partition: Partition) -> Any:
     return SimpleNamespace(
+        authorizer=None,
         partitions=SimpleNamespace(get=lambda topic, index: partition),
         clock=SimpleNamespace(wall_ms=lambda: NOW, monotonic=lambda: 0.0),
         until=until,

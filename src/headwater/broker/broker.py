@@ -24,6 +24,7 @@ from headwater.model import NO_NODE
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
 from headwater.protocol.apis import APIS, Versions
+from headwater.security.authorizer import Authorizer
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Broker:
     marker_writer: MarkerWriter
     transactions: TransactionCoordinator
     verification: TransactionVerification
+    authorizer: Authorizer | None  # None: everything is allowed
 
     @property
     def served(self) -> dict[int, Versions]:

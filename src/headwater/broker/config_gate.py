@@ -10,16 +10,27 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, check_cluster
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource, ResourceType
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.context import Context
     from headwater.broker.controller_role import ControllerRole
 
 _KEPT_BY_CONTROLLER = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
 )
+
+
+# Settings of anything else belong to the cluster.
+_KINDS: dict[int, AclResource] = {
+    ResourceType.TOPIC: AclResource.TOPIC,
+    ResourceType.GROUP: AclResource.GROUP,
+}
 
 
 def repeated(resources: Iterable[Resource]) -> frozenset[Resource]:
@@ -36,6 +47,15 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
         )
     if resource.type == ResourceType.BROKER and resource.name:
         check_is_here(broker, resource.name)
+
+
+def check_may_alter(role: ControllerRole, context: Context, resource: Resource) -> None:
+    """Refuses to alter settings of a resource that are not the client's to alter."""
+    kind = _KINDS.get(resource.type)
+    if kind is not None:
+        check(role, context, Operation.ALTER_CONFIGS, kind, resource.name)
+    else:
+        check_cluster(role, context, Operation.ALTER_CONFIGS)
 
 
 def check_is_here(node: Broker | ControllerRole, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Connection
 from headwater.protocol import Message
+from headwater.protocol.apis import APIS, ApiKey
 from headwater.security.principal import ANONYMOUS, Principal
 
 
@@ -21,7 +22,7 @@ class Origin(NamedTuple):
 class Context:
     """One request: its version, who sent it, and on which connection."""
 
-    __slots__ = ("client_id", "connection", "origin", "version")
+    __slots__ = ("api", "client_id", "connection", "origin", "version")
 
     def __init__(
         self,
@@ -29,10 +30,12 @@ class Context:
         version: int,
         client_id: str | None,
         origin: Origin | None = None,
+        api: ApiKey | None = None,
     ) -> None:
         self.connection = connection
         self.version = version
         self.client_id = client_id
+        self.api = api  # None for what is part of another request
         self.origin = origin  # None: the client is at the other end of the connection
 
     @classmethod
@@ -40,6 +43,14 @@ class Context:
         """A request of this node to its own controller. It has no connection, and no handler that a
         node asks this way looks for one."""
         return cls(cast(Connection, None), version, None, Origin(ANONYMOUS, ""))
+
+    def instead(self, api: ApiKey) -> Context:
+        """Returns the context of another request, which this node sends on behalf of the same
+        client, in the newest version."""
+        advertised = APIS[api].advertised
+        assert advertised is not None
+        origin = Origin(self.principal, self.client_host)
+        return Context(self.connection, advertised[1], self.client_id, origin, api)
 
     @property
     def is_internal(self) -> bool:

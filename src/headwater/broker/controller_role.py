@@ -18,6 +18,7 @@ from headwater.metadata import Image
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
 from headwater.protocol.apis import ApiKey, Versions
+from headwater.security.authorizer import Authorizer
 
 HANDLERS = "headwater.broker.controller_handlers"
 
@@ -84,6 +85,7 @@ class ControllerRole:
     controller: ControllerDriver
     quorum: QuorumDriver
     voter_changes: VoterChanges
+    authorizer: Authorizer | None  # None: everything is allowed
 
     @property
     def served(self) -> dict[int, Versions]:

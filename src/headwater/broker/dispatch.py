@@ -23,6 +23,7 @@ from headwater.observability import Log, printable
 from headwater.protocol import DecodeError, EncodeError, Message, decoder, encode_parts, encoder
 from headwater.protocol.apis import APIS, ApiKey, Versions, request_class, response_class
 from headwater.protocol.frame import is_flexible, response_header_is_flexible, skip_tags
+from headwater.security.authorizer import NotReady
 
 Handled = Message | None | Awaitable[Message | None]
 Handle = Callable[[Any, Context, Any], Handled]
@@ -267,7 +268,7 @@ class Dispatcher:
                 f"{route.api.name} v{version} from {connection.stream.peer} "
                 f"client={printable(client_id or '')}"
             )
-        context = Context(connection, version, client_id)
+        context = Context(connection, version, client_id, None, route.api)
         try:
             handled = route.handle(self._parts, context, request)
             if isinstance(handled, Message):
@@ -355,7 +356,7 @@ class Dispatcher:
         if isinstance(error, CloseConnection):
             raise error
         code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, NotReady):
             self._parts.log.failure(f"{route.api.name} v{route.version} failed", error)
         try:
             message = route.response(error_code=code)  # type: ignore[call-arg]

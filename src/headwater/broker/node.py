@@ -33,6 +33,7 @@ from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
+from headwater.broker.plugins import build_authorizer
 from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.start_check import check_start
@@ -93,6 +94,7 @@ class Node:
         async with contextlib.AsyncExitStack() as undo:  # a failed start leaves nothing behind
             undo.callback(host.workers.close)
             check_start(host, config)
+            self._authorizer = build_authorizer(config, self._lines.failure)
             self._check_ports()
             self._lines.info(node_log.start_line(config))
             for warning in config.warnings:
@@ -279,6 +281,7 @@ class Node:
                 self._metadata,
                 self._lines.named(node_log.CONTROLLER),
             ),
+            authorizer=self._authorizer,
         )
         self._controller_dispatcher = Dispatcher(role, role.routes)
         for at in self.config.controller_listeners:
@@ -286,7 +289,7 @@ class Node:
                 at.name, at.host, at.port, self._controller_dispatcher
             )
             self.controller_addresses[at.name] = listener.address
-        self._controller_server.open()
+        self._controller_server.open(self._early_listeners())
         if self.controller_addresses:
             self._controller.endpoints = [
                 self.config.reachable(
@@ -304,6 +307,16 @@ class Node:
             self._controller,
             self._lines.named(node_log.CONTROLLER),
         )
+
+    def _early_listeners(self) -> frozenset[str]:
+        """Returns the listeners that open before the node knows its metadata. With an authorizer
+        they let in super users only, until it knows the rules (KIP-801)."""
+        names = self.config.controller_listener_names
+        if self._authorizer is not None:
+            early = self.config.value("early.start.listeners")
+            if isinstance(early, tuple):
+                names = tuple(name.upper() for name in early)
+        return frozenset(names)
 
     def _build_broker(self) -> None:
         config, host = self.config, self._host
@@ -364,6 +377,7 @@ class Node:
                 self._broker_channel,
                 host.clock,
             ),
+            authorizer=self._authorizer,
         )
         self._housekeeping = Housekeeping(
             config,
@@ -446,6 +460,8 @@ class Node:
         if self.config.is_controller:
             self._run("the controller", self._controller.run())
         await self._quorum.caught_up()
+        if self.config.is_controller:
+            self._controller_server.open()  # what had to wait for the rules
         if self._metadata.is_leader:
             await self._controller.activated()
         if self.config.is_controller:
@@ -469,6 +485,8 @@ class Node:
 
     def _follow(self, image: Image, delta: Delta) -> None:
         """Applies a committed change of the metadata to the parts of the node."""
+        if self._authorizer is not None:  # first: what follows may open doors
+            self._authorizer.follow(image.acls, delta.acls)
         own = Resource(ResourceType.BROKER, str(self.config.node_id))
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))

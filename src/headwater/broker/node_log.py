@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
+from headwater.broker.authorization import AUTHORIZER
 from headwater.broker.config_gate import check_is_here
 from headwater.config import NodeConfig
 from headwater.config.alter import Alteration, AlterOperation
@@ -22,12 +23,17 @@ from headwater.metadata import Image, ResourceType
 from headwater.metadata.records import RecordType
 from headwater.observability import ROOT, Log, printable
 from headwater.protocol import Message
+from headwater.protocol.records.metadata_security import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
 from headwater.protocol.records.metadata_topics import (
     ConfigRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from headwater.security.acls import Rule
 from headwater.security.sasl import SCRAM_NAMES
 
 if TYPE_CHECKING:
@@ -42,7 +48,16 @@ GROUPS = "headwater.groups"
 REPLICATION = "headwater.replication"
 STORAGE = "headwater.storage"
 TRANSACTIONS = "headwater.transactions"
-LOGGERS = (CONNECTIONS, CONTROLLER, GROUPS, REPLICATION, REQUESTS, STORAGE, TRANSACTIONS)
+LOGGERS = (
+    AUTHORIZER,
+    CONNECTIONS,
+    CONTROLLER,
+    GROUPS,
+    REPLICATION,
+    REQUESTS,
+    STORAGE,
+    TRANSACTIONS,
+)
 
 # Kafka's names for levels, and which of ours they mean.
 _LEVELS = {
@@ -93,8 +108,8 @@ def _shown(key: str, text: str) -> str:
 
 
 def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
-    """Describes changes of topics, settings and users in metadata records. `before` is the image
-    that they were decided on."""
+    """Describes changes of topics, settings, users and rules in metadata records. `before` is the
+    image that they were decided on."""
     created: dict[bytes, str] = {}
     settings: dict[str, list[str]] = {}  # of topics that are created
     partitions: Counter[bytes] = Counter()
@@ -113,6 +128,11 @@ def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
                 settings[record.resource_name].append(f", {record.name}={record.value}")
             case ConfigRecord():
                 others.append(_config_line(record))
+            case AccessControlEntryRecord():
+                others.append(f"rule created: {printable(str(Rule.from_record(record)))}")
+            case RemoveAccessControlEntryRecord(id=rule_id) if rule_id in before.acls:
+                rule = Rule.from_record(before.acls[rule_id])
+                others.append(f"rule deleted: {printable(str(rule))}")
             case _ if record.API in _SECURITY_LINES:
                 others.append(_SECURITY_LINES[record.API](record))
     for topic_id, name in created.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from headwater.broker.context import Context
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
 from headwater.broker.coordinators.transactions import TRANSACTIONS_TOPIC
@@ -17,6 +18,7 @@ from headwater.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 
 _IN_FLIGHT_MAX = 1000
@@ -72,25 +74,26 @@ class AutoTopics:
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def create(self, names: Iterable[str]) -> None:
+    def create(self, names: Iterable[str], context: Context | None = None) -> None:
+        """Creates topics for a client, whose rights the controller checks, or for this node."""
         wanted = [name for name in names if name not in self._under_way]
         room = _IN_FLIGHT_MAX - len(self._under_way)
         if not wanted or room <= 0:
             return
         wanted = wanted[:room]
         self._under_way.update(wanted)
-        task = asyncio.ensure_future(self._create(wanted))
+        task = asyncio.ensure_future(self._create(wanted, context))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _create(self, names: list[str]) -> None:
+    async def _create(self, names: list[str], context: Context | None) -> None:
         config = self._config()
         request = CreateTopicsRequest(
             topics=[_topic_to_create(name, config) for name in names],
             timeout_ms=config.request_timeout_ms,
         )
         try:
-            response = await self._channel.ask(request, timeout_ms=config.request_timeout_ms)
+            response = await self._ask(request, context, config.request_timeout_ms)
             for topic in response.topics:
                 if topic.error_code not in _CREATED:
                     code = ErrorCode(topic.error_code).name
@@ -101,6 +104,16 @@ class AutoTopics:
             self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
         finally:
             self._under_way.difference_update(names)
+
+    async def _ask(
+        self, request: CreateTopicsRequest, context: Context | None, timeout_ms: int
+    ) -> CreateTopicsResponse:
+        if context is None:
+            response = await self._channel.ask(request, timeout_ms=timeout_ms)
+        else:
+            response = await self._channel.forward(context, request)
+        assert isinstance(response, CreateTopicsResponse)
+        return response
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Cancels what is under way; returns the tasks to wait for."""

@@ -39,12 +39,14 @@ zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
 zookeeper.session.timeout.ms zookeeper.set.acl
 """
 
-# Known to Kafka without being in its table of broker settings: dynamic throttles, and what the
-# standard authorizer reads.
+# Known to Kafka without being in its table of broker settings: dynamic throttles.
 _ELSEWHERE = """
-allow.everyone.if.no.acl.found follower.replication.throttled.rate
-leader.replication.throttled.rate replica.alter.log.dirs.io.max.bytes.per.second super.users
+follower.replication.throttled.rate leader.replication.throttled.rate
+replica.alter.log.dirs.io.max.bytes.per.second
 """
+
+# What the standard authorizer reads, which are none of Kafka's broker settings either.
+_OF_AUTHORIZER = frozenset({"allow.everyone.if.no.acl.found", "super.users"})
 
 # Prefixes of plugin settings, which Kafka passes on without knowing the names.
 _OPEN_PREFIXES = (
@@ -70,6 +72,10 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
     for key, text in properties.items():
         definition = broker_definition(key)
         if definition is not None and definition.name == key and definition.supported:
+            continue
+        if key in _OF_AUTHORIZER:
+            if not properties.get("authorizer.class.name"):
+                lines.append(f"{key} has no effect: authorizer.class.name is not set")
             continue
         reason = definition.why_without_meaning if definition is not None else None
         if reason is not None:

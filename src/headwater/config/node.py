@@ -64,6 +64,7 @@ class NodeConfig(NamedTuple):
     queued_max_request_bytes: int
     request_timeout_ms: int
     unstable_api_versions_enable: bool
+    authorizer_class_name: str
 
     # Produce, fetch and topics.
     fetch_max_bytes: int

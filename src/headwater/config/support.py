@@ -14,10 +14,12 @@ from headwater.config.values import ConfigError
 
 _PLAINTEXT = "PLAINTEXT"
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+PYTHON_PREFIX = "python:"  # before the name of a class of the user's own
+
 # What a node without the feature would do, by setting. Any value but the default is refused.
 GUARDS = {
     "alter.config.policy.class.name": "every change of settings would be allowed",
-    "authorizer.class.name": "everybody would be allowed to do everything",
     "client.quota.callback.class": "no quota would apply",
     "create.topic.policy.class.name": "every topic would be allowed",
     "principal.builder.class": "connections would have no user",
@@ -51,6 +53,7 @@ def check_security(config: NodeConfig) -> None:
     """Raises ConfigError for a setting, static or dynamic, that asks for protection."""
     check_protocols(config)
     _check_guards(config)
+    _check_authorizer(config)
 
 
 def check_protocols(config: NodeConfig) -> None:
@@ -81,6 +84,18 @@ def _check_protocol(key: str, value: str, name: str, protocol: str) -> None:
         f"TLS and SASL are not supported yet{meaning}, so this would be served in the clear; "
         "use a PLAINTEXT listener on a network you trust",
     )
+
+
+def _check_authorizer(config: NodeConfig) -> None:
+    """Raises ConfigError for an authorizer that is not there."""
+    name = config.authorizer_class_name
+    if name not in ("", STANDARD_AUTHORIZER) and not name.startswith(PYTHON_PREFIX):
+        raise ConfigError(
+            "authorizer.class.name",
+            name,
+            f"expected {STANDARD_AUTHORIZER}, or {PYTHON_PREFIX}MODULE.CLASS for a class of your "
+            "own; a node without an authorizer would allow everybody to do everything",
+        )
 
 
 def _check_guards(config: NodeConfig) -> None:

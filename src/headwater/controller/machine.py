@@ -12,6 +12,7 @@ from random import Random
 from headwater.config import NodeConfig
 from headwater.config.alter import Alteration
 from headwater.controller import (
+    acls,
     brokers,
     configs,
     directories,
@@ -21,6 +22,7 @@ from headwater.controller import (
 )
 from headwater.controller.decision import Decision
 from headwater.controller.state import ControllerState, Session
+from headwater.errors import ApiError
 from headwater.metadata import (
     CLUSTER_DEFAULT,
     Delta,
@@ -61,6 +63,7 @@ from headwater.protocol.records.metadata_nodes import (
     UnregisterBrokerRecord,
 )
 from headwater.protocol.records.metadata_security import DelegationTokenRecord
+from headwater.security.acls import Rule, RuleFilter
 from headwater.security.principal import Principal
 
 
@@ -261,6 +264,16 @@ class Controller:
         from headwater.controller import tokens
 
         return tokens.remove_expired(self.state, now_ms=now_ms)
+
+    # Access control
+
+    def decide_create_acls(self, rules: Sequence[Rule]) -> Decision[list[ApiError | None]]:
+        return acls.create_acls(self.state, rules)
+
+    def decide_delete_acls(
+        self, filters: Sequence[RuleFilter]
+    ) -> Decision[list[list[Rule] | ApiError]]:
+        return acls.delete_acls(self.state, filters)
 
     # Leaders
 

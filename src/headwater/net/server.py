@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
 from headwater.net.connection import Connection, Dispatch
@@ -35,6 +35,7 @@ class Server:
             Connection, None
         ] = {}  # ordered, so that the simulator is deterministic
         self.listeners: dict[str, Listener] = {}
+        self._open: set[str] = set()
         self._host = host
         self._options = options
         self._log = log
@@ -57,11 +58,15 @@ class Server:
         self.listeners[name] = listener
         return listener
 
-    def open(self) -> None:
-        """Listens on all addresses. Raises OSError, with the address, if another process does."""
-        for listener in self.listeners.values():
-            listener.start()
-        self._schedule_sweep()
+    def open(self, names: Container[str] | None = None) -> None:
+        """Listens on all addresses, or on those of some listeners. Raises OSError, with the
+        address, if another process does."""
+        for name, listener in self.listeners.items():
+            if name not in self._open and (names is None or name in names):
+                listener.start()
+                self._open.add(name)
+        if self._sweep is None:
+            self._schedule_sweep()
 
     def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
         connection = Connection(stream, listener, self, dispatch)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import is_other_cluster
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from headwater.quorum import ReplicaKey, VoterEndpoint
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
+    try:
+        check_cluster(role, context, Operation.ALTER)
+    except ApiError as refusal:
+        return refuse(context, request, refusal)
     if is_other_cluster(role, request.cluster_id):
         return AddRaftVoterResponse(
             error_code=ErrorCode.INCONSISTENT_CLUSTER_ID,

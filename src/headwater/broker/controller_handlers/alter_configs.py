@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.config_gate import check_may_alter
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.metadata import Resource
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    wanted = [
-        (
-            Resource(asked.resource_type, asked.resource_name),
-            [(config.name, config.value) for config in asked.configs],
-        )
-        for asked in request.resources
-    ]
+    named = [Resource(asked.resource_type, asked.resource_name) for asked in request.resources]
+    outcome: dict[Resource, ApiError | None] = {}
+    wanted: list[tuple[Resource, list[tuple[str, str | None]]]] = []
+    for resource, asked in zip(named, request.resources, strict=True):
+        try:
+            check_may_alter(role, context, resource)
+            wanted.append((resource, [(config.name, config.value) for config in asked.configs]))
+        except ApiError as refusal:
+            outcome[resource] = refusal
     try:
-        outcome = await role.controller.ask(
+        outcome |= await role.controller.ask(
             lambda controller: controller.decide_alter_configs(
                 wanted, validate_only=request.validate_only
             )
@@ -36,7 +39,7 @@ async def handle(
     except ApiError as refusal:
         return refuse(context, request, refusal)
     return AlterConfigsResponse(
-        responses=[result(resource, outcome[resource]) for resource, _ in wanted]
+        responses=[result(resource, outcome[resource]) for resource in named]
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -19,6 +21,7 @@ async def handle(
     role: ControllerRole, context: Context, request: AlterPartitionRequest
 ) -> AlterPartitionResponse:
     try:
+        check_cluster(role, context, Operation.CLUSTER_ACTION)
         topics = await role.controller.ask(
             lambda controller: controller.decide_alter_partition(request)
         )

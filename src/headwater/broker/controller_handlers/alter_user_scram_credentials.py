@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.controller.users import result
 from headwater.errors import ApiError
@@ -11,6 +12,7 @@ from headwater.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -20,6 +22,7 @@ async def handle(
     role: ControllerRole, context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     try:
+        check_cluster(role, context, Operation.ALTER)
         results = await role.controller.ask(
             lambda controller: controller.decide_alter_scram_credentials(request)
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -19,6 +21,7 @@ async def handle(
     role: ControllerRole, context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
     try:
+        check_cluster(role, context, Operation.CLUSTER_ACTION)
         now = role.clock.monotonic()
         reply = await role.controller.ask(
             lambda controller: controller.decide_heartbeat(request, now)

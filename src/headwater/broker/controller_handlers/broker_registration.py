@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -21,6 +23,7 @@ async def handle(
     role: ControllerRole, context: Context, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     try:
+        check_cluster(role, context, Operation.CLUSTER_ACTION)
         now = role.clock.monotonic()
         epoch = await role.controller.ask(
             lambda controller: controller.decide_register_broker(

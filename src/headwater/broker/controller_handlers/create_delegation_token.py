@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check
 from headwater.broker.context import Context
 from headwater.broker.tokens import NEVER, check_token_request, check_tokens_enabled
 from headwater.controller.tokens import owner_of
@@ -12,6 +13,8 @@ from headwater.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.security.tokens import token_hmac
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ async def handle(
 ) -> CreateDelegationTokenResponse:
     try:
         check_token_request(role, context)
+        owner = owner_of(request, context.principal)
+        if str(owner) != str(context.principal):
+            check(role, context, Operation.CREATE_TOKENS, AclResource.USER, str(owner))
         key = check_tokens_enabled(role)
         token = await role.controller.ask(
             lambda controller: controller.decide_create_token(

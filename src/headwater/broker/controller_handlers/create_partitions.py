@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import may
 from headwater.broker.context import Context, check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.create_partitions import (
@@ -11,6 +12,8 @@ from headwater.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -22,7 +25,9 @@ async def handle(
     try:
         check_timeout(request.timeout_ms)
         results = await role.controller.ask(
-            lambda controller: controller.decide_create_partitions(request)
+            lambda controller: controller.decide_create_partitions(
+                request, may_alter=may(role, context, Operation.ALTER, AclResource.TOPIC)
+            )
         )
     except ApiError as refusal:
         return refuse(context, request, refusal)

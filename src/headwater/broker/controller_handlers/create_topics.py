@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import may, may_in_cluster
 from headwater.broker.context import Context, check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.create_topics import (
@@ -11,6 +12,8 @@ from headwater.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -22,7 +25,11 @@ async def handle(
     try:
         check_timeout(request.timeout_ms)
         results = await role.controller.ask(
-            lambda controller: controller.decide_create_topics(request)
+            lambda controller: controller.decide_create_topics(
+                request,
+                may_create=may_in_cluster(role, context, Operation.CREATE, AclResource.TOPIC),
+                may_describe=may(role, context, Operation.DESCRIBE_CONFIGS, AclResource.TOPIC),
+            )
         )
     except ApiError as refusal:
         return refuse(context, request, refusal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import may_in_cluster
 from headwater.broker.context import Context, check_timeout
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.delete_topics import (
@@ -11,6 +12,8 @@ from headwater.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -30,7 +33,13 @@ async def handle(
             )
         check_timeout(request.timeout_ms)
         results = await role.controller.ask(
-            lambda controller: controller.decide_delete_topics(request)
+            lambda controller: controller.decide_delete_topics(
+                request,
+                may_delete=may_in_cluster(role, context, Operation.DELETE, AclResource.TOPIC),
+                may_describe=may_in_cluster(
+                    role, context, Operation.DESCRIBE, AclResource.TOPIC, through=Operation.DELETE
+                ),
+            )
         )
     except ApiError as refusal:
         return refuse(context, request, refusal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import cluster_operations
 from headwater.broker.context import Context
 from headwater.broker.handlers.describe_cluster import BROKERS, CONTROLLERS
 from headwater.errors import ErrorCode
@@ -13,7 +14,7 @@ from headwater.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headwater.security.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from headwater.security.operations import NOT_ASKED
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -43,7 +44,7 @@ def handle(
         endpoint_type=CONTROLLERS,
         cluster_id=role.cluster_id,
         controller_id=NO_NODE if leader is None else leader.node_id,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(role, context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
         brokers=[

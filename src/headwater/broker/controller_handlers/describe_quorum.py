@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import METADATA_TOPIC, ZERO_ID
@@ -17,6 +18,7 @@ from headwater.protocol.messages.describe_quorum import (
     ReplicaState,
 )
 from headwater.quorum.progress import ReplicaStatus
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 def handle(
     role: ControllerRole, context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
+    try:
+        check_cluster(role, context, Operation.DESCRIBE)
+    except ApiError as refusal:
+        return refuse(context, request, refusal)
     asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return _refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context, check_timeout
 from headwater.errors import ApiError
 from headwater.protocol.messages.elect_leaders import (
@@ -12,6 +13,7 @@ from headwater.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -21,6 +23,7 @@ async def handle(
     role: ControllerRole, context: Context, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     try:
+        check_cluster(role, context, Operation.ALTER)
         check_timeout(request.timeout_ms)
         results = await role.controller.ask(
             lambda controller: controller.decide_elect_leaders(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import (
     epoch_refusal,
@@ -21,6 +22,7 @@ from headwater.protocol.messages.end_quorum_epoch import (
     NodeEndpoint,
 )
 from headwater.quorum.model import EndEpoch
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 def handle(
     role: ControllerRole, context: Context, request: EndQuorumEpochRequest
 ) -> EndQuorumEpochResponse:
+    check_cluster(role, context, Operation.CLUSTER_ACTION)
     if is_other_cluster(role, request.cluster_id):
         return EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     asked = [(topic.topic_name, len(topic.partitions)) for topic in request.topics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import is_other_cluster, node_endpoints
 from headwater.broker.quorum_driver import HIGH_WATERMARK_UNKNOWN
@@ -22,6 +23,7 @@ from headwater.protocol.messages.fetch import (
 )
 from headwater.quorum import ReplicaKey
 from headwater.quorum import model as quorum_model
+from headwater.security.operations import Operation
 from headwater.storage import StorageFailed
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 async def handle(role: ControllerRole, context: Context, request: FetchRequest) -> FetchResponse:
+    check_cluster(role, context, Operation.CLUSTER_ACTION)
     if is_other_cluster(role, request.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     # Older versions name the topic, which members of a quorum never do.

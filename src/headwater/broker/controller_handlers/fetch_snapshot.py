@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import is_other_cluster, node_endpoints
 from headwater.errors import ErrorCode
@@ -19,6 +20,7 @@ from headwater.protocol.messages.fetch_snapshot import (
     NodeEndpoint,
 )
 from headwater.quorum import Role
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 def handle(
     role: ControllerRole, context: Context, request: FetchSnapshotRequest
 ) -> FetchSnapshotResponse:
+    check_cluster(role, context, Operation.CLUSTER_ACTION)
     if is_other_cluster(role, request.cluster_id):
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     asked = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.broker.config_gate import repeated
+from headwater.broker.authorization import check_cluster
+from headwater.broker.config_gate import check_may_alter, repeated
 from headwater.broker.context import Context
 from headwater.broker.node_log import alter_log_levels
 from headwater.config.alter import Alteration, AlterOperation
@@ -16,6 +17,7 @@ from headwater.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -32,9 +34,11 @@ async def handle(
         try:
             wanted = alterations(asked.configs)
             if resource.type == ResourceType.BROKER_LOGGER and resource not in named_twice:
+                check_cluster(role, context, Operation.CLUSTER_ACTION)
                 alter_log_levels(role, resource.name, wanted, validate_only=request.validate_only)
                 outcome[resource] = None
             else:
+                check_may_alter(role, context, resource)
                 changes.append((resource, wanted))
         except ApiError as refusal:
             outcome[resource] = refusal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.protocol.messages.list_partition_reassignments import (
@@ -12,6 +13,7 @@ from headwater.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +25,7 @@ def handle(
     role: ControllerRole, context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     try:
+        check_cluster(role, context, Operation.DESCRIBE)
         role.check_active()
     except ApiError as refusal:
         return refuse(context, request, refusal)

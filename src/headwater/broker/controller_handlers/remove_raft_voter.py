@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import is_other_cluster
 from headwater.errors import ApiError, ErrorCode
@@ -12,6 +13,7 @@ from headwater.protocol.messages.remove_raft_voter import (
     RemoveRaftVoterResponse,
 )
 from headwater.quorum import ReplicaKey
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
+    try:
+        check_cluster(role, context, Operation.ALTER)
+    except ApiError as refusal:
+        return refuse(context, request, refusal)
     if is_other_cluster(role, request.cluster_id):
         return RemoveRaftVoterResponse(
             error_code=ErrorCode.INCONSISTENT_CLUSTER_ID,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.controller.features import FeatureUpdate, UpgradeType
 from headwater.errors import ApiError
@@ -13,6 +14,7 @@ from headwater.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -33,6 +35,7 @@ async def handle(
     kraft_version = role.metadata.kraft_version
     levels = [update.level for update in updates if update.name == KRAFT_VERSION]
     try:
+        check_cluster(role, context, Operation.ALTER)
         role.check_active()
         if max(levels, default=0) > kraft_version:
             # All are checked before the first takes effect: they stand or fall together.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import (
     epoch_refusal,
@@ -17,6 +18,7 @@ from headwater.protocol.messages.update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from headwater.quorum import ReplicaKey, VoterEndpoint
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: UpdateRaftVoterRequest
 ) -> UpdateRaftVoterResponse:
+    check_cluster(role, context, Operation.CLUSTER_ACTION)
     code = await _update(role, request)
     raft = role.metadata.raft
     leader = CurrentLeader(leader_id=raft.leader_id, leader_epoch=raft.epoch)

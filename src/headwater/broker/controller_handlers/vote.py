@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.quorum_requests import (
     epoch_refusal,
@@ -23,12 +24,14 @@ from headwater.protocol.messages.vote import (
 )
 from headwater.quorum import ReplicaKey
 from headwater.quorum import model as quorum_model
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
 
 def handle(role: ControllerRole, context: Context, request: VoteRequest) -> VoteResponse:
+    check_cluster(role, context, Operation.CLUSTER_ACTION)
     if is_other_cluster(role, request.cluster_id):
         return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     asked = [(topic.topic_name, len(topic.partitions)) for topic in request.topics]

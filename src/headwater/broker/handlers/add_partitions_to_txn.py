@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, check_cluster, denied
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError, ErrorCode
@@ -21,6 +22,8 @@ from headwater.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -34,6 +37,7 @@ def handle(
     broker: Broker, context: Context, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.version >= _MANY_SINCE:
+        check_cluster(broker, context, Operation.CLUSTER_ACTION)
         # One that has to wait must not hold up the others of a batch.
         is_patient = len(request.transactions) == 1
         return gathered(
@@ -59,11 +63,20 @@ def _result(
 ) -> Result:
     image = broker.image
     is_client = context.version < _MANY_SINCE
+    not_writable: frozenset[str] = frozenset()
+    if is_client:  # a broker has checked it already
+        transactional_id = asked.transactional_id
+        try:
+            check(broker, context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        except ApiError as refusal:
+            return _refused(asked, refusal)
+        names = [topic.name for topic in asked.topics if not is_internal(topic.name)]
+        not_writable = denied(broker, context, Operation.WRITE, AclResource.TOPIC, names)
     refused: dict[tuple[str, int], ErrorCode] = {}
     for topic in asked.topics:
         for index in topic.partitions:
-            if is_client and is_internal(topic.name):
-                # Only a broker adds such a topic, for offsets: a producer cannot write there.
+            if topic.name in not_writable or (is_client and is_internal(topic.name)):
+                # Only a broker adds an internal topic, for offsets: a producer cannot write there.
                 refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image.partition(topic.name, index) is None:
                 refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

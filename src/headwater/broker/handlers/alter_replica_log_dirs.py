@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import is_allowed
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import TopicPartition
@@ -13,6 +14,8 @@ from headwater.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -25,6 +28,7 @@ _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 def handle(
     broker: Broker, context: Context, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    may_alter = is_allowed(broker, context, Operation.ALTER, AclResource.CLUSTER)
     # A partition that is named twice goes where it was named last.
     wanted = {
         TopicPartition(topic.name, index): asked.path
@@ -37,6 +41,8 @@ def handle(
         result = AlterReplicaLogDirPartitionResult(partition_index=tp.partition)
         results.setdefault(tp.topic, []).append(result)
         try:
+            if not may_alter:
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             _move(broker, tp, path)
         except ApiError as refusal:
             result.error_code = refusal.code

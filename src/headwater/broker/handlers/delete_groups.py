@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.protocol.messages.delete_groups import (
@@ -12,6 +13,8 @@ from headwater.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -21,13 +24,14 @@ async def handle(
     broker: Broker, context: Context, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     answers = await asyncio.gather(
-        *(_delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names))
+        *(_delete(broker, context, group_id) for group_id in dict.fromkeys(request.groups_names))
     )
     return DeleteGroupsResponse(results=[result for results in answers for result in results])
 
 
-async def _delete(broker: Broker, group_id: str) -> list[DeletableGroupResult]:
+async def _delete(broker: Broker, context: Context, group_id: str) -> list[DeletableGroupResult]:
     try:
+        check(broker, context, Operation.DELETE, AclResource.GROUP, group_id)
         answer = broker.groups.ask(
             group_id,
             DeleteGroupsResponse,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import denied
 from headwater.broker.context import Context
 from headwater.broker.partition import Done, Partition
 from headwater.errors import ApiError, ErrorCode
@@ -17,6 +18,8 @@ from headwater.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -33,6 +36,7 @@ def handle(
         for partition in topic.partitions:
             offsets = wanted.setdefault(topic.name, {})
             offsets[partition.partition_index] = partition.offset
+    not_deletable = denied(broker, context, Operation.DELETE, AclResource.TOPIC, wanted)
     response = DeleteRecordsResponse(topics=[])
     waits: list[_Wait] = []
     for name, offsets in wanted.items():
@@ -42,6 +46,8 @@ def handle(
             result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             results.append(result)
             try:
+                if name in not_deletable:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 found = _delete(broker, name, index, offset)
             except ApiError as refusal:
                 result.error_code = refusal.code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.describe_client_quotas import (
@@ -15,6 +16,7 @@ from headwater.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -33,6 +35,7 @@ def handle(
     broker: Broker, context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     try:
+        check_cluster(broker, context, Operation.DESCRIBE_CONFIGS)
         wanted = _filter(request.components)
     except ApiError as refusal:
         return DescribeClientQuotasResponse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import cluster_operations
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.describe_cluster import (
@@ -11,7 +12,7 @@ from headwater.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headwater.security.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from headwater.security.operations import NOT_ASKED
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -38,7 +39,7 @@ def handle(
         endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id(broker.endpoints(context)),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(broker, context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
         brokers=[

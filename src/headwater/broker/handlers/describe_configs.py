@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, check_cluster
 from headwater.broker.config_gate import check_is_here
 from headwater.broker.context import Context
 from headwater.broker.node_log import log_levels
@@ -27,6 +28,8 @@ from headwater.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -59,6 +62,7 @@ def handle(
             if unknown:
                 # Kafka, too, refuses the whole request for one resource that it cannot place.
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {unknown[0]}")
+            _check_access(node, context, resource)
             entries = _describe(node, resource)
         except ApiError as refusal:
             result.error_code = refusal.code
@@ -71,6 +75,19 @@ def handle(
             _entry(entry, request) for entry in entries if wanted is None or entry.name in wanted
         ]
     return response
+
+
+def _check_access(
+    node: Broker | ControllerRole, context: Context, resource: DescribeConfigsResource
+) -> None:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check(node, context, Operation.DESCRIBE_CONFIGS, AclResource.TOPIC, name)
+        case ResourceType.GROUP:
+            check(node, context, Operation.DESCRIBE_CONFIGS, AclResource.GROUP, name)
+        case _:
+            check_cluster(node, context, Operation.DESCRIBE_CONFIGS)
 
 
 def _describe(

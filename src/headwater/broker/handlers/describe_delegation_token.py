@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import is_allowed
 from headwater.broker.context import Context
 from headwater.broker.tokens import check_token_request, check_tokens_enabled
 from headwater.controller.tokens import is_owner_or_renewer
@@ -14,6 +15,8 @@ from headwater.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.security.tokens import parse_principal, token_hmac
 
 if TYPE_CHECKING:
@@ -40,9 +43,20 @@ def handle(
         tokens=[
             _described(context, token, key)
             for token in node.image.tokens.values()
-            if asked is None or any(is_owner_or_renewer(token, owner) for owner in asked)
+            if (asked is None or any(is_owner_or_renewer(token, owner) for owner in asked))
+            and _may_see(node, context, token)
         ]
     )
+
+
+def _may_see(node: Broker | ControllerRole, context: Context, token: DelegationTokenRecord) -> bool:
+    """Returns whether a token is the client's, or is one of those that it may describe."""
+    if node.authorizer is None or is_owner_or_renewer(token, str(context.principal)):
+        return True
+    kind, user = AclResource.DELEGATION_TOKEN, AclResource.USER
+    return is_allowed(
+        node, context, Operation.DESCRIBE, kind, token.token_id, quiet=True
+    ) or is_allowed(node, context, Operation.DESCRIBE_TOKENS, user, token.owner, quiet=True)
 
 
 def _described(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, operations
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError
@@ -14,7 +15,8 @@ from headwater.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headwater.security.operations import GROUP_OPERATIONS
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -38,10 +40,16 @@ def _describe(
         if request.unknown_tags is not None and LIVENESS_TAG in request.unknown_tags:
             add_liveness(described.members, shard.liveness(group_id, broker.clock.monotonic()))
         if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = GROUP_OPERATIONS
+            described.authorized_operations = operations(
+                broker, context, AclResource.GROUP, group_id
+            )
         return described
 
     def refused(refusal: ApiError) -> DescribedGroup:
         return DescribedGroup(group_id=group_id, error_code=refusal.code)
 
+    try:
+        check(broker, context, Operation.DESCRIBE, AclResource.GROUP, group_id)
+    except ApiError as refusal:
+        return refused(refusal)
     return broker.groups.read(group_id, look, refused)

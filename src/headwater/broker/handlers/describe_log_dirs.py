@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import is_allowed
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import TopicPartition
@@ -14,6 +15,8 @@ from headwater.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.storage import Log
 
 if TYPE_CHECKING:
@@ -21,9 +24,15 @@ if TYPE_CHECKING:
     from headwater.storage.log_dirs import LogDirectory
 
 
+_ERROR_SINCE = 3
+
+
 async def handle(
     broker: Broker, context: Context, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
+    if not is_allowed(broker, context, Operation.DESCRIBE, AclResource.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED if context.version >= _ERROR_SINCE else 0
+        return DescribeLogDirsResponse(error_code=code, results=[])
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = {TopicPartition(t.topic, index) for t in request.topics for index in t.partitions}

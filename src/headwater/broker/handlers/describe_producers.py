@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import denied
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import check as check_topic_name
+from headwater.metadata.topic_names import why_invalid
 from headwater.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -14,6 +16,8 @@ from headwater.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
+    names = [topic.name for topic in request.topics if not why_invalid(topic.name)]
+    not_readable = denied(broker, context, Operation.READ, AclResource.TOPIC, names)
     response = DescribeProducersResponse(topics=[])
     for topic in request.topics:
         results: list[PartitionResponse] = []
@@ -30,6 +36,8 @@ def handle(
             result = PartitionResponse(partition_index=index)
             results.append(result)
             try:
+                if topic.name in not_readable:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 _check(broker, topic.name, index)
                 partition = broker.partitions.get(topic.name, index)
                 partition.lead(-1)

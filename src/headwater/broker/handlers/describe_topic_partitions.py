@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import denied, operations
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
 from headwater.metadata import Image, Topic
 from headwater.metadata.topic_names import is_internal, why_invalid
 from headwater.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseCursor,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from headwater.security.operations import NOT_ASKED, TOPIC_OPERATIONS
+from headwater.security.acls import AclResource
+from headwater.security.operations import NOT_ASKED, Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -42,41 +45,71 @@ def handle(
     names = sorted(asked or image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
+    hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names, quiet=asked_all)
+    response = DescribeTopicPartitionsResponse(topics=[])
+    if hidden:
+        names = [name for name in names if name not in hidden]
     left = max(
         1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
     )
-    response = DescribeTopicPartitionsResponse(topics=[])
+    _fill(broker, context, response, names, left, asked_all=asked_all, cursor=cursor)
+    if not asked_all:
+        response.topics += [_unauthorized(name) for name in sorted(hidden)]
+    return response
+
+
+def _fill(
+    broker: Broker,
+    context: Context,
+    response: DescribeTopicPartitionsResponse,
+    names: list[str],
+    left: int,
+    *,
+    asked_all: bool,
+    cursor: DescribeTopicPartitionsRequestCursor | None,
+) -> None:
+    """Adds topics until so many partitions are described, and says where the next page starts."""
+    image = broker.image
     for name in names:
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(
                 topic_name=name, partition_index=0
             )
-            return response
+            return
         topic = image.topics.get(name)
         if topic is None:
             if not asked_all:
-                response.topics.append(_missing(name))
+                response.topics.append(_missing(broker, context, name))
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         answer, upto = _describe(image, topic, first, left)
+        answer.topic_authorized_operations = operations(broker, context, AclResource.TOPIC, name)
         response.topics.append(answer)
         left -= len(answer.partitions)
         if upto < len(topic.partitions):
             response.next_cursor = DescribeTopicPartitionsResponseCursor(
                 topic_name=name, partition_index=upto
             )
-            return response
-    return response
+            return
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(broker: Broker, context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.INVALID_TOPIC_EXCEPTION
         if why_invalid(name)
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS if name else NOT_ASKED,
+        topic_authorized_operations=operations(broker, context, AclResource.TOPIC, name)
+        if name
+        else NOT_ASKED,
+    )
+
+
+def _unauthorized(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Does not tell whether the topic exists."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
     )
 
 
@@ -88,7 +121,6 @@ def _describe(
         name=topic.name,
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=[],
     )
     for index in range(first, upto):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, denied
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError, ErrorCode
@@ -13,6 +14,8 @@ from headwater.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -22,28 +25,40 @@ def handle(
     broker: Broker, context: Context, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
     return gathered(
-        [_describe(broker, each) for each in request.transactional_ids],
+        [_describe(broker, context, each) for each in request.transactional_ids],
         lambda states: DescribeTransactionsResponse(transaction_states=states),
     )
 
 
 def _describe(
-    broker: Broker, transactional_id: str
+    broker: Broker, context: Context, transactional_id: str
 ) -> TransactionState | Awaitable[TransactionState]:
     if not transactional_id:
         return TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     try:
+        check(broker, context, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
         state = broker.transactions.describe(transactional_id)
     except ApiError as refusal:
         return _refused(transactional_id, refusal)
-    return state if isinstance(state, TransactionState) else _or_refused(transactional_id, state)
+    if isinstance(state, TransactionState):
+        return _visible(broker, context, state)
+    return _or_refused(broker, context, transactional_id, state)
+
+
+def _visible(broker: Broker, context: Context, state: TransactionState) -> TransactionState:
+    """Leaves out topics that the client may not know of."""
+    names = [topic.topic for topic in state.topics]
+    hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names)
+    if hidden:
+        state.topics = [topic for topic in state.topics if topic.topic not in hidden]
+    return state
 
 
 async def _or_refused(
-    transactional_id: str, state: Awaitable[TransactionState]
+    broker: Broker, context: Context, transactional_id: str, state: Awaitable[TransactionState]
 ) -> TransactionState:
     try:
-        return await state
+        return _visible(broker, context, await state)
     except ApiError as refusal:
         return _refused(transactional_id, refusal)
 

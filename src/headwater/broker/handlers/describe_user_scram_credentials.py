@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
-from headwater.errors import ErrorCode
+from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 def handle(
     node: Broker | ControllerRole, context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    try:
+        check_cluster(node, context, Operation.DESCRIBE)
+    except ApiError as refusal:
+        return _refused(request, refusal)
     credentials: dict[str, list[CredentialInfo]] = {}
     for (user, mechanism), record in node.image.scram.items():
         credentials.setdefault(user, []).append(
@@ -31,6 +37,22 @@ def handle(
     asked = Counter(user.name for user in request.users or ()) or dict.fromkeys(credentials, 1)
     return DescribeUserScramCredentialsResponse(
         results=[_result(user, times, credentials.get(user)) for user, times in asked.items()]
+    )
+
+
+def _refused(
+    request: DescribeUserScramCredentialsRequest, refusal: ApiError
+) -> DescribeUserScramCredentialsResponse:
+    code, message = refusal.code, refusal.message
+    return DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=message,
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=user.name, error_code=code, error_message=message
+            )
+            for user in request.users or ()
+        ],
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.broker.authorization import denied, is_allowed
 from headwater.broker.context import Context
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
@@ -36,6 +37,8 @@ from headwater.protocol.messages.fetch import (
     PartitionData,
 )
 from headwater.replication.leader import NO_BROKER_EPOCH, LeaderState
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.storage import Log
 
 if TYPE_CHECKING:
@@ -45,7 +48,11 @@ READ_COMMITTED = 1
 _ISOLATION_LEVELS = (0, READ_COMMITTED)
 _ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
 _TOPIC_IDS_SINCE = 13
-_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_NOT_FOUND = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -80,6 +87,7 @@ class _Fetch:
         "_bytes_max",
         "_bytes_min",
         "_context",
+        "_denied",
         "_done",
         "_feed",
         "_found_bytes",
@@ -116,6 +124,26 @@ class _Fetch:
         # For readers of committed records: the last stable offset of each partition that is waited
         # for, and how many bytes were appended since it last moved.
         self._stable: dict[Partition, tuple[int, int]] | None = None
+        self._denied = None if broker.authorizer is None else self._denied_topics()
+
+    # Rights
+
+    def _denied_topics(self) -> frozenset[str]:
+        """Returns the topics that the client may not read. A follower needs another right, for all
+        of them."""
+        broker, context = self._broker, self._context
+        of_session = self._session.wanted.values() if self._session is not None else self._wanted
+        names = filter(None, map(self._name, of_session))
+        if self._replica_id < 0:
+            return denied(broker, context, Operation.READ, AclResource.TOPIC, names)
+        if is_allowed(broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER):
+            return frozenset()
+        return frozenset(names)
+
+    def _name(self, wanted: Wanted) -> str | None:
+        if self._context.version < _TOPIC_IDS_SINCE:
+            return wanted.topic
+        return self._broker.partitions.name_of(wanted.topic_id)
 
     # Followers' positions
 
@@ -184,13 +212,12 @@ class _Fetch:
         return read
 
     def _find(self, wanted: Wanted) -> Partition:
-        partitions = self._broker.partitions
-        if self._context.version < 13:
-            return partitions.get(wanted.topic, wanted.partition)
-        name = partitions.name_of(wanted.topic_id)
+        name = self._name(wanted)
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        return partitions.get(name, wanted.partition)
+        if self._denied is not None and name in self._denied:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return self._broker.partitions.get(name, wanted.partition)
 
     def _read_partition(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, is_allowed
 from headwater.broker.context import Context
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
 from headwater.broker.coordinators.transactions import TRANSACTIONS_TOPIC
@@ -14,6 +15,8 @@ from headwater.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker, Endpoint
@@ -30,6 +33,8 @@ _MANY_KEYS_SINCE = 4
 # request itself is wrong.
 _MESSAGES = {
     ErrorCode.NONE: "NONE",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     ErrorCode.INVALID_REQUEST: (
         "This most likely occurs because of a request being malformed by the client library or the "
@@ -67,18 +72,22 @@ def _coordinator(broker: Broker, context: Context, key_type: int, key: str) -> C
             node_id=-1,
             port=-1,
             error_code=refusal.code,
-            error_message=refusal.message or "",
+            error_message=refusal.message if refusal.code is ErrorCode.INVALID_REQUEST else "",
         )
     return Coordinator(key=key, node_id=at.id, host=at.host, port=at.port, error_message="")
 
 
 def _find(broker: Broker, context: Context, key_type: int, key: str) -> Endpoint:
     if key_type == GROUP:
+        check(broker, context, Operation.DESCRIBE, AclResource.GROUP, key)
         topic, index = OFFSETS_TOPIC, broker.groups.partition_for(key)
     elif key_type == TRANSACTION:
+        check(broker, context, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key)
         topic, index = TRANSACTIONS_TOPIC, broker.transactions.partition_for(key)
     elif key_type != SHARE:
         raise ApiError(ErrorCode.INVALID_REQUEST, _MESSAGES[ErrorCode.INVALID_REQUEST])
+    elif not is_allowed(broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif context.version < _SHARE_SINCE or not _is_share_key(key):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     else:  # no broker of this cluster keeps the state of share groups

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -17,6 +20,7 @@ def handle(
     broker: Broker, context: Context, request: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     try:
+        check(broker, context, Operation.READ, AclResource.GROUP, request.group_id)
         return broker.groups.ask(
             request.group_id,
             HeartbeatResponse,

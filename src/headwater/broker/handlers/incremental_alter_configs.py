@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.config_gate import check_resource, repeated
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.incremental_alter_configs import alterations, result
@@ -18,6 +19,7 @@ from headwater.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -34,6 +36,7 @@ async def handle(
         try:
             wanted = alterations(asked.configs)
             if resource.type == ResourceType.BROKER_LOGGER and resource not in named_twice:
+                check_cluster(broker, context, Operation.ALTER_CONFIGS)
                 alter_log_levels(broker, resource.name, wanted, validate_only=request.validate_only)
                 results[resource] = result(resource, None)
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, check_cluster, may_any
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -16,6 +17,8 @@ from headwater.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    try:
+        _check_access(broker, context, request)
+    except ApiError as refusal:
+        return _refused(refusal.code)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
@@ -36,6 +43,23 @@ def handle(
     except ApiError as refusal:
         return _refused(refusal.code)
     return answer if isinstance(answer, InitProducerIdResponse) else _or_refused(answer)
+
+
+def _check_access(broker: Broker, context: Context, request: InitProducerIdRequest) -> None:
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        check(broker, context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        if request.enable_2pc:
+            check(
+                broker,
+                context,
+                Operation.TWO_PHASE_COMMIT,
+                AclResource.TRANSACTIONAL_ID,
+                transactional_id,
+            )
+    # Whoever may write to any topic needs no right of its own for idempotence (KIP-679).
+    elif not may_any(broker, context, Operation.WRITE, AclResource.TOPIC):
+        check_cluster(broker, context, Operation.IDEMPOTENT_WRITE)
 
 
 async def _or_refused(answer: Awaitable[InitProducerIdResponse]) -> InitProducerIdResponse:

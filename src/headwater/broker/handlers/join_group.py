@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check
 from headwater.broker.context import Context
 from headwater.broker.coordinators.groups import client_of
 from headwater.errors import ApiError
 from headwater.groups.classic.group import join_refused
 from headwater.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -19,6 +22,7 @@ def handle(
     broker: Broker, context: Context, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     try:
+        check(broker, context, Operation.READ, AclResource.GROUP, request.group_id)
         return broker.groups.ask(
             request.group_id,
             JoinGroupResponse,

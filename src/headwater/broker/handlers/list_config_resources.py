@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check_cluster
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
 from headwater.metadata import ResourceType
@@ -12,6 +13,7 @@ from headwater.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -28,6 +30,7 @@ _TYPES = (
 def handle(
     broker: Broker, context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
+    check_cluster(broker, context, Operation.DESCRIBE_CONFIGS)
     if context.version == 0:
         # Version 0 was the list of client metrics subscriptions only.
         wanted: set[int] = {ResourceType.CLIENT_METRICS}

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import is_allowed, may
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError
 from headwater.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -23,6 +26,16 @@ def handle(
         )
     except ApiError as refusal:
         return ListGroupsResponse(error_code=refusal.code)
+    # Whoever may describe the cluster sees all groups.
+    sees_all = broker.authorizer is None or is_allowed(
+        broker, context, Operation.DESCRIBE, AclResource.CLUSTER, quiet=True
+    )
+    may_see = may(broker, context, Operation.DESCRIBE, AclResource.GROUP, quiet=True)
     return gathered(
-        listed, lambda parts: ListGroupsResponse(groups=[group for part in parts for group in part])
+        listed,
+        lambda parts: ListGroupsResponse(
+            groups=[
+                group for part in parts for group in part if sees_all or may_see(group.group_id)
+            ]
+        ),
     )

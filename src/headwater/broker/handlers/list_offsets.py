@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import denied
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import NO_EPOCH, TopicPartition
@@ -14,6 +15,8 @@ from headwater.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -38,6 +41,8 @@ _DEBUGGING_CONSUMER = -2
 
 def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     duplicates = _named_twice(request)
+    names = (topic.name for topic in request.topics)
+    hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names)
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
         results: list[ListOffsetsPartitionResponse] = []
@@ -46,6 +51,8 @@ def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> Lis
             result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             results.append(result)
             try:
+                if topic.name in hidden:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if (topic.name, wanted.partition_index) in duplicates:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "partition named twice")
                 _find(broker, context, request, topic.name, wanted, result)

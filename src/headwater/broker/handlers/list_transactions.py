@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import may
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError, ErrorCode
@@ -13,6 +14,8 @@ from headwater.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.transactions.transaction import STATES_BY_TITLE
 
 if TYPE_CHECKING:
@@ -45,10 +48,17 @@ def handle(
         )
     except ApiError as refusal:
         return ListTransactionsResponse(error_code=refusal.code)
+    sees_all = broker.authorizer is None
+    may_see = may(broker, context, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, quiet=True)
     return gathered(
         found,
         lambda lists: ListTransactionsResponse(
             unknown_state_filters=[name for name in asked if name not in STATES_BY_TITLE],
-            transaction_states=[state for states in lists for state in states],
+            transaction_states=[
+                state
+                for states in lists
+                for state in states
+                if sees_all or may_see(state.transactional_id)
+            ],
         ),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import cluster_operations, denied, is_allowed, operations
 from headwater.broker.context import Context
 from headwater.errors import ErrorCode
 from headwater.metadata import Image, Topic
 from headwater.metadata.topic_names import is_internal, why_invalid
 from headwater.model import ZERO_ID
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -17,7 +19,8 @@ from headwater.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headwater.security.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from headwater.security.acls import AclResource
+from headwater.security.operations import NOT_ASKED, TOPIC_OPERATIONS, Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -51,8 +54,14 @@ def handle(broker: Broker, context: Context, request: MetadataRequest) -> Metada
         controller_id=broker.controller_id(endpoints),
         topics=_topics(broker, context, request, wanted, reachable),
     )
+    if request.include_topic_authorized_operations and broker.authorizer is not None:
+        for topic in response.topics:
+            if topic.topic_authorized_operations != NOT_ASKED:
+                topic.topic_authorized_operations = operations(
+                    broker, context, AclResource.TOPIC, topic.name or ""
+                )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(broker, context)
     return response
 
 
@@ -70,21 +79,32 @@ def _topics(
     wanted: list[MetadataRequestTopic] | None,
     reachable: set[int],
 ) -> list[MetadataResponseTopic]:
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    bits = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     image = broker.image
     if wanted is None:
+        hidden = denied(
+            broker, context, Operation.DESCRIBE, AclResource.TOPIC, image.topics, quiet=True
+        )
         return [
-            _describe(image, topic, operations, reachable, context.version)
+            _describe(image, topic, bits, reachable, context.version)
             for topic in image.topics.values()
+            if not hidden or topic.name not in hidden
         ]
     found: list[MetadataResponseTopic] = []
     missing: list[str] = []
     # Where one topic is named by its id, Kafka looks at ids only.
     ids = dict.fromkeys(t.topic_id for t in wanted if t.topic_id != ZERO_ID)
-    for name in dict.fromkeys(t.name or "" for t in wanted if not ids):
+    names = dict.fromkeys(t.name or "" for t in wanted if not ids)
+    hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names)
+    for name in names:
+        if name in hidden:  # whether it exists is not told either
+            found.append(
+                MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+            )
+            continue
         topic = image.topics.get(name)
         if topic is not None:
-            found.append(_describe(image, topic, operations, reachable, context.version))
+            found.append(_describe(image, topic, bits, reachable, context.version))
             continue
         problem = why_invalid(name)
         found.append(
@@ -94,15 +114,23 @@ def _topics(
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 name=name,
                 is_internal=is_internal(name),
-                topic_authorized_operations=operations,
+                topic_authorized_operations=bits,
             )
         )
         if not problem:
             missing.append(name)
     for topic_id in ids:
         by_id = image.topics_by_id.get(topic_id)
-        if by_id is not None:
-            found.append(_describe(image, by_id, operations, reachable, context.version))
+        if by_id is not None and not is_allowed(
+            broker, context, Operation.DESCRIBE, AclResource.TOPIC, by_id.name
+        ):
+            found.append(
+                MetadataResponseTopic(
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id
+                )
+            )
+        elif by_id is not None:
+            found.append(_describe(image, by_id, bits, reachable, context.version))
         else:
             found.append(
                 MetadataResponseTopic(
@@ -110,18 +138,35 @@ def _topics(
                 )
             )
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        broker.auto_topics.create(missing)
+        _create(broker, context, missing, found)
     return found
 
 
+def _create(
+    broker: Broker, context: Context, missing: list[str], found: list[MetadataResponseTopic]
+) -> None:
+    """Has topics created in the background, except those that the client may not create."""
+    if not is_allowed(broker, context, Operation.CREATE, AclResource.CLUSTER, quiet=True):
+        refused = denied(broker, context, Operation.CREATE, AclResource.TOPIC, missing)
+        for topic in found:
+            if topic.name in refused:
+                topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.topic_authorized_operations = NOT_ASKED
+        missing = [name for name in missing if name not in refused]
+    if broker.authorizer is None:
+        broker.auto_topics.create(missing)
+    else:
+        broker.auto_topics.create(missing, context.instead(ApiKey.CREATE_TOPICS))
+
+
 def _describe(
-    image: Image, topic: Topic, operations: int, reachable: set[int], version: int
+    image: Image, topic: Topic, bits: int, reachable: set[int], version: int
 ) -> MetadataResponseTopic:
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=bits,
         partitions=[],
     )
     for index, state in sorted(topic.partitions.items()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, denied
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.groups.offsets import commit_refused
@@ -16,6 +17,8 @@ from headwater.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    try:
+        check(broker, context, Operation.READ, AclResource.GROUP, request.group_id)
+    except ApiError as refusal:
+        return commit_refused(request, refusal.code)
     missing = _remove_missing(broker, context, request)
     if missing and not request.topics:
         return OffsetCommitResponse(topics=missing)
@@ -80,6 +87,13 @@ def _remove_missing(
     image = broker.image
     missing: list[OffsetCommitResponseTopic] = []
     known: list[OffsetCommitRequestTopic] = []
+    unreadable: frozenset[str] = frozenset()
+    if broker.authorizer is not None:
+        names = [
+            named.name if (named := image.topics_by_id.get(topic.topic_id)) else topic.name
+            for topic in request.topics
+        ]
+        unreadable = denied(broker, context, Operation.READ, AclResource.TOPIC, filter(None, names))
     for topic in request.topics:
         found = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
         here: list[OffsetCommitRequestPartition] = []
@@ -87,11 +101,15 @@ def _remove_missing(
         for partition in topic.partitions:
             exists = found is not None and partition.partition_index in found.partitions
             (here if exists else gone).append(partition)
-        if found is not None:
+        if found is not None and (by_id or topic.name not in unreadable):
             topic.name, topic.topic_id = found.name, found.id
+        if topic.name in unreadable:
+            here, gone = [], topic.partitions
         if gone:
             code = (
-                ErrorCode.UNKNOWN_TOPIC_ID
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                if topic.name in unreadable
+                else ErrorCode.UNKNOWN_TOPIC_ID
                 if by_id and found is None
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )

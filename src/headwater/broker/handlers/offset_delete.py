@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, denied
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.offset_delete import (
@@ -13,6 +14,8 @@ from headwater.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    missing = _remove_missing(broker, request)
     try:
+        check(broker, context, Operation.DELETE, AclResource.GROUP, request.group_id)
+        missing = _remove_missing(broker, context, request)
         answer = broker.groups.ask(
             request.group_id,
             OffsetDeleteResponse,
@@ -53,15 +57,19 @@ async def _merged_later(
 
 
 def _remove_missing(
-    broker: Broker, request: OffsetDeleteRequest
+    broker: Broker, context: Context, request: OffsetDeleteRequest
 ) -> list[OffsetDeleteResponseTopic]:
+    names = (topic.name for topic in request.topics)
+    unreadable = denied(broker, context, Operation.READ, AclResource.TOPIC, names)
     missing: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
         found = broker.image.topics.get(topic.name)
         gone = [
             partition.partition_index
             for partition in topic.partitions
-            if found is None or partition.partition_index not in found.partitions
+            if topic.name in unreadable
+            or found is None
+            or partition.partition_index not in found.partitions
         ]
         if gone:
             topic.partitions = [p for p in topic.partitions if p.partition_index not in gone]
@@ -71,7 +79,9 @@ def _remove_missing(
                     partitions=[
                         OffsetDeleteResponsePartition(
                             partition_index=index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                            if topic.name in unreadable
+                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         )
                         for index in gone
                     ],

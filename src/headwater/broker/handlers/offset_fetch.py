@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, denied
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import gathered
 from headwater.errors import ApiError, ErrorCode
@@ -19,6 +20,8 @@ from headwater.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -85,7 +88,20 @@ def _fetch(
     broker: Broker, context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
     by_id = context.version >= _TOPIC_IDS_SINCE
-    unknown = _name_topics(broker, group) if by_id else []
+    unknown: list[OffsetFetchResponseTopics] = []
+
+    def refused(refusal: ApiError) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
+
+    try:
+        check(broker, context, Operation.DESCRIBE, AclResource.GROUP, group.group_id)
+    except ApiError as refusal:
+        return refused(refusal)
+    if by_id:
+        unknown = _name_topics(broker, group)
+    asked_all = group.topics is None
+    if group.topics and broker.authorizer is not None:
+        unknown += _take_unauthorized(broker, context, group)
 
     def look(shard: GroupShard) -> OffsetFetchResponseGroup:
         found = shard.fetch_offsets(group, require_stable=request.require_stable)
@@ -95,12 +111,13 @@ def _fetch(
                 topic.topic_id = known.id if known is not None else bytes(16)
             # A request for all topics may find offsets of topics that were deleted.
             found.topics = [topic for topic in found.topics if any(topic.topic_id)]
+        if asked_all and broker.authorizer is not None:
+            names = (topic.name for topic in found.topics)
+            hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names)
+            found.topics = [topic for topic in found.topics if topic.name not in hidden]
         if not found.error_code:
             found.topics += unknown
         return found
-
-    def refused(refusal: ApiError) -> OffsetFetchResponseGroup:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
 
     return broker.groups.read(group.group_id, look, refused)
 
@@ -120,6 +137,19 @@ def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetF
             unknown += _refused([topic], ErrorCode.UNKNOWN_TOPIC_ID)
     group.topics = known
     return unknown
+
+
+def _take_unauthorized(
+    broker: Broker, context: Context, group: OffsetFetchRequestGroup
+) -> list[OffsetFetchResponseTopics]:
+    """Takes topics that the client may not describe out of the request; returns their results."""
+    topics = group.topics or []
+    names = (topic.name for topic in topics)
+    hidden = denied(broker, context, Operation.DESCRIBE, AclResource.TOPIC, names)
+    group.topics = [topic for topic in topics if topic.name not in hidden]
+    return _refused(
+        [topic for topic in topics if topic.name in hidden], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 def _refused(topics: list[OffsetFetchRequestTopics], code: int) -> list[OffsetFetchResponseTopics]:

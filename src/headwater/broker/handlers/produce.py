@@ -13,6 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import denied, is_allowed
 from headwater.broker.context import Context, InOrder
 from headwater.broker.partition import ALL_IN_SYNC, Done, Partition
 from headwater.broker.transaction_verification import Producer, Verified, produce_generation
@@ -31,6 +32,8 @@ from headwater.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 from headwater.storage import Origin, RecordsRefused, Verification
 
 if TYPE_CHECKING:
@@ -110,6 +113,7 @@ def _append(
     acks, version = request.acks, context.version
     by_id = version >= 13
     now_ms = broker.clock.wall_ms()
+    not_writable = None if broker.authorizer is None else _not_writable(broker, context, request)
     waits: list[_Wait] | None = None
     failed = False
     topics: list[TopicProduceResponse] = []
@@ -117,6 +121,7 @@ def _append(
         if not topic.partition_data:
             continue
         name = broker.partitions.name_of(topic.topic_id) if by_id else topic.name
+        is_denied = not_writable is not None and name in not_writable
         results: list[PartitionProduceResponse] = []
         topics.append(
             TopicProduceResponse(
@@ -132,6 +137,8 @@ def _append(
             try:
                 if acks not in _ACKS:
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
+                if is_denied:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = _partition(broker, context, name, topic.topic_id, batch.index)
                 if version < _ZSTD_SINCE:
                     _check_codec(records, version)
@@ -167,6 +174,16 @@ def _append(
     return _Replication(broker, context, response, waits).start(request.timeout_ms)
 
 
+def _not_writable(broker: Broker, context: Context, request: ProduceRequest) -> frozenset[str]:
+    """Returns the topics of a request to which the client may not write."""
+    by_id = context.version >= 13
+    names = (
+        broker.partitions.name_of(topic.topic_id) if by_id else topic.name
+        for topic in request.topic_data
+    )
+    return denied(broker, context, Operation.WRITE, AclResource.TOPIC, filter(None, names))
+
+
 def _unanswered(code: ErrorCode) -> CloseConnection:
     # The client expects no response: closing the connection is the only way to tell it.
     return CloseConnection(f"a produce request with acks=0 failed: {code.name}")
@@ -180,8 +197,12 @@ def _produce_in_transaction(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends the batches of a request with transactional ones, once their coordinator knows that
     the transaction has reached these partitions."""
-    if request.transactional_id is None:
+    transactional_id = request.transactional_id
+    if transactional_id is None or not is_allowed(
+        broker, context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
+    ):
         return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
+    not_writable = _not_writable(broker, context, request)
     sequences: dict[TopicPartition, int] = {}
     producers: set[tuple[int, int]] = set()
     for topic in request.topic_data:
@@ -190,7 +211,11 @@ def _produce_in_transaction(
         for batch in topic.partition_data:
             head = _transactional_head(batch.records)
             # What would be refused anyway is not added to a transaction.
-            if head is None or _framing_refusal(batch.records or b"", context.version):
+            if (
+                head is None
+                or name in not_writable
+                or _framing_refusal(batch.records or b"", context.version)
+            ):
                 continue
             try:
                 partition = _partition(broker, context, name, topic.topic_id, batch.index)
@@ -204,7 +229,7 @@ def _produce_in_transaction(
         return _refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
     if not producers or request.acks not in _ACKS:
         return _append(broker, context, request, None)
-    producer = Producer(request.transactional_id, *producers.pop())
+    producer = Producer(transactional_id, *producers.pop())
     verified = broker.verification.verify_patiently(
         producer, sequences, produce_generation(context.version)
     )

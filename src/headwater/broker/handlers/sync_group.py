@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check
 from headwater.broker.context import Context
 from headwater.errors import ApiError
 from headwater.groups.classic.group import sync_refused
 from headwater.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -18,6 +21,7 @@ def handle(
     broker: Broker, context: Context, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     try:
+        check(broker, context, Operation.READ, AclResource.GROUP, request.group_id)
         return broker.groups.ask(
             request.group_id,
             SyncGroupResponse,

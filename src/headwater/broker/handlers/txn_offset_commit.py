@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import check, denied
 from headwater.broker.context import Context
 from headwater.broker.coordinators.groups import OFFSETS_TOPIC
 from headwater.broker.transaction_verification import (
@@ -23,6 +24,8 @@ from headwater.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -45,7 +48,13 @@ Missing = list[TxnOffsetCommitResponseTopic]
 def handle(
     broker: Broker, context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    missing = _remove_missing(broker, request)
+    try:
+        transactional_id = request.transactional_id
+        check(broker, context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        check(broker, context, Operation.READ, AclResource.GROUP, request.group_id)
+    except ApiError as refusal:
+        return _refused(request, refusal.code, context, [])
+    missing = _remove_missing(broker, context, request)
     if missing and not request.topics:
         return TxnOffsetCommitResponse(topics=missing)
     if not request.group_id:
@@ -144,8 +153,10 @@ async def _merged_later(
     return _merged(response, context, missing)
 
 
-def _remove_missing(broker: Broker, request: TxnOffsetCommitRequest) -> Missing:
+def _remove_missing(broker: Broker, context: Context, request: TxnOffsetCommitRequest) -> Missing:
     """Removes partitions that do not exist from the request; returns their results."""
+    names = (topic.name for topic in request.topics)
+    unreadable = denied(broker, context, Operation.READ, AclResource.TOPIC, names)
     missing: Missing = []
     known: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -155,6 +166,10 @@ def _remove_missing(broker: Broker, request: TxnOffsetCommitRequest) -> Missing:
         for partition in topic.partitions:
             exists = found is not None and partition.partition_index in found.partitions
             (here if exists else gone).append(partition)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.name in unreadable:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            here, gone = [], topic.partitions
         if gone:
             missing.append(
                 TxnOffsetCommitResponseTopic(
@@ -162,7 +177,7 @@ def _remove_missing(broker: Broker, request: TxnOffsetCommitRequest) -> Missing:
                     partitions=[
                         TxnOffsetCommitResponsePartition(
                             partition_index=partition.partition_index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_code=code,
                         )
                         for partition in gone
                     ],

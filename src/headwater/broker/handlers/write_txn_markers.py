@@ -7,8 +7,11 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headwater.broker.authorization import is_allowed
 from headwater.broker.context import Context
 from headwater.broker.marker_writer import Codes
+from headwater.errors import ErrorCode
+from headwater.model import TopicPartition
 from headwater.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -16,6 +19,8 @@ from headwater.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from headwater.security.acls import AclResource
+from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -24,10 +29,30 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+    may_alter = is_allowed(broker, context, Operation.ALTER, AclResource.CLUSTER, quiet=True)
+    if not may_alter and not is_allowed(
+        broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER
+    ):
+        return _refused(request)
     answer = _Answer(len(request.markers))
     for marker in request.markers:
         broker.marker_writer.write(marker, partial(answer.add, marker.producer_id))
     return answer.response()
+
+
+def _refused(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    answer = _Answer(len(request.markers))
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for marker in request.markers:
+        answer.add(
+            marker.producer_id,
+            {
+                TopicPartition(topic.name, index): code
+                for topic in marker.topics
+                for index in topic.partition_indexes
+            },
+        )
+    return answer.build()
 
 
 class _Answer:
@@ -46,15 +71,15 @@ class _Answer:
             topics.setdefault(topic, {})[index] = code
         self._left -= 1
         if not self._left and self._future is not None and not self._future.done():
-            self._future.set_result(self._build())
+            self._future.set_result(self.build())
 
     def response(self) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
         if not self._left:
-            return self._build()
+            return self.build()
         self._future = asyncio.get_running_loop().create_future()
         return self._future
 
-    def _build(self) -> WriteTxnMarkersResponse:
+    def build(self) -> WriteTxnMarkersResponse:
         return WriteTxnMarkersResponse(
             markers=[
                 WritableTxnMarkerResult(

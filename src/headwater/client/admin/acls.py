@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from headwater.client.admin.results import check, known
@@ -12,43 +11,23 @@ from headwater.client.errors import ClientError, error_for
 from headwater.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headwater.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headwater.protocol.messages.describe_acls import DescribeAclsRequest
+from headwater.security.acls import AclPattern, AclPermission, AclResource
 from headwater.security.operations import Operation
 
 if TYPE_CHECKING:
     from headwater.client.admin import Admin
 
 
-class AclResource(IntEnum):
-    """The type of a resource. `ANY` is for filters."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class AclPattern(IntEnum):
-    """The way a rule matches names. `ANY` and `MATCH` (every rule that applies to a name) are for
-    filters."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclPermission(IntEnum):
-    """Whether a rule allows or denies. `ANY` is for filters."""
-
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
+__all__ = [
+    "Acl",
+    "AclFilter",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
+    "create_acls",
+    "delete_acls",
+    "describe_acls",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ controller.socket.timeout.ms INT 30000 M fixed -
     Timeout of requests to the controller, in ms.
 delete.records.purgatory.purge.interval.requests INT 1 M fixed -
     When finished waits are purged; no meaning here: each is removed at once.
-early.start.listeners LIST null H fixed - list?
+early.start.listeners LIST null H fixed + list?
     Listeners that open before the broker has caught up with the metadata log.
 fetch.max.bytes INT 57671680 M fixed + >=1024
     Maximum number of bytes in a fetch response.

@@ -1,7 +1,7 @@
 """TLS, SASL, delegation tokens and authorization."""
 
 TABLE = """
-authorizer.class.name STRING "" L fixed - nonnull
+authorizer.class.name STRING "" L fixed + nonnull
     Plugin class that authorizes requests; empty means everything is allowed.
 connections.max.reauth.ms LONG 0 M fixed -
     Time after which SASL clients must authenticate again, in ms; 0 means never.

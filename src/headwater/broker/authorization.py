@@ -1,0 +1,198 @@
+"""What handlers ask the authorizer, and the audit line of each decision.
+
+A node without an authorizer allows everything; where a check would cost something for each topic
+or partition, a handler looks at `node.authorizer` first. What a node asks itself is always allowed.
+A denial is one line; what is allowed shows at level debug of `headwater.authorizer`. Filters of
+lists and bit fields of operations are no attempts to do something: they are `quiet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from headwater.errors import ApiError, ErrorCode
+from headwater.observability import Log, printable
+from headwater.security.acls import CLUSTER_NAME, AclResource
+from headwater.security.operations import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Operation,
+)
+
+if TYPE_CHECKING:
+    from headwater.broker.context import Context
+    from headwater.security.authorizer import Authorizer
+
+AUTHORIZER = "headwater.authorizer"  # the name of the audit log
+
+_REFUSALS = {
+    AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    AclResource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    AclResource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+_SUPPORTED = {
+    AclResource.TOPIC: TOPIC_OPERATIONS,
+    AclResource.GROUP: GROUP_OPERATIONS,
+    AclResource.CLUSTER: CLUSTER_OPERATIONS,
+}
+
+
+class Guarded(Protocol):
+    """A node's role, as far as it matters here."""
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+
+    @property
+    def log(self) -> Log: ...
+
+
+def is_allowed(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    name: str = CLUSTER_NAME,
+    *,
+    quiet: bool = False,
+) -> bool:
+    authorizer = node.authorizer
+    if authorizer is None or context.is_internal:
+        return True
+    principal, host = context.principal, context.client_host
+    allowed = authorizer.allows(principal, host, operation, resource, name)
+    if not quiet:
+        _audit(node, context, operation, resource, name, allowed=allowed)
+    return allowed
+
+
+def _audit(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    name: str,
+    *,
+    allowed: bool,
+) -> None:
+    log = node.log.named(AUTHORIZER)
+    if allowed and not log.is_debug:
+        return
+    api = "" if context.api is None else f" api={context.api.name}"
+    line = (
+        f"{'allowed' if allowed else 'authorization denied'}: "
+        f"principal={printable(str(context.principal))} operation={operation.name} "
+        f"resource={resource.name}:{printable(name)} host={context.client_host}{api}"
+    )
+    (log.debug if allowed else log.info)(line)
+
+
+def check(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Raises ApiError with the code for this kind of resource unless the operation is allowed."""
+    if not is_allowed(node, context, operation, resource, name):
+        raise ApiError(
+            _REFUSALS[resource], f"not allowed to {operation.name} {resource.name} {name}"
+        )
+
+
+def check_cluster(node: Guarded, context: Context, operation: Operation) -> None:
+    check(node, context, operation, AclResource.CLUSTER)
+
+
+def check_keeps_rules(node: Guarded) -> None:
+    """Refuses requests about rules where no authorizer goes by them."""
+    if node.authorizer is None:
+        raise ApiError(ErrorCode.SECURITY_DISABLED, "no authorizer is configured")
+    if not node.authorizer.keeps_rules:
+        raise ApiError(
+            ErrorCode.SECURITY_DISABLED, "the authorizer of this cluster does not use ACLs"
+        )
+
+
+def denied(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    names: Iterable[str],
+    *,
+    quiet: bool = False,
+) -> frozenset[str]:
+    """Returns those of the names on which the operation is not allowed. Each name is looked at
+    once, and none without an authorizer."""
+    if node.authorizer is None or context.is_internal:
+        return frozenset()
+    return frozenset(
+        name
+        for name in dict.fromkeys(names)
+        if not is_allowed(node, context, operation, resource, name, quiet=quiet)
+    )
+
+
+def may(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    *,
+    quiet: bool = False,
+) -> Callable[[str], bool]:
+    """Returns the check of one operation, for what asks it name by name."""
+    return lambda name: is_allowed(node, context, operation, resource, name, quiet=quiet)
+
+
+def may_in_cluster(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    *,
+    through: Operation | None = None,
+) -> Callable[[str], bool]:
+    """Returns the check of an operation that is also allowed by a right on the whole cluster: the
+    same operation, or `through`."""
+    on_cluster = operation if through is None else through
+    if is_allowed(node, context, on_cluster, AclResource.CLUSTER, quiet=True):
+        return lambda name: True
+    return may(node, context, operation, resource)
+
+
+def may_any(node: Guarded, context: Context, operation: Operation, resource: AclResource) -> bool:
+    """Returns whether the operation is allowed on any resource of this type."""
+    authorizer = node.authorizer
+    if authorizer is None or context.is_internal:
+        return True
+    return authorizer.allows_any(context.principal, context.client_host, operation, resource)
+
+
+def operations(
+    node: Guarded, context: Context, resource: AclResource, name: str = CLUSTER_NAME
+) -> int:
+    """Returns the bit field of the operations that the client may do (KIP-430)."""
+    supported = _SUPPORTED[resource]
+    if node.authorizer is None or context.is_internal:
+        return supported
+    return sum(
+        1 << operation
+        for operation in Operation
+        if supported >> operation & 1
+        and is_allowed(node, context, operation, resource, name, quiet=True)
+    )
+
+
+def cluster_operations(node: Guarded, context: Context) -> int:
+    """Returns the bit field for the cluster, 0 for a client that may not describe it."""
+    if not is_allowed(node, context, Operation.DESCRIBE, AclResource.CLUSTER):
+        return 0
+    return operations(node, context, AclResource.CLUSTER)

@@ -1,0 +1,117 @@
+"""Classes that the settings name: Kafka's own, and Python classes of the user's own.
+
+`python:MODULE.CLASS` names a class that Python can import. Only the node's own settings may name
+one, never a request, and a class that cannot be imported ends the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwater.config import ConfigError, NodeConfig
+from headwater.config.support import PYTHON_PREFIX, STANDARD_AUTHORIZER
+from headwater.errors import ApiError
+from headwater.security.acls import AclResource, parse_super_users
+from headwater.security.authorizer import Authorizer, StandardAuthorizer
+from headwater.security.operations import Operation
+
+if TYPE_CHECKING:
+    from headwater.protocol.records.metadata_security import AccessControlEntryRecord
+    from headwater.security.principal import Principal
+
+_SUPER_USERS = "super.users"
+_ALLOW_IF_NO_RULE = "allow.everyone.if.no.acl.found"
+
+Failed = Callable[[str, BaseException], None]
+
+
+def build_authorizer(config: NodeConfig, on_failure: Failed) -> Authorizer | None:
+    """Returns the authorizer that the settings name, None without one; raises ConfigError if it
+    cannot be had."""
+    name = config.authorizer_class_name
+    if not name:
+        return None
+    if name == STANDARD_AUTHORIZER:
+        return StandardAuthorizer(
+            _super_users(config), allow_if_no_rule_is_found=_allow_if_no_rule(config)
+        )
+    made = python_object("authorizer.class.name", name, ["allows"], config.properties)
+    return PythonAuthorizer(made, on_failure)
+
+
+def _super_users(config: NodeConfig) -> frozenset[str]:
+    text = config.properties.get(_SUPER_USERS, "")
+    try:
+        return parse_super_users(text)
+    except ApiError as refusal:
+        raise ConfigError(_SUPER_USERS, text, str(refusal.message)) from None
+
+
+def _allow_if_no_rule(config: NodeConfig) -> bool:
+    text = config.properties.get(_ALLOW_IF_NO_RULE, "false").strip()
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(_ALLOW_IF_NO_RULE, text, "expected true or false")
+    return text.lower() == "true"
+
+
+def python_object(key: str, text: str, methods: Iterable[str], settings: Mapping[str, str]) -> Any:
+    """Returns an instance of the class that a setting names. Its `configure`, if it has one, gets
+    the node's settings."""
+    path = text.removeprefix(PYTHON_PREFIX)
+    module_name, _, class_name = path.rpartition(".")
+    if not text.startswith(PYTHON_PREFIX) or not module_name:
+        raise ConfigError(key, text, f"expected {PYTHON_PREFIX}MODULE.CLASS")
+    try:
+        made = getattr(import_module(module_name), class_name)()
+        if hasattr(made, "configure"):
+            made.configure(dict(settings))
+    except Exception as error:  # of the user's own code: whatever it is, the node must not start
+        raise ConfigError(
+            key, text, f"a class that can be made; {type(error).__name__}: {error}"
+        ) from error
+    missing = [name for name in methods if not callable(getattr(made, name, None))]
+    if missing:
+        raise ConfigError(key, text, f"a class with the method {missing[0]}")
+    return made
+
+
+class PythonAuthorizer:
+    """Asks an object of the user's own. What fails is not allowed."""
+
+    keeps_rules = False
+
+    def __init__(self, made: Any, on_failure: Failed) -> None:
+        self._made = made
+        self._on_failure = on_failure
+
+    def allows(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: AclResource,
+        name: str,
+    ) -> bool:
+        try:
+            return self._made.allows(principal, host, operation, resource, name) is True
+        except Exception as error:
+            self._on_failure("the authorizer failed, and the request was denied", error)
+            return False
+
+    def allows_any(
+        self, principal: Principal, host: str, operation: Operation, resource: AclResource
+    ) -> bool:
+        """Asks for a right on any resource; an object that cannot tell allows none."""
+        ask = getattr(self._made, "allows_any", None)
+        try:
+            return ask is not None and ask(principal, host, operation, resource) is True
+        except Exception as error:
+            self._on_failure("the authorizer failed, and the request was denied", error)
+            return False
+
+    def follow(
+        self, rules: Mapping[bytes, AccessControlEntryRecord], changed: Iterable[bytes]
+    ) -> None:
+        """Goes by no rules of the metadata."""
