@@ -46,9 +46,10 @@ class Bench:
         lines = Lines(self.host.clock, lambda line: None)
         self.groups = GroupCoordinator(node_config({}), self.host, partitions, lines)
         self.broker: Any = SimpleNamespace(
+            authorizer=None,
             marker_writer=MarkerWriter(
                 partitions, self.groups, self.host.clock, timeout_ms=timeout_ms
-            )
+            ),
         )
 
     def _led(self, tp: TopicPartition) -> Partition:

@@ -152,6 +152,7 @@ class Bench:
         partitions: Any = SimpleNamespace(get=self._get, leader_hint=lambda name, index: None)
         channel: Any = self.wire
         self.broker: Any = SimpleNamespace(
+            authorizer=None,
             partitions=partitions,
             clock=clock,
             image=self.image,
