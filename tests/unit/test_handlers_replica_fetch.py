@@ -105,7 +105,7 @@ class Follower:
             if forget
             else [],
         )
-        stream = SimpleNamespace(rest=lambda: None)
+        stream = SimpleNamespace(put_first=lambda: None)
         connection: Any = SimpleNamespace(on_gone={}, on_next=None, stream=stream)
         self.leader.reads.clear()
         handled: Any = fetch.handle(
