@@ -63,12 +63,14 @@ class ClientConfig:
     metadata_max_age_ms: int = _key(300_000, read.integer(1, read.LONG_MAX))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
     metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0, read.LONG_MAX))
-    # TLS. Kafka's own names, with files in PEM; those of librdkafka; or an ssl.SSLContext.
+    # TLS. Kafka's own names; those of librdkafka, with files in PEM; or an ssl.SSLContext.
     ssl_truststore_location: str | None = _key(None, read.filled_text)
     ssl_truststore_type: str = _key("PEM", read.store_type)
+    ssl_truststore_password: str | None = _secret(read.filled_text)
     ssl_truststore_certificates: str | None = _key(None, read.filled_text)
     ssl_keystore_location: str | None = _key(None, read.filled_text)
     ssl_keystore_type: str = _key("PEM", read.store_type)
+    ssl_keystore_password: str | None = _secret(read.filled_text)
     ssl_keystore_certificate_chain: str | None = _key(None, read.filled_text)
     ssl_keystore_key: str | None = _secret(read.filled_text)
     ssl_key_password: str | None = _secret(read.filled_text)
@@ -84,7 +86,33 @@ class ClientConfig:
     sasl_username: str | None = _key(None, read.filled_text)
     sasl_password: str | None = _secret(read.optional_text)
     sasl_jaas_config: str | None = _secret(read.filled_text)
+    # OAUTHBEARER: a function that returns a token (Headwater's own), or where to get tokens.
     sasl_oauthbearer_token: Function | None = _key(None, read.function)
+    sasl_oauthbearer_token_endpoint_url: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_jwt_retriever_class: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_client_credentials_client_id: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _secret(read.filled_text)
+    sasl_oauthbearer_scope: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_header_urlencode: bool = _key(False, read.boolean)
+    sasl_oauthbearer_assertion_algorithm: str = _key("RS256", read.one_of("RS256", "ES256"))
+    sasl_oauthbearer_assertion_claim_aud: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = _key(300, read.integer(0, 86_400))
+    sasl_oauthbearer_assertion_claim_iss: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_assertion_claim_jti_include: bool = _key(False, read.boolean)
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = _key(60, read.integer(0, 3_600))
+    sasl_oauthbearer_assertion_claim_sub: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_assertion_file: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_assertion_private_key_file: str | None = _key(None, read.filled_text)
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None = _secret(read.filled_text)
+    sasl_oauthbearer_assertion_template_file: str | None = _key(None, read.filled_text)
+    sasl_login_connect_timeout_ms: int = _key(10_000, read.integer(1))
+    sasl_login_read_timeout_ms: int = _key(10_000, read.integer(1))
+    sasl_login_retry_backoff_ms: int = _key(100, read.integer(1, read.LONG_MAX))
+    sasl_login_retry_backoff_max_ms: int = _key(10_000, read.integer(1, read.LONG_MAX))
+    sasl_login_refresh_window_factor: float = _key(0.8, read.decimal(0.5, 1.0))
+    sasl_login_refresh_window_jitter: float = _key(0.05, read.decimal(0.0, 0.25))
+    sasl_login_refresh_min_period_seconds: int = _key(60, read.integer(0, 900))
+    sasl_login_refresh_buffer_seconds: int = _key(300, read.integer(0, 3_600))
     # Headwater's own: how long `start` looks for a first broker.
     start_timeout_ms: int = _key(10_000, read.integer(1))
     # The settings that the user set, by Kafka's name: only a default may be adjusted.
@@ -402,51 +430,24 @@ _UNUSED_BY_ALL = frozenset(
         "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        "sasl.oauthbearer.assertion.algorithm",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.exp.seconds",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.jti.include",
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.assertion.file",
-        "sasl.oauthbearer.assertion.private.key.file",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.template.file",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.credentials.client.secret",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
         "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.header.urlencode",
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.jwt.retriever.class",
         "sasl.oauthbearer.jwt.validator.class",
-        "sasl.oauthbearer.scope",
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
-        "sasl.oauthbearer.token.endpoint.url",
         "security.providers",
         "send.buffer.bytes",
         "ssl.engine.factory.class",
         "ssl.keymanager.algorithm",
-        "ssl.keystore.password",
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-        "ssl.truststore.password",
     }
 )
 

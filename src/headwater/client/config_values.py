@@ -6,6 +6,7 @@ A reader takes the setting's name and value and returns what the client uses, or
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -46,6 +47,19 @@ def integer(low: int = 0, high: int = INT_MAX) -> Reader:
             refuse(name, value, expected)
         if not low <= number <= high:
             refuse(name, value, expected)
+        return number
+
+    return read
+
+
+def decimal(low: float, high: float) -> Reader:
+    def read(name: str, value: Any) -> float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not low <= number <= high:
+            refuse(name, value, f"a number from {low} to {high}")
         return number
 
     return read
@@ -119,10 +133,10 @@ def words_of(*known: str) -> Reader:
 
 
 def store_type(name: str, value: Any) -> str:
-    """Reads the type of a truststore or keystore; all are read as PEM."""
+    """Reads the type of a truststore or keystore."""
     if isinstance(value, str) and value.upper() in ("PEM", "JKS", "PKCS12"):
         return value.upper()
-    refuse(name, value, "PEM; convert a JKS or PKCS12 store to PEM first")
+    refuse(name, value, "PEM, JKS or PKCS12")
 
 
 def tls_context(name: str, value: Any) -> Any:

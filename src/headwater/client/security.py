@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 from headwater.client.config import ClientConfig
 from headwater.client.errors import (
@@ -18,10 +19,12 @@ from headwater.client.errors import (
     Disconnected,
     NotKafka,
 )
-from headwater.io.tls import Trust, client_context, is_pem
+from headwater.io import Host
+from headwater.io.tls import Trust, client_context, is_pem, read_file
 from headwater.net.peer.security import Login, PeerSecurity, TokenSource
 from headwater.security.sasl.jaas import jaas_options
 from headwater.security.sasl.scram import DIGESTS
+from headwater.security.stores import NEEDS_EXTRA, Store, read_store
 
 MECHANISMS = ("PLAIN", *DIGESTS, "OAUTHBEARER")
 _FILES = (
@@ -67,26 +70,43 @@ def _reason(error: Exception) -> str:
 
 def _trust(config: ClientConfig) -> Trust:
     chain = config.ssl_certificate_location or config.ssl_keystore_location
-    for name in ("ssl_truststore_location", "ssl_keystore_location"):
-        path = getattr(config, name)
-        if path is not None and not is_pem(path):
-            raise ConfigError(
-                f"{name}={path!r} is not in PEM format: convert it with "
-                f"`openssl pkcs12 -in {path} -out {path}.pem -nodes` (a JKS first with "
-                "`keytool -importkeystore -deststoretype PKCS12`)"
-            )
+    ca = config.ssl_ca_location or config.ssl_truststore_location
+    ca_pem, chain_pem = config.ssl_truststore_certificates, config.ssl_keystore_certificate_chain
+    key_pem, key_password = config.ssl_keystore_key, config.ssl_key_password
+    trusted = _store(config, "ssl_truststore")
+    if trusted is not None:
+        ca, ca_pem = None, trusted.trusted or trusted.chain
+    own = _store(config, "ssl_keystore")
+    if own is not None:  # its key is decrypted
+        chain, chain_pem, key_pem, key_password = None, own.chain, own.key, None
     return Trust(
-        ca_path=config.ssl_ca_location or config.ssl_truststore_location,
-        ca_pem=config.ssl_truststore_certificates,
+        ca_path=ca,
+        ca_pem=ca_pem,
         chain_path=chain,
         key_path=config.ssl_key_location,
-        chain_pem=config.ssl_keystore_certificate_chain,
-        key_pem=config.ssl_keystore_key,
-        key_password=config.ssl_key_password,
+        chain_pem=chain_pem,
+        key_pem=key_pem,
+        key_password=key_password,
         check_name=config.ssl_endpoint_identification_algorithm == "https",
         versions=config.ssl_enabled_protocols,
         ciphers=":".join(config.ssl_cipher_suites) or None,
     )
+
+
+def _store(config: ClientConfig, name: str) -> Store | None:
+    """Returns what a JKS or PKCS12 store holds; None for none, and for PEM, which OpenSSL reads."""
+    path = getattr(config, f"{name}_location")
+    if path is None or is_pem(path):
+        return None
+    password = getattr(config, f"{name}_password")
+    # PKCS12 whatever the type says, if it is left at PEM: Java reads both formats as either.
+    kind = getattr(config, f"{name}_type")
+    try:
+        return read_store(
+            read_file(path), "PKCS12" if kind == "PEM" else kind, password, config.ssl_key_password
+        )
+    except ImportError:
+        raise ConfigError(f"{name}_location={path!r} {NEEDS_EXTRA}") from None
 
 
 def tls_failed(who: str, error: ssl.SSLError) -> ClientError:
@@ -123,7 +143,9 @@ def _login(config: ClientConfig) -> Login:
         )
     options = _jaas(config)
     if mechanism == "OAUTHBEARER":
-        return Login(mechanism, token=_token_source(config), extensions=_extensions(options))
+        return Login(
+            mechanism, token=_token_source(config, options), extensions=_extensions(options)
+        )
     username = config.sasl_username or options.get("username")
     password = config.sasl_password or options.get("password")
     if not username or password is None:
@@ -135,15 +157,12 @@ def _login(config: ClientConfig) -> Login:
     return Login(mechanism, username, password, is_token=is_token)
 
 
-def _token_source(config: ClientConfig) -> TokenSource:
+def _token_source(config: ClientConfig, options: Mapping[str, str]) -> TokenSource:
     source = config.sasl_oauthbearer_token
     if source is None:
-        raise ConfigError(
-            "sasl_mechanism='OAUTHBEARER' needs sasl_oauthbearer_token: a function, async or not, "
-            "that returns a token"
-        )
+        return _token_keeper(config, options)
 
-    async def token() -> str:
+    async def token(host: Host) -> str:
         try:
             given = source()
             if inspect.isawaitable(given):
@@ -159,6 +178,24 @@ def _token_source(config: ClientConfig) -> TokenSource:
         return given
 
     return token
+
+
+def _token_keeper(config: ClientConfig, options: Mapping[str, str]) -> TokenSource:
+    if config.sasl_oauthbearer_token_endpoint_url is None:
+        raise ConfigError(
+            "sasl_mechanism='OAUTHBEARER' needs sasl_oauthbearer_token, a function, async or not, "
+            "that returns a token, or sasl_oauthbearer_token_endpoint_url"
+        )
+    from headwater.net.oauth.tokens import token_keeper  # with an HTTP client
+    from headwater.security.oauth import OAuthRefused
+
+    def get(name: str) -> Any:
+        return getattr(config, name.replace(".", "_"))
+
+    try:
+        return token_keeper(get, options)
+    except OAuthRefused as error:
+        raise ConfigError(str(error)) from None
 
 
 def _jaas(config: ClientConfig) -> dict[str, str]:

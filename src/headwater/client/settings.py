@@ -28,9 +28,11 @@ class ClientSettings(TypedDict, total=False):
     metadata_recovery_rebootstrap_trigger_ms: int
     ssl_truststore_location: str | None
     ssl_truststore_type: str
+    ssl_truststore_password: str | None
     ssl_truststore_certificates: str | None
     ssl_keystore_location: str | None
     ssl_keystore_type: str
+    ssl_keystore_password: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_key: str | None
     ssl_key_password: str | None
@@ -46,6 +48,31 @@ class ClientSettings(TypedDict, total=False):
     sasl_password: str | None
     sasl_jaas_config: str | None
     sasl_oauthbearer_token: Callable[[], str | Awaitable[str]] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"]
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_login_connect_timeout_ms: int
+    sasl_login_read_timeout_ms: int
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
     start_timeout_ms: int
 
 

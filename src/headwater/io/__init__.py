@@ -16,7 +16,7 @@ from headwater.io.network import (
     SocketOptions,
     Stream,
 )
-from headwater.io.process import process_id, watch_forks
+from headwater.io.process import environment_list, process_id, watch_forks
 from headwater.io.workers import Workers, write_lock
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "SyncFailed",
     "Workers",
     "close_slices",
+    "environment_list",
     "process_id",
     "watch_forks",
     "write_lock",

@@ -1,4 +1,7 @@
-"""The identity of this process: what a parent opened must not be used in a forked child."""
+"""This process: its identity and its environment.
+
+What a parent opened must not be used in a forked child.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,12 @@ _watching: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
 def process_id() -> int:
     """Returns the process id without a system call: clients ask at every call."""
     return _process_id
+
+
+def environment_list(name: str) -> tuple[str, ...]:
+    """Returns the items of a variable that has several, with commas."""
+    items = os.environ.get(name, "").split(",")
+    return tuple(item.strip() for item in items if item.strip())
 
 
 def watch_forks(each: T, on_fork: Callable[[T], object]) -> None:

@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificates
 
 from headwater import Admin, Consumer, Producer, blocking
 from headwater.client.errors import AuthenticationFailed, ConfigError
@@ -321,10 +327,49 @@ def test_what_goes_along_with_a_token_is_in_the_jaas_config(front: Open) -> None
     assert at.extensions == {"logicalCluster=lkc-1"}
 
 
-def test_a_store_of_java_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def pkcs12_of(certificates: Certificates, *, password: str) -> tuple[bytes, bytes]:
+    """A keystore with the client's certificate, and a truststore with the authority."""
+    chain = load_pem_x509_certificates(Path(certificates.chain).read_bytes())
+    key = load_pem_private_key(Path(certificates.key).read_bytes(), None)
+    authority = load_pem_x509_certificates(Path(certificates.ca).read_bytes())
+    lock = BestAvailableEncryption(password.encode())
+    own = pkcs12.serialize_key_and_certificates(b"own", key, chain[0], chain[1:], lock)  # type: ignore[arg-type]  # an RSA or EC key
+    trusted = pkcs12.serialize_java_truststore(
+        [pkcs12.PKCS12Certificate(each, b"ca") for each in authority], lock
+    )
+    return own, trusted
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS", None])
+def test_stores_of_java_open_a_listener(
+    front: Open, certificates: Certificates, tmp_path: Path, kind: str | None
+) -> None:
+    at = front(context=certificates.context(wants_client=True))
+    keystore, truststore = tmp_path / "own.p12", tmp_path / "trusted.p12"
+    for path, data in zip(
+        (keystore, truststore), pkcs12_of(certificates, password="changeit"), strict=True
+    ):
+        path.write_bytes(data)
+    settings: dict[str, Any] = {
+        "security_protocol": "SSL",
+        "ssl_keystore_location": str(keystore),
+        "ssl_keystore_password": "changeit",
+        "ssl_truststore_location": str(truststore),
+        "ssl_truststore_password": "changeit",
+    }
+    if kind is not None:
+        settings |= {"ssl_keystore_type": kind, "ssl_truststore_type": kind}
+    with blocking.Admin(at.address, **settings) as admin:
+        assert admin.describe_cluster().nodes
+    with pytest.raises(ConfigError, match="password is wrong") as refused:
+        Producer("localhost:9092", **settings | {"ssl_keystore_password": "guess"})
+    assert "guess" not in str(refused.value)
+
+
+def test_a_broken_store_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "store.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed")
-    with pytest.raises(ConfigError, match="openssl pkcs12"):
+    with pytest.raises(ConfigError, match="it ends early"):
         Producer("localhost:9092", security_protocol="SSL", ssl_truststore_location=str(store))
 
 

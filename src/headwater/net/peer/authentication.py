@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 from headwater.errors import ErrorCode
+from headwater.io import Host
 from headwater.net.peer.connection import PeerConnection
 from headwater.net.peer.errors import AuthenticationFailed, Refused, UnsupportedVersion
 from headwater.net.peer.security import Login
@@ -18,7 +18,7 @@ _HANDSHAKE_VERSION = 1  # version 0 exchanges tokens without Kafka's framing
 
 
 async def authenticate(
-    connection: PeerConnection[Any], login: Login, random: Random, timeout_ms: int
+    connection: PeerConnection[Any], login: Login, host: Host, timeout_ms: int
 ) -> int:
     """Logs in; returns the lifetime of the session in ms, 0 if it does not expire."""
     who = f"{connection.address}, {login.mechanism}"
@@ -28,7 +28,7 @@ async def authenticate(
         raise UnsupportedVersion(
             f"{connection.address} does not serve SaslHandshake version {_HANDSHAKE_VERSION}"
         )
-    client = await login.begin(random)
+    client = await login.begin(host)
     chosen = await connection.exchange(
         SaslHandshakeRequest(mechanism=login.mechanism), _HANDSHAKE_VERSION, timeout_ms
     )

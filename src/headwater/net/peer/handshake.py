@@ -131,6 +131,6 @@ def _known_there(response: ApiVersionsResponse) -> int:
 async def _log_in(connection: PeerConnection[E], login: Login, host: Host, timeout_ms: int) -> None:
     from headwater.net.peer.authentication import authenticate  # loads the mechanisms
 
-    lifetime_ms = await authenticate(connection, login, host.random, timeout_ms)
+    lifetime_ms = await authenticate(connection, login, host, timeout_ms)
     if lifetime_ms > 0:
         connection.trusted_until = host.clock.monotonic() + lifetime_ms / 1000

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
 
+    from headwater.io import Host
     from headwater.io.tls import Tls
     from headwater.security.sasl.client import SaslClient
 
 _NONCE_BITS = 160
 
-TokenSource = Callable[[], Awaitable[str]]
+TokenSource = Callable[["Host"], Awaitable[str]]
 """Returns a bearer token for one connection. What it raises is raised by `connect`."""
 
 
@@ -30,7 +30,7 @@ class Login:
     token: TokenSource | None = None
     extensions: Mapping[str, str] | None = None
 
-    async def begin(self, random: Random) -> SaslClient:
+    async def begin(self, host: Host) -> SaslClient:
         from headwater.security.sasl.client import BearerClient, PlainClient
         from headwater.security.sasl.scram import ScramClient
 
@@ -38,8 +38,8 @@ class Login:
             return PlainClient(self.username, self.password)
         if self.mechanism == "OAUTHBEARER":
             assert self.token is not None
-            return BearerClient(await self.token(), dict(self.extensions or {}))
-        nonce = f"{random.getrandbits(_NONCE_BITS):x}"
+            return BearerClient(await self.token(host), dict(self.extensions or {}))
+        nonce = f"{host.random.getrandbits(_NONCE_BITS):x}"
         return ScramClient(
             self.mechanism, self.username, self.password, nonce, is_token=self.is_token
         )
