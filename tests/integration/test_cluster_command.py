@@ -56,7 +56,7 @@ def test_a_directory_that_is_offline_is_a_problem_with_a_remedy(
         assert "restart the node" in problem["action"]
         assert f"directory {broken} is offline: the node's log" in command("status", *here, code=1)
         # Waiting does not help, and ends with the same answer.
-        assert "is offline" in command("status", *here, "--wait", "0.5", code=1)
+        assert "is offline" in command("status", *here, "--wait", "2", code=1)
 
 
 @pytest.fixture

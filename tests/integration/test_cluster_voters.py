@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness.clusters import Cluster, Member, Voters
 from headwater import NewTopic
 from headwater.blocking import Admin
@@ -60,6 +62,7 @@ def lose_disk(cluster: Cluster, node_id: int) -> str:
     return before
 
 
+@pytest.mark.timeout(600)  # three nodes start several times
 def test_static_voters_become_dynamic_when_that_is_asked_for_by_name(tmp_path: Path) -> None:
     refused = ErrorCode.INVALID_UPDATE_VERSION
     with Cluster(

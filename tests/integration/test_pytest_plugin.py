@@ -10,6 +10,7 @@ import pytest
 from headwater.testing import EmbeddedBroker, MakeHeadwaterBroker
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(600)  # each starts pytest, which a busy machine does slowly
 
 
 def test_the_broker_is_there_without_an_import(headwater_broker: EmbeddedBroker) -> None:

@@ -68,18 +68,21 @@ def _run(options: Namespace) -> int:
 def _wait(options: Namespace) -> Status:
     """Asks until the cluster is healthy, or the time is over: then what was found last counts."""
     deadline = time.monotonic() + options.wait
+    found: Status | None = None
     while True:
         left = deadline - time.monotonic()
         options.start_timeout_ms = max(1, min(START_TIMEOUT_MS, int(left * 1000)))
         is_over = left <= _WAIT_STEP_SECONDS
         try:
-            status = _ask(options)
+            found = _ask(options)
         except CommandError as error:
-            if is_over or error.code == USAGE:
+            if error.code == USAGE or (is_over and found is None):
                 raise
-        else:
-            if is_over or status.healthy:
-                return status
+            if not is_over:
+                found = None
+        # The last attempt has hardly any time: its failure says less than the answer before it.
+        if found is not None and (is_over or found.healthy):
+            return found
         time.sleep(_WAIT_STEP_SECONDS)
 
 
