@@ -29,6 +29,7 @@ COMMANDS = {
     "txn": "inspect and end transactions: list, describe, producers, hanging, abort",
     "config": "show and change settings of topics, brokers and groups: get, set",
     "user": "manage users that log in by SCRAM: add, list, delete",
+    "acl": "manage access control rules: add, list, delete, check",
     "token": "manage delegation tokens: create, list, renew, expire",
     "cluster": "inspect and manage the cluster: status, nodes, quorum, features, elect, reassign",
     "pipeline": "manage pipelines on Spark: run, list, describe, reset",
