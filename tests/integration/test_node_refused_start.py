@@ -247,41 +247,77 @@ def test_the_voters_of_a_static_quorum_do_not_change(tmp_path: Path) -> None:
 # Security
 
 
-def test_a_secured_listener_is_refused_in_one_line_and_nothing_is_formatted(
+def test_a_listener_for_kerberos_is_refused_in_one_line_and_nothing_is_formatted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:19092",
-        "inter.broker.listener.name": "SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
     }
     for command in ("start", "format"):
         assert main([command, "--data", str(data), *as_options(settings)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "listeners='SASL_PLAINTEXT://127.0.0.1:19092': TLS and SASL" in line
+        assert "sasl.enabled.mechanisms='GSSAPI': Kerberos is not supported" in line
         assert not data.exists()
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT"])
-def test_a_secured_listener_alone_is_refused_for_its_protocol(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "listener.name.ssl.ssl.keystore.location='': expected a key"),
+        ({"ssl.keystore.location": "/no/such"}, "ssl.keystore.location='/no/such': it cannot be"),
+        (
+            {"ssl.keystore.key": "s3cret", "ssl.keystore.certificate.chain": "s3cret"},
+            "ssl.keystore.certificate.chain=[hidden]: it is not in PEM format",
+        ),
+        ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "/dev/null"}, "not in PEM format"),
+    ],
+)
+def test_a_listener_without_a_usable_certificate_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str], said: str
 ) -> None:
-    listener = f"{protocol}://127.0.0.1:19092"
-    assert main(["start", "--data", str(tmp_path), "--set", f"listeners={listener}"]) == 2
-    assert f"listeners='{listener}': TLS and SASL are not supported" in capsys.readouterr().err
+    data = tmp_path / "data"
+    listening = {
+        "listeners": "SSL://127.0.0.1:19092",
+        "security.inter.broker.protocol": "SSL",
+    }
+    assert main(["start", "--data", str(data), *as_options(listening | settings)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert "s3cret" not in line
+    assert not data.exists()
 
 
-def test_listen_does_not_replace_a_secured_listener(
+def test_listen_does_not_replace_a_protected_listener(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
-    options = ["--set", "listeners=SSL://127.0.0.1:19092", "--listen", "127.0.0.1:0"]
+    protected = {
+        "listeners": "SSL://127.0.0.1:19092",
+        "security.inter.broker.protocol": "SSL",
+    }
+    options = [*as_options(protected), "--listen", "127.0.0.1:0"]
     assert main(["start", "--data", str(data), *options]) == 2
-    assert "TLS and SASL are not supported" in capsys.readouterr().err
+    assert "would replace SSL://127.0.0.1:19092, which is protected" in capsys.readouterr().err
     assert not data.exists()
+
+
+@pytest.mark.parametrize("listen", [":0", "0.0.0.0:0", "[::]:0"])
+@pytest.mark.parametrize("nodes", [[], ["--nodes", "3"]])
+def test_listen_beyond_loopback_without_authentication_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], listen: str, nodes: list[str]
+) -> None:
+    data = tmp_path / "data"
+    assert main(["start", "--data", str(data), "--listen", listen, *nodes]) == 2
+    assert "--insecure" in capsys.readouterr().err
+    assert not data.exists()
+
+
+def test_a_listener_of_a_file_beyond_loopback_is_served_with_a_warning(tmp_path: Path) -> None:
+    with EmbeddedBroker({"listeners": "PLAINTEXT://0.0.0.0:0"}, data=tmp_path) as broker:
+        (line,) = [each for each in broker.log_lines if "no authentication" in each]
+    assert "WARN  PLAINTEXT://0.0.0.0:0: everybody who reaches this" in line
 
 
 def test_listen_takes_no_protocol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,7 +143,9 @@ def test_a_marker_that_cannot_be_read_is_said(pytester: pytest.Pytester) -> None
         """
     )
     result = pytester.runpytest_subprocess()
-    result.stdout.fnmatch_lines(["*takes settings={...}, topics={...} and nodes=N*'partitions'*"])
+    result.stdout.fnmatch_lines(
+        ["*takes settings={...}, topics={...}, nodes=N, tls=True and users*'partitions'*"]
+    )
 
 
 def test_the_brokers_of_many_tests_leave_nothing_open_and_warn_of_nothing(

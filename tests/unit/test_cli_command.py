@@ -16,7 +16,7 @@ from headwater.cli.main import COMMANDS, main, parser_for
 from headwater.cli.parser import HIDDEN
 
 # What these print is not a result: a node's one line, a program for a shell, a show for people.
-NO_RESULT = ("start", "completion", "demo")
+NO_RESULT = ("cert", "start", "completion", "demo")
 
 
 def run(*arguments: str) -> int:

@@ -95,7 +95,7 @@ def test_dynamic_settings_lie_over_the_file() -> None:
         ("zookeeper.connect", "removed from Kafka"),
         ("retention.ms", r"log\.retention\.ms"),
         ("ssl.keystore.locaton", r"did you mean ssl\.keystore\.location"),
-        ("listener.name.inside.ssl.keystore.location", "does not support this"),
+        ("listener.name.inside.ssl.engine.factory.class", "does not support this"),
         ("rsm.config.bucket", "unknown setting"),
     ],
 )
@@ -222,3 +222,21 @@ def test_a_controller_is_registered_where_it_is_advertised() -> None:
     advertised = "PLAINTEXT://public:1,CONTROLLER://public:2"
     (endpoint,) = node_config(PAIR | {"advertised.listeners": advertised}).controller_endpoints
     assert str(endpoint) == "CONTROLLER://public:2"
+
+
+def test_the_most_specific_setting_of_a_listener_counts() -> None:
+    key = "connections.max.reauth.ms"
+    settings = {
+        key: "1",
+        f"listener.name.users.{key}": "2",
+        f"listener.name.users.plain.{key}": "3",
+    }
+    config = node_config(settings)
+    assert config.listener_value("OTHERS", key, "PLAIN") == 1
+    assert config.listener_value("USERS", key) == 2
+    assert config.listener_value("USERS", key, "SCRAM-SHA-256") == 2
+    assert config.listener_value("USERS", key, "PLAIN") == 3
+    assert config.listener_only("USERS", key, "SCRAM-SHA-256") is None
+    assert config.warnings == ()
+    (warning,) = node_config({"listener.name.users.log.retention.ms": "1"}).warnings
+    assert "not a setting of listeners" in warning

@@ -33,7 +33,7 @@ def refused(settings: dict[str, str]) -> ConfigError:
         COMBINED | {"controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093"},
         COMBINED | {"controller.quorum.bootstrap.servers": "localhost:9093"},
         COMBINED | {"controller.quorum.bootstrap.servers": "a:9093,b:9093"},
-        COMBINED | {"ssl.client.auth": "none"},
+        COMBINED | {"ssl.client.auth": "required"},
         COMBINED | {"authorizer.class.name": ""},
         COMBINED | {"ssl.keystore.location": "/k"},
         COMBINED | {"super.users": "User:a", "allow.everyone.if.no.acl.found": "true"},
@@ -45,37 +45,41 @@ def test_a_node_that_asks_for_no_protection_starts(settings: dict[str, str]) -> 
     check_supported(node_config(settings))
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_listener_that_is_not_plain_is_refused(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_for_kerberos_is_refused_with_the_key_to_set(protocol: str) -> None:
     secured = {
         "listeners": f"{protocol}://:9092,CONTROLLER://:9093",
         "inter.broker.listener.name": protocol,
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.enabled.mechanisms": "PLAIN",
         "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
     }
     error = refused(COMBINED | secured)
-    assert error.key == "listeners"
-    assert error.value == f"{protocol}://:9092"
-    assert "in the clear" in error.expected
+    assert (error.key, error.value) == ("sasl.enabled.mechanisms", "GSSAPI")
+    assert "SCRAM-SHA-512" in error.expected
+    chosen = {"sasl.enabled.mechanisms": "PLAIN", "sasl.mechanism.inter.broker.protocol": "PLAIN"}
+    check_supported(node_config(COMBINED | secured | chosen))
 
 
-@pytest.mark.parametrize("name", ["CLIENTS", "CONTROLLER"])
-def test_the_map_says_what_a_listener_is(name: str) -> None:
-    protocols = {"PLAINTEXT": "PLAINTEXT", "CLIENTS": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
-    protocols[name] = "SSL"
+def test_a_mechanism_that_does_not_exist_is_refused() -> None:
     settings = {
-        "listeners": "PLAINTEXT://:9092,CLIENTS://:9094,CONTROLLER://:9093",
-        "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
+        "listeners": "PLAINTEXT://:9092,USERS://:9094,CONTROLLER://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,USERS:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "listener.name.users.sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5",
     }
-    assert refused(COMBINED | settings).value in (f"{name}://:9094", f"{name}://:9093")
+    assert refused(COMBINED | settings).value == "DIGEST-MD5"
+
+
+def test_connections_between_nodes_need_a_mechanism_that_exists() -> None:
+    settings = COMBINED | {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "controller.quorum.voters": "1@anywhere:9093",
+    }
+    assert refused(settings).key == "sasl.mechanism.controller.protocol"
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("ssl.client.auth", "required"),
-        ("listener.name.plaintext.ssl.client.auth", "requested"),
         ("create.topic.policy.class.name", "com.example.Policy"),
         ("alter.config.policy.class.name", "com.example.Policy"),
         ("principal.builder.class", "com.example.Builder"),

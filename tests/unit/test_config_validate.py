@@ -139,9 +139,9 @@ def test_a_subscription_is_judged_as_by_kafka(
         ({"leader.replication.throttled.rate": "-1"}, True),
         ({"log.local.retention.ms": "604800001"}, True),
         ({"max.connections.per.ip": "0"}, True),
-        # They ask for protection that does not exist yet.
-        ({"listener.name.plaintext.ssl.client.auth": "required"}, True),
-        ({"listeners": "PLAINTEXT://:9092,SSL://:9094"}, True),
+        # They ask for protection that does not exist.
+        ({"listener.name.plaintext.ssl.engine.factory.class": "org.apache.kafka.Own"}, True),
+        ({"listeners": "PLAINTEXT://:9092,SASL_SSL://:9094"}, True),
     ],
 )
 def test_a_broker_is_refused_what_it_cannot_have(

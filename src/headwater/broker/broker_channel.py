@@ -14,7 +14,14 @@ from typing import Any
 from headwater.config import NodeConfig
 from headwater.io import Address, Host
 from headwater.metadata import Delta, Image
-from headwater.net.peer import PeerConnection, PeerError, as_is, connect
+from headwater.net.peer import (
+    PeerConnection,
+    PeerError,
+    PeerSource,
+    as_is,
+    connect,
+    no_security,
+)
 from headwater.net.peer.errors import Disconnected, UnsupportedVersion
 from headwater.protocol import Message
 from headwater.protocol.apis import APIS
@@ -28,9 +35,17 @@ Done = Callable[[Any, PeerError | None], None]
 
 
 class BrokerChannel:
-    def __init__(self, host: Host, config: NodeConfig, *, name: str) -> None:
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        *,
+        name: str,
+        security: PeerSource = no_security,
+    ) -> None:
         """`name` says in the other broker's log what the connections are for."""
         self._host = host
+        self._security = security
         self._client_id = f"broker-{config.node_id}-{name}"
         self._listener = config.inter_broker_listener_name
         self._request_timeout_ms: int = config.request_timeout_ms
@@ -61,7 +76,14 @@ class BrokerChannel:
             if address is None:
                 done(None, PeerError(f"node {node_id} has no listener for brokers"))
                 return
-            link = _Link(self._host, node_id, address, self._client_id, self._request_timeout_ms)
+            link = _Link(
+                self._host,
+                node_id,
+                address,
+                self._client_id,
+                self._request_timeout_ms,
+                self._security,
+            )
             self._links[node_id] = link
         link.post(request, done)
 
@@ -93,8 +115,15 @@ class _Link:
     """The connection to one broker at one address."""
 
     def __init__(
-        self, host: Host, node_id: int, address: Address, client_id: str, request_timeout_ms: int
+        self,
+        host: Host,
+        node_id: int,
+        address: Address,
+        client_id: str,
+        request_timeout_ms: int,
+        security: PeerSource,
     ) -> None:
+        self._security = security
         self.address = address
         self.connecting: asyncio.Task[None] | None = None
         self._host = host
@@ -135,6 +164,7 @@ class _Link:
                 timeout_ms=_CONNECT_TIMEOUT_MS,
                 request_timeout_ms=self._request_timeout_ms,
                 as_error=as_is,
+                security=self._security(),
             )
         except PeerError as error:
             self.connecting = None

@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from headwater.io import Address, Host
+from headwater.io import Host
+from headwater.io.network import NO_RECEIVER
 from headwater.metadata import BrokerRegistration
-from headwater.net.peer import PeerError, as_is, connect
-from headwater.net.peer.errors import NothingListens
 
-_TIMEOUT_MS = 1000
+_TIMEOUT_SECONDS = 1.0
 # A process that ends closes its connections before its listeners.
 _PAUSE_SECONDS = 0.005
 _ATTEMPTS = 3
@@ -50,21 +49,15 @@ class BrokerProbes:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _is_refused(self, host: str, port: int) -> bool:
+        # Nothing is said there, so it does not matter what the listener expects.
         try:
-            connection = await connect(
-                self._host,
-                Address(host, port),
-                node_id=self._node_id,
-                client_id=f"controller-{self._node_id}",
-                timeout_ms=_TIMEOUT_MS,
-                request_timeout_ms=_TIMEOUT_MS,
-                as_error=as_is,
-            )
-        except NothingListens:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                stream = await self._host.network.connect(host, port, lambda stream: NO_RECEIVER)
+        except ConnectionRefusedError:
             return True
-        except PeerError:
+        except OSError:  # TimeoutError is one
             return False
-        connection.close()
+        stream.abort()
         return False
 
     def stop(self) -> None:

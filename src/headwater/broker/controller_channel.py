@@ -27,7 +27,14 @@ from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
 from headwater.net.connection import CloseConnection
-from headwater.net.peer import PeerConnection, PeerError, as_is, connect
+from headwater.net.peer import (
+    PeerConnection,
+    PeerError,
+    PeerSource,
+    as_is,
+    connect,
+    no_security,
+)
 from headwater.net.peer.errors import Disconnected, UnsupportedVersion
 from headwater.protocol import DecodeError, Message
 from headwater.protocol.apis import APIS, Versions
@@ -49,7 +56,12 @@ class _NotController(Exception):
 
 class ControllerChannel:
     def __init__(
-        self, host: Host, config: NodeConfig, metadata: MetadataLog, role: ControllerRole | None
+        self,
+        host: Host,
+        config: NodeConfig,
+        metadata: MetadataLog,
+        role: ControllerRole | None,
+        security: PeerSource = no_security,
     ) -> None:
         """`role` is this node's controller, if it has one."""
         self._host = host
@@ -58,8 +70,8 @@ class ControllerChannel:
         self._role = role
         # Two connections, because a controller serves the requests of each in order: a client's
         # large request must not delay a heartbeat.
-        self._own = _Link(host, config, _OWN_IN_FLIGHT_MAX)
-        self._forwarded = _Link(host, config, _FORWARDED_IN_FLIGHT_MAX)
+        self._own = _Link(host, config, _OWN_IN_FLIGHT_MAX, security)
+        self._forwarded = _Link(host, config, _FORWARDED_IN_FLIGHT_MAX, security)
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._correlation_id = 0
         metadata.on_leader_changed(self._on_leader_changed)
@@ -227,8 +239,11 @@ class _Link:
     """A connection to the node that leads, made when it is needed. Aimed at another node it closes,
     and whoever waits for a response is told at once."""
 
-    def __init__(self, host: Host, config: NodeConfig, in_flight_max: int) -> None:
+    def __init__(
+        self, host: Host, config: NodeConfig, in_flight_max: int, security: PeerSource
+    ) -> None:
         self._host = host
+        self._security = security
         self._client_id = str(config.node_id)
         self._request_timeout_ms = config.request_timeout_ms
         self._slots = asyncio.Semaphore(in_flight_max)
@@ -293,6 +308,7 @@ class _Link:
                 timeout_ms=_CONNECT_TIMEOUT_MS,
                 request_timeout_ms=self._request_timeout_ms,
                 as_error=as_is,
+                security=self._security(),
             )
         except PeerError as error:
             self._connected = self._connecting = None

@@ -40,7 +40,8 @@ from headwater.broker.start_check import check_start
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
-from headwater.config.support import check_security
+from headwater.config.listeners import PLAINTEXT
+from headwater.config.support import check_security, open_listeners
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
@@ -51,6 +52,8 @@ from headwater.storage import LogDirs, Reserve
 from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, lock_directories
 
 if TYPE_CHECKING:
+    from headwater.broker.node_security import ListenerGate, NodeSecurity
+    from headwater.net.peer import PeerSecurity
     from headwater.storage import LoadJob
 
 _DRAIN_SECONDS = 5.0
@@ -95,10 +98,16 @@ class Node:
             undo.callback(host.workers.close)
             check_start(host, config)
             self._authorizer = build_authorizer(config, self._lines.failure)
+            self._security = self._new_security()
             self._check_ports()
             self._lines.info(node_log.start_line(config))
             for warning in config.warnings:
                 self._lines.warn(warning)
+            if unguarded := open_listeners(config):
+                self._lines.warn(
+                    f"{', '.join(map(str, unguarded))}: everybody who reaches this may read, write "
+                    "and administer, as it has no authentication"
+                )
             self._open_directories()
             undo.callback(self._close_directories)
             undo.callback(host.workers.close)  # first: a worker may hold files open
@@ -149,6 +158,23 @@ class Node:
         for at in self.config.listeners:
             if at.port:
                 self._host.network.bind(at.host, at.port, _refuse_connection).close()
+
+    def _new_security(self) -> NodeSecurity | None:
+        if set(self.config.listener_security_protocols) <= {PLAINTEXT}:
+            return None  # loads no TLS
+        from headwater.broker.node_security import NodeSecurity
+
+        lines = self._lines.named(node_log.AUTHENTICATION)
+        return NodeSecurity(self._host, self.config, lines, lambda: self._metadata.image)
+
+    def _gate(self, listener: str) -> ListenerGate | None:
+        return None if self._security is None else self._security.gate(listener)
+
+    def _for_brokers(self) -> PeerSecurity | None:
+        return None if self._security is None else self._security.for_brokers()
+
+    def _for_controllers(self) -> PeerSecurity | None:
+        return None if self._security is None else self._security.for_controllers()
 
     def _open_directories(self) -> None:
         """Locks all directories first: of two nodes that start on the same empty directory, one
@@ -254,6 +280,7 @@ class Node:
             self._lines.named(node_log.CONTROLLER),
             cluster_id=self.cluster_id,
             directory_id=directory.id,
+            security=self._for_controllers,
         )
 
     def _make_room(self) -> bool:
@@ -263,7 +290,7 @@ class Node:
         """Builds the controller, if this node is one, and opens its listeners: other nodes vote and
         fetch before this one knows who leads. Every node has the channel to the active one."""
         if not self.config.is_controller:
-            self._channel = ControllerChannel(self._host, self.config, self._metadata, None)
+            self._channel = self._new_channel(None)
             return
         role = self._controller_role = ControllerRole(
             config=self.config,
@@ -280,13 +307,18 @@ class Node:
                 self.config,
                 self._metadata,
                 self._lines.named(node_log.CONTROLLER),
+                self._for_controllers,
             ),
             authorizer=self._authorizer,
         )
         self._controller_dispatcher = Dispatcher(role, role.routes)
         for at in self.config.controller_listeners:
             listener = self._controller_server.bind(
-                at.name, at.host, at.port, self._controller_dispatcher
+                at.name,
+                at.host,
+                at.port,
+                self._controller_dispatcher,
+                self._gate(at.name),
             )
             self.controller_addresses[at.name] = listener.address
         self._controller_server.open(self._early_listeners())
@@ -299,7 +331,7 @@ class Node:
                 )
                 for at in self.config.controller_listeners
             ]
-        self._channel = ControllerChannel(self._host, self.config, self._metadata, role)
+        self._channel = self._new_channel(role)
         self._membership = ControllerMembership(
             self.config.node_id,
             self._channel,
@@ -317,6 +349,11 @@ class Node:
             if isinstance(early, tuple):
                 names = tuple(name.upper() for name in early)
         return frozenset(names)
+
+    def _new_channel(self, role: ControllerRole | None) -> ControllerChannel:
+        return ControllerChannel(
+            self._host, self.config, self._metadata, role, self._for_controllers
+        )
 
     def _build_broker(self) -> None:
         config, host = self.config, self._host
@@ -348,7 +385,9 @@ class Node:
             marker_writer.write,
             self._lines.named(node_log.TRANSACTIONS),
         )
-        self._broker_channel = BrokerChannel(host, config, name="txn-verification")
+        self._broker_channel = BrokerChannel(
+            host, config, name="txn-verification", security=self._for_brokers
+        )
         self._broker = Broker(
             config=config,
             cluster_id=self.cluster_id,
@@ -424,6 +463,7 @@ class Node:
             cluster_id=self.cluster_id,
             broker_epoch=lambda: self._lifecycle.broker_epoch,
             retire=self._housekeeping.delete_later,
+            security=self._for_brokers,
         )
         self._isr_changes = IsrChanges(
             self.config,
@@ -478,7 +518,9 @@ class Node:
     def _bind(self) -> None:
         self._dispatcher = Dispatcher(self._broker, self._broker.routes)
         for at in self.config.broker_listeners:
-            listener = self._server.bind(at.name, at.host, at.port, self._dispatcher)
+            listener = self._server.bind(
+                at.name, at.host, at.port, self._dispatcher, self._gate(at.name)
+            )
             self.addresses[at.name] = listener.address
 
     # Running

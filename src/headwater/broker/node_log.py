@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
 # The parts of a node that have a logger of their own.
+AUTHENTICATION = "headwater.authentication"
 REQUESTS = "headwater.requests"
 CONNECTIONS = "headwater.connections"
 CONTROLLER = "headwater.controller"
@@ -49,6 +50,7 @@ REPLICATION = "headwater.replication"
 STORAGE = "headwater.storage"
 TRANSACTIONS = "headwater.transactions"
 LOGGERS = (
+    AUTHENTICATION,
     AUTHORIZER,
     CONNECTIONS,
     CONTROLLER,

@@ -18,7 +18,14 @@ from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
 from headwater.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_NODE, ZERO_ID, OffsetAndEpoch
-from headwater.net.peer import PeerConnection, PeerError, as_is, connect
+from headwater.net.peer import (
+    PeerConnection,
+    PeerError,
+    PeerSource,
+    as_is,
+    connect,
+    no_security,
+)
 from headwater.net.peer.errors import NothingListens, UnsupportedVersion
 from headwater.observability import Log as Lines
 from headwater.protocol import DecodeError, Message
@@ -76,8 +83,9 @@ class _Peers:
     """Connections to other nodes of the quorum. Fetches have one of their own: what is asked behind
     a fetch that waits would wait as well."""
 
-    def __init__(self, host: Host, config: NodeConfig) -> None:
+    def __init__(self, host: Host, config: NodeConfig, security: PeerSource) -> None:
         self._host = host
+        self._security = security
         self._node_id = config.node_id
         self._timeout_ms = config.controller_quorum_request_timeout_ms
         self._open: dict[tuple[Address, bool], PeerConnection[PeerError]] = {}
@@ -102,6 +110,7 @@ class _Peers:
                 timeout_ms=self._timeout_ms,
                 request_timeout_ms=self._timeout_ms,
                 as_error=as_is,
+                security=self._security(),
             )
             connection.put_first()
             other = self._open.get(key)
@@ -130,6 +139,7 @@ class QuorumDriver:
         *,
         cluster_id: str,
         directory_id: bytes,
+        security: PeerSource = no_security,
     ) -> None:
         self.cluster_id = cluster_id
         self.me = ReplicaKey(config.node_id, directory_id)
@@ -137,7 +147,7 @@ class QuorumDriver:
         self._config = config
         self._metadata = metadata
         self._lines = lines
-        self._peers = _Peers(host, config)
+        self._peers = _Peers(host, config, security)
         self._parked: dict[_Parked, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")

@@ -22,7 +22,14 @@ from headwater.io import Address, Host
 from headwater.io.workers import run_to_completion
 from headwater.metadata import Delta, Image
 from headwater.model import OffsetAndEpoch
-from headwater.net.peer import PeerConnection, PeerError, as_is, connect
+from headwater.net.peer import (
+    PeerConnection,
+    PeerError,
+    PeerSource,
+    as_is,
+    connect,
+    no_security,
+)
 from headwater.observability import Log as Lines
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest
@@ -190,7 +197,9 @@ class LeaderFetcher:
         cluster_id: str,
         broker_epoch: Callable[[], int],
         image: Callable[[], Image],
+        security: PeerSource,
     ) -> None:
+        self._security = security
         self.leader_id = leader_id
         self.copies: dict[Key, _Copy] = {}
         self._config = config
@@ -294,6 +303,7 @@ class LeaderFetcher:
                 timeout_ms=self._config.replica_socket_timeout_ms,
                 request_timeout_ms=self._config.replica_socket_timeout_ms,
                 as_error=as_is,
+                security=self._security(),
             )
         except PeerError as error:
             self._connecting = None
@@ -675,9 +685,11 @@ class ReplicaFetchers:
         cluster_id: str,
         broker_epoch: Callable[[], int],
         retire: Retire,
+        security: PeerSource = no_security,
     ) -> None:
         self._config = config
         self._host = host
+        self._security = security
         self._lines = lines
         self._cluster_id = cluster_id
         self._broker_epoch = broker_epoch
@@ -719,6 +731,7 @@ class ReplicaFetchers:
                 cluster_id=self._cluster_id,
                 broker_epoch=self._broker_epoch,
                 image=lambda: self._image,
+                security=self._security,
             )
         self._leaders[key] = state.leader_id
         fetcher.add(partition, state)

@@ -16,7 +16,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
 from headwater.metadata.features import KRAFT_VERSION
 from headwater.model import NO_EPOCH, NO_NODE, ZERO_ID
-from headwater.net.peer import PeerError, as_is, connect
+from headwater.net.peer import PeerError, PeerSource, as_is, connect, no_security
 from headwater.observability import Log as Lines
 from headwater.protocol.records.quorum import KRaftVersionRecord
 from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -26,8 +26,16 @@ _DYNAMIC = 1  # the kraft.version from which the log lists the voters
 
 
 class VoterChanges:
-    def __init__(self, host: Host, config: NodeConfig, metadata: MetadataLog, lines: Lines) -> None:
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        metadata: MetadataLog,
+        lines: Lines,
+        security: PeerSource = no_security,
+    ) -> None:
         self._host = host
+        self._security = security
         self._config = config
         self._metadata = metadata
         self._lines = lines
@@ -157,6 +165,7 @@ class VoterChanges:
                 timeout_ms=timeout_ms,
                 request_timeout_ms=timeout_ms,
                 as_error=as_is,
+                security=self._security(),
             )
         except PeerError as error:
             raise ApiError(

@@ -22,10 +22,11 @@ from headwater.cli.cluster_plan import (
     PlannedNode,
     check_shared,
     new_plan,
+    parse_listen,
     plan_on_disk,
 )
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.settings import DATA_DEFAULT, check_settings, given_settings
+from headwater.cli.settings import DATA_DEFAULT, check_settings, given_settings, unguarded
 from headwater.cli.supervision import LEFT
 from headwater.io.service import ServiceManager
 
@@ -45,6 +46,11 @@ def run_cluster(options: Namespace) -> int:
         raise CommandError(f"--nodes {options.nodes}: expected 1 to {NODES_MAX}", code=USAGE)
     shared = given_settings(options)
     check_shared(shared)
+    if options.listen and not options.insecure:
+        from headwater.config.support import is_loopback
+
+        if not is_loopback(parse_listen(options.listen)[0]):
+            raise unguarded(options.listen)
     if options.memory:
         if options.data:
             raise CommandError("--memory keeps no files: leave out --data", code=USAGE)

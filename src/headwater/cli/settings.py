@@ -58,11 +58,39 @@ def read_settings(
         properties["log.dirs"] = os.path.abspath(DATA_DEFAULT)
     if listen is not None:
         if "listeners" in properties:
-            # What they ask for is checked, too: a listener with TLS must not be replaced by one
-            # that serves in the clear.
-            check_settings(properties)
+            _check_replaced(listen, check_settings(properties))
         properties["listeners"] = _listeners(listen, properties)
     return properties
+
+
+def _check_replaced(listen: str, config: NodeConfig) -> None:
+    """Refuses to replace a listener that is protected by one that serves in the clear."""
+    for at in config.broker_listeners:
+        if at.protocol != "PLAINTEXT":
+            raise CommandError(
+                f"--listen {listen} would replace {at}, which is protected, by a listener in the "
+                "clear",
+                then="leave out --listen, or change listeners",
+                code=USAGE,
+            )
+
+
+def check_guarded(config: NodeConfig, listen: str) -> None:
+    """Refuses a listener of `--listen` that is open to more than this host."""
+    from headwater.config.support import open_listeners
+
+    if any(at in config.broker_listeners for at in open_listeners(config)):
+        raise unguarded(listen)
+
+
+def unguarded(listen: str) -> CommandError:
+    return CommandError(
+        f"--listen {listen}: everybody who reaches this address could read, write and administer, "
+        "as it has no authentication",
+        then="listen on 127.0.0.1, set up TLS and users as in docs/security.md, or add --insecure "
+        "if only trusted programs reach it",
+        code=USAGE,
+    )
 
 
 def given_settings(options: Namespace) -> dict[str, str]:

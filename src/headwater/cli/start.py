@@ -22,6 +22,7 @@ from headwater.cli.quick import import_asyncio
 from headwater.cli.settings import (
     MEMORY_DATA,
     add_settings_options,
+    check_guarded,
     check_settings,
     read_settings,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
 examples:
   headwater start                                 on 127.0.0.1:9092, data in ./headwater-data
-  headwater start --data /srv/headwater --listen :9092
+  headwater start --data /srv/headwater --listen 127.0.0.1:9094
   headwater start --config server.properties --set log.retention.hours=24
   headwater start --memory --listen 127.0.0.1:0   for tests: no files, any free port
   headwater start --nodes 3 --data /srv/cluster   three nodes on this host, which replicate
@@ -69,6 +70,11 @@ def define(parser: ArgumentParser) -> None:
         "--listen",
         metavar="HOST:PORT",
         help="address to listen on (default: 127.0.0.1:9092); port 0 picks a free port",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow --listen beyond loopback without authentication",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep all data in memory; nothing is written to disk"
@@ -104,6 +110,8 @@ def run(options: Namespace) -> int:
 
 def _run_node(options: Namespace) -> int:
     config = check_settings(read_settings(options, listen=options.listen, memory=options.memory))
+    if options.listen and not options.insecure:
+        check_guarded(config, options.listen)
     _raise_file_limit()
     gc.disable()  # a start creates many objects and hardly any garbage
     import_asyncio()

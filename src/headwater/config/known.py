@@ -65,13 +65,26 @@ _OPEN_PREFIXES = (
 )
 
 
+# Settings that a listener may have of its own.
+_IN_LISTENERS = (
+    "connections.max.reauth.ms",
+    "max.connection",
+    "principal.builder.class",
+    "sasl.",
+    "ssl.",
+)
+
+
 def warnings_for(properties: Mapping[str, str]) -> list[str]:
     """Returns a line for each key that is accepted without effect; raises ConfigError for an
     unknown key."""
     lines = []
     for key, text in properties.items():
         definition = broker_definition(key)
-        if definition is not None and definition.name == key and definition.supported:
+        if definition is not None and definition.supported:
+            if definition.name == key or definition.name.startswith(_IN_LISTENERS):
+                continue
+            lines.append(f"{key} has no effect: {definition.name} is not a setting of listeners")
             continue
         if key in _OF_AUTHORIZER:
             if not properties.get("authorizer.class.name"):

@@ -16,6 +16,7 @@ from headwater.config.implied import CONTROLLER_LISTENER, implied_properties
 from headwater.config.known import warnings_for
 from headwater.config.layers import BrokerLayers
 from headwater.config.listeners import (
+    PLAINTEXT,
     PORT_MAX,
     SECURITY_PROTOCOLS,
     WILDCARDS,
@@ -181,6 +182,14 @@ class NodeConfig(NamedTuple):
         return tuple(at for at in self.listeners if at.name in self.controller_listener_names)
 
     @property
+    def listener_security_protocols(self) -> tuple[str, ...]:
+        """The protocols of all listeners that this node serves or connects to."""
+        names = [at.name for at in self.listeners]
+        names += [self.inter_broker_listener_name] if self.is_broker else []
+        names += self.controller_listener_names[:1]
+        return tuple(map(self.protocol_of, names))
+
+    @property
     def controller_endpoints(self) -> tuple[Listener, ...]:
         """The endpoints of this controller in the metadata log: its controller listeners, as they
         are advertised, or, for a node without any, the port after its first listener. Kafka expects
@@ -221,7 +230,7 @@ class NodeConfig(NamedTuple):
 
     def protocol_of(self, listener: str) -> str:
         """Returns the security protocol of a listener, which may be one of other nodes."""
-        return self.listener_security_protocol_map.get(listener, SECURITY_PROTOCOLS[0])
+        return self.listener_security_protocol_map.get(listener, PLAINTEXT)
 
 
 def node_config(

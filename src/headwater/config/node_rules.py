@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headwater.config.listeners import WILDCARDS
-from headwater.config.support import check_protocols
 from headwater.config.values import ConfigError
 
 if TYPE_CHECKING:
@@ -169,10 +168,6 @@ def _check_advertised(config: NodeConfig, listening: set[str]) -> None:
         ",".join(map(str, config.advertised_listeners)),
         f"expected only names of {', '.join(sorted(listening))}",
     )
-    if config.inter_broker_listener_name not in advertised:
-        # Usually the only listener is one for TLS or SASL: that is the reason to give, not that
-        # the default of inter.broker.listener.name does not name it.
-        check_protocols(config)
     _require(
         config.inter_broker_listener_name in advertised,
         "inter.broker.listener.name",
@@ -194,11 +189,9 @@ def _check_inter_broker_sasl(config: NodeConfig) -> None:
         "SASL"
     ):
         return
-    listener = config.inter_broker_listener_name.lower()
-    override = config.layers.merged.get(f"listener.name.{listener}.sasl.enabled.mechanisms")
-    enabled = override.split(",") if override else config.value("sasl.enabled.mechanisms")
+    enabled = config.listener_value(config.inter_broker_listener_name, "sasl.enabled.mechanisms")
     mechanism = config.value("sasl.mechanism.inter.broker.protocol")
-    assert isinstance(enabled, tuple | list)
+    assert isinstance(enabled, tuple)
     _require(
         mechanism in enabled,
         "sasl.mechanism.inter.broker.protocol",

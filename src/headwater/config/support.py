@@ -7,12 +7,13 @@ Such a node refuses to start, before it touches a directory.
 
 from __future__ import annotations
 
+import re
+
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
+from headwater.config.listeners import PLAINTEXT, SASL_MECHANISMS, Listener
 from headwater.config.node import NodeConfig
 from headwater.config.values import ConfigError
-
-_PLAINTEXT = "PLAINTEXT"
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PYTHON_PREFIX = "python:"  # before the name of a class of the user's own
@@ -30,7 +31,6 @@ GUARDS = {
     "sasl.oauthbearer.jwt.validator.class": "no token would be checked",
     "sasl.server.callback.handler.class": "nobody would be authenticated",
     "security.providers": "the providers would not be used",
-    "ssl.client.auth": "clients would not need a certificate",
     "ssl.engine.factory.class": "nothing would be encrypted",
 }
 
@@ -48,41 +48,60 @@ def check_supported(config: NodeConfig) -> None:
 
 # Security
 
+_LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1|\[::1\]", re.IGNORECASE)
+
+
+def is_loopback(host: str) -> bool:
+    return _LOOPBACK.fullmatch(host) is not None
+
+
+def open_listeners(config: NodeConfig) -> list[Listener]:
+    """Returns the listeners beyond loopback that accept whoever reaches them."""
+    return [
+        at
+        for at in config.listeners
+        if not is_loopback(at.host)
+        and not at.protocol.startswith("SASL")
+        and (
+            at.protocol == PLAINTEXT
+            or config.listener_value(at.name, "ssl.client.auth") != "required"
+        )
+    ]
+
 
 def check_security(config: NodeConfig) -> None:
-    """Raises ConfigError for a setting, static or dynamic, that asks for protection."""
-    check_protocols(config)
+    """Raises ConfigError for a setting, static or dynamic, whose protection is not there."""
+    check_mechanisms(config)
     _check_guards(config)
     _check_authorizer(config)
 
 
-def check_protocols(config: NodeConfig) -> None:
-    """Raises ConfigError for a listener with TLS or SASL."""
-    for key, listeners in (
-        ("listeners", config.listeners),
-        ("advertised.listeners", config.advertised_listeners),
-    ):
-        for listener in listeners:
-            _check_protocol(key, str(listener), listener.name, listener.protocol)
-    names = (
-        ("inter.broker.listener.name", (config.inter_broker_listener_name,)),
-        ("controller.listener.names", config.controller_listener_names),
-    )
-    for key, used in names:
-        for name in used:
-            protocol = config.listener_security_protocol_map.get(name, _PLAINTEXT)
-            _check_protocol(key, name, name, protocol)
+def check_mechanisms(config: NodeConfig) -> None:
+    """Raises ConfigError for a SASL mechanism that nobody could log in with."""
+    for at in config.listeners:
+        if not at.protocol.startswith("SASL"):
+            continue
+        key = "sasl.enabled.mechanisms"
+        enabled = config.listener_value(at.name, key)
+        assert isinstance(enabled, tuple)
+        for mechanism in enabled or ("",):
+            _check_mechanism(key, mechanism, f"listener {at.name}")
+    brokers = config.inter_broker_listener_name
+    if config.is_broker and config.protocol_of(brokers).startswith("SASL"):
+        key = "sasl.mechanism.inter.broker.protocol"
+        _check_mechanism(key, str(config.value(key)), "connections between brokers")
+    for name in config.controller_listener_names[:1]:
+        if config.protocol_of(name).startswith("SASL") and not config.alone:
+            key = "sasl.mechanism.controller.protocol"
+            _check_mechanism(key, str(config.value(key)), "connections to controllers")
 
 
-def _check_protocol(key: str, value: str, name: str, protocol: str) -> None:
-    if protocol == _PLAINTEXT:
+def _check_mechanism(key: str, mechanism: str, where: str) -> None:
+    if mechanism in SASL_MECHANISMS:
         return
-    meaning = "" if name == protocol else f" (listener.security.protocol.map says {protocol})"
+    why = "Kerberos is not supported" if mechanism == "GSSAPI" else "unknown mechanism"
     raise ConfigError(
-        key,
-        value,
-        f"TLS and SASL are not supported yet{meaning}, so this would be served in the clear; "
-        "use a PLAINTEXT listener on a network you trust",
+        key, mechanism, f"{why}; for {where} set {key} to one of {', '.join(SASL_MECHANISMS)}"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,37 @@ class Connection(Receiver):
         self._write_paused = False
         self._gathering = False
         self._gathered = bytearray()
+
+    # Authentication
+
+    @property
+    def dispatch(self) -> Dispatch:
+        return self._dispatch
+
+    def serve_by(self, dispatch: Dispatch, *, frame_bytes_max: int | None = None) -> None:
+        """Has the next frames served by another dispatch. `frame_bytes_max` bounds them until this
+        is called again."""
+        self._dispatch = dispatch
+        limits = self._server.limits
+        if frame_bytes_max is not None:
+            limits = replace(limits, frame_bytes_max=min(frame_bytes_max, limits.frame_bytes_max))
+        self._limits = limits
+
+    def proven(self) -> None:
+        """Ends the deadline of a connection that had to authenticate."""
+        self._server.unproven.pop(self, None)
+
+    def dismiss(self, parts: Answer, *, after_seconds: float) -> PendingResponse:
+        """Sends a last response after a while and closes the connection; nothing else is read."""
+
+        def end() -> None:
+            if not self.gone:
+                self._send_now(parts)
+                self.stream.close()
+
+        self.stream.pause()
+        self._server.later(after_seconds, end)
+        return PendingResponse()  # never answered, so that no other request starts
 
     # Bytes in
 

@@ -16,6 +16,8 @@ class NetLimits:
     # max.connections.per.ip.overrides, by address
     connections_of_ip_max: Mapping[str, int] = field(default_factory=dict)
     idle_seconds: float = 600.0  # connections.max.idle.ms
+    # A connection that has to authenticate is closed if it has not after this long.
+    unproven_seconds: float = 30.0
     # A peer that sends nothing of the rest of a frame for this long is closed, and so is one that
     # has not sent all of it after this time and as long as it takes at the slowest rate that is
     # allowed: one that trickles bytes holds memory.

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Container
 
 from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
-from headwater.net.connection import Connection, Dispatch
+from headwater.net.connection import CloseConnection, Connection, Dispatch
+from headwater.net.gate import Gate
 from headwater.net.limits import NetLimits
+from headwater.observability import printable
 
 _SWEEP_SECONDS_MAX = 5.0
 
@@ -34,6 +36,8 @@ class Server:
         self.connections: dict[
             Connection, None
         ] = {}  # ordered, so that the simulator is deterministic
+        # Connections whose peers have not authenticated, and since when.
+        self.unproven: dict[Connection, float] = {}
         self.listeners: dict[str, Listener] = {}
         self._open: set[str] = set()
         self._host = host
@@ -48,11 +52,15 @@ class Server:
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
-    def bind(self, name: str, host: str, port: int, dispatch: Dispatch) -> Listener:
+    def bind(
+        self, name: str, host: str, port: int, dispatch: Dispatch, gate: Gate | None = None
+    ) -> Listener:
         """Binds an address. Connections are refused before `open`."""
 
         def accept(stream: Stream) -> Receiver:
-            return self._accept(stream, name, dispatch)
+            if gate is None:
+                return self._accept(stream, name, dispatch)
+            return self._accept_guarded(stream, name, dispatch, gate)
 
         listener = self._host.network.bind(host, port, accept, self._options)
         self.listeners[name] = listener
@@ -68,7 +76,36 @@ class Server:
         if self._sweep is None:
             self._schedule_sweep()
 
-    def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Receiver:
+    def _accept_guarded(
+        self, stream: Stream, listener: str, dispatch: Dispatch, gate: Gate
+    ) -> Receiver:
+        """Accepts a connection that has to prove who its peer is, and soon."""
+        context = gate.context
+        if context is None:
+            connection = self._accept(stream, listener, dispatch)
+            self.unproven[connection] = connection.active_at
+            gate.opened(connection)
+            return connection
+        from headwater.io.tls import Tls, TlsStream  # not loaded for those who do without TLS
+
+        def on_handshake(error: OSError | None) -> None:
+            if error is not None:
+                if secret.has_received:  # else a probe of the port, or a health check
+                    self.log_refusal(connection, f"TLS failed: {_reason(error)}")
+                return
+            try:
+                gate.secured(connection, secret.peer_certificate())
+            except CloseConnection as refusal:
+                connection.refuse(str(refusal))
+
+        secret = TlsStream(stream, Tls(context, is_server=True), on_handshake)
+        connection = self._accept(secret, listener, dispatch)
+        self.unproven[connection] = connection.active_at
+        gate.opened(connection)
+        secret.start(connection)
+        return secret
+
+    def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Connection:
         connection = Connection(stream, listener, self, dispatch)
         if self._serves_nodes:
             stream.put_first()
@@ -90,6 +127,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self.unproven.pop(connection, None)
         self.stop_waiting(connection)
         self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
@@ -156,6 +194,9 @@ class Server:
         """Calls back in the next turn of the loop, after what is ready now."""
         asyncio.get_running_loop().call_soon(callback)
 
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, callback)
+
     # Idle connections
 
     def _schedule_sweep(self) -> None:
@@ -172,6 +213,10 @@ class Server:
             if self._waiting_for_memory
             else limits.frame_bytes_per_second_min
         )
+        unproven_since = now - limits.unproven_seconds
+        for connection, since in list(self.unproven.items()):
+            if since < unproven_since:
+                connection.refuse(f"not authenticated within {limits.unproven_seconds:g} s")
         for connection in list(self.connections):
             if connection.active_at < idle_since:
                 connection.stream.abort()
@@ -181,9 +226,9 @@ class Server:
             if connection.active_at < partial_since:
                 connection.refuse(f"incomplete frame after {limits.partial_frame_seconds:g} s")
                 continue
-            since, size = connection.frame_since, connection.frame_bytes()
-            if since is not None and since + size / rate < partial_since:
-                connection.refuse(f"incomplete frame of {size} bytes after {now - since:.0f} s")
+            began, size = connection.frame_since, connection.frame_bytes()
+            if began is not None and began + size / rate < partial_since:
+                connection.refuse(f"incomplete frame of {size} bytes after {now - began:.0f} s")
         self._schedule_sweep()
 
     def log_refusal(self, connection: Connection, reason: str) -> None:
@@ -213,3 +258,9 @@ class Server:
                     await self._stopping.wait()
             except TimeoutError:
                 self.drop_connections()
+
+
+def _reason(error: OSError) -> str:
+    """Returns the reason of a failed handshake, without the file and line of OpenSSL's sources."""
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    return printable(str(reason).lower().replace("_", " "))

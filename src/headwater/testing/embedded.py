@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headwater.io import Host
 from headwater.io.memory import MemoryDisk
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headwater import ConsumedRecord
+    from headwater.testing.protection import Protection
 
 _LOG_LINES_MAX = 1000
 _MEMORY_DATA = "/memory"
@@ -47,11 +48,23 @@ class EmbeddedBroker:
         *,
         data: str | os.PathLike[str] | None = None,
         topics: Mapping[str, int] | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """Takes Kafka's settings, with Kafka's defaults but for one: groups begin at once
         (`group.initial.rebalance.delay.ms` is 0). `data` is a directory, or None to stay in memory.
-        `topics` are created at the start, each with its number of partitions."""
+        `topics` are created at the start, each with its number of partitions.
+
+        With `tls` its listener is encrypted, by a certificate that is made for it (this needs
+        `headwater[security]`). With `users`, a password for each name, clients have to log in, with
+        PLAIN or SCRAM. `client_settings` is what clients of Headwater need then."""
         self._settings = {"log.dirs": _MEMORY_DATA if data is None else os.fspath(data)}
+        self._protection: Protection | None = None
+        if tls or users:
+            from headwater.testing.protection import Protection
+
+            self._protection = Protection(tls=tls, users=users)
+            self._settings |= self._protection.settings()
         self._settings |= _UNLESS_GIVEN | dict(settings or {})
         self._topics = dict(topics or {})
         self._memory = MemoryDisk() if data is None else None
@@ -78,6 +91,18 @@ class EmbeddedBroker:
         return dict(self._addresses)
 
     @property
+    def client_settings(self) -> dict[str, Any]:
+        """The settings with which clients of Headwater connect: `Producer(broker.bootstrap,
+        **broker.client_settings)`. Empty without TLS and users."""
+        return {} if self._protection is None else self._protection.client_settings()
+
+    def security_file(self, name: str) -> str:
+        """The path of a PEM file for clients of a broker with `tls=True`: `ca.pem` is what they
+        trust, `client.pem` the key and certificate of one."""
+        assert self._protection is not None, "only with tls=True"
+        return self._protection.file(name)
+
+    @property
     def log_lines(self) -> list[str]:
         """The lines of its log, the newest last."""
         return list(self._lines)
@@ -92,7 +117,9 @@ class EmbeddedBroker:
         self._node = BackgroundNode(self._settings_now(), host, Log(host.clock, self._lines.append))
         try:
             self._remember(self._node.start())
-            topics_of.create(self.bootstrap, self._topics)
+            if self._protection is not None:
+                self._protection.add_scram(self.bootstrap)
+            topics_of.create(self.bootstrap, self._topics, self.client_settings)
         except BaseException:  # Ctrl-C, too: it may have started a moment later
             self.stop()
             raise
@@ -114,6 +141,8 @@ class EmbeddedBroker:
         self.stop()
         if self._memory is not None:
             self._memory.clear()
+        if self._protection is not None:
+            self._protection.close()
 
     def __enter__(self) -> Self:
         return self if self.is_running else self.start()
@@ -153,7 +182,8 @@ class EmbeddedBroker:
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Writes a record to a topic; it is stored when this returns."""
-        topics_of.send(self.bootstrap, topic, value, key=key, headers=headers)
+        security = self.client_settings
+        topics_of.send(self.bootstrap, topic, value, key=key, headers=headers, security=security)
 
     def records(
         self, topic: str, count: int | None = None, *, timeout_ms: int = 10_000
@@ -164,7 +194,10 @@ class EmbeddedBroker:
 
             assert [record.value for record in broker.records("orders", 2)] == [b"tea", b"milk"]
         """
-        return topics_of.read(self.bootstrap, topic, count, timeout_ms=timeout_ms)
+        security = self.client_settings
+        return topics_of.read(
+            self.bootstrap, topic, count, timeout_ms=timeout_ms, security=security
+        )
 
     def _running(self) -> BackgroundNode:
         assert self._node is not None, "the broker is not running"

@@ -13,6 +13,9 @@ overrides the ini file; a marker may name topics, too:
 
     @pytest.mark.headwater({"auto.create.topics.enable": "false"}, topics={"orders": 3})
 
+With `tls=True` in the marker or the call, the broker's listener is encrypted; with
+`users={"alice": "secret"}` clients have to log in. `client_settings` is what they need then.
+
 `headwater_cluster` is a cluster of three nodes, each a process that the test may kill, pause or cut
 off; `make_headwater_cluster` starts one of any size, and so does a marker with `nodes=5`.
 """
@@ -46,6 +49,8 @@ class MakeHeadwaterBroker(Protocol):
         *,
         data: str | os.PathLike[str] | None = None,
         topics: Mapping[str, int] | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> EmbeddedBroker: ...
 
 
@@ -75,8 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "headwater(settings, topics, nodes): settings, topics with their number of partitions, and "
-        "number of nodes of the broker or the cluster that this test gets",
+        "headwater(settings, topics, nodes, tls, users): settings, topics with their number of "
+        "partitions, number of nodes, TLS and users of the broker or cluster that this test gets",
     )
 
 
@@ -110,9 +115,15 @@ def make_headwater_broker(request: pytest.FixtureRequest) -> Iterator[MakeHeadwa
             *,
             data: str | os.PathLike[str] | None = None,
             topics: Mapping[str, int] | None = None,
+            tls: bool = False,
+            users: Mapping[str, str] | None = None,
         ) -> EmbeddedBroker:
             broker = EmbeddedBroker(
-                base | dict(settings or {}), data=data, topics=marked.topics | dict(topics or {})
+                base | dict(settings or {}),
+                data=data,
+                topics=marked.topics | dict(topics or {}),
+                tls=tls or marked.tls,
+                users=users or marked.users,
             )
             running.enter_context(broker)
             request.node.stash.setdefault(_BROKERS, []).append(broker)
@@ -192,6 +203,8 @@ class _Marked(NamedTuple):
     settings: dict[str, str]
     topics: dict[str, int]
     nodes: int = _NODES_DEFAULT
+    tls: bool = False
+    users: Mapping[str, str] | None = None
 
 
 def _marked(node: pytest.Item) -> _Marked:
@@ -203,12 +216,15 @@ def _marked(node: pytest.Item) -> _Marked:
         settings: Mapping[str, str] | None = None,
         topics: Mapping[str, int] | None = None,
         nodes: int = _NODES_DEFAULT,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> _Marked:
-        return _Marked(dict(settings or {}), dict(topics or {}), nodes)
+        return _Marked(dict(settings or {}), dict(topics or {}), nodes, tls, users)
 
     try:
         return read(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(
-            f"@pytest.mark.headwater takes settings={{...}}, topics={{...}} and nodes=N: {error}"
+            f"@pytest.mark.headwater takes settings={{...}}, topics={{...}}, nodes=N, tls=True and "
+            f"users={{...}}: {error}"
         ) from error

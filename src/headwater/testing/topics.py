@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater import ConsumedRecord
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 _POLL_MS_MAX = 1000
 
 
-def create(bootstrap: str, topics: Mapping[str, int]) -> None:
+def create(
+    bootstrap: str, topics: Mapping[str, int], security: Mapping[str, Any] | None = None
+) -> None:
     """Creates the topics that do not exist yet, each with its number of partitions."""
     if not topics:
         return
     from headwater import NewTopic, TopicExists
     from headwater.blocking import Admin
 
-    with Admin(bootstrap) as admin:
+    with Admin(bootstrap, **(security or {})) as admin:
         made = admin.create_topics(
             [NewTopic(name, partitions=count) for name, count in topics.items()]
         )
@@ -35,14 +37,22 @@ def send(
     *,
     key: str | bytes | None,
     headers: Mapping[str, bytes] | None,
+    security: Mapping[str, Any] | None = None,
 ) -> None:
     from headwater.blocking import Producer
 
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap, **(security or {})) as producer:
         producer.send(topic, value, key=key, headers=headers)
 
 
-def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> list[ConsumedRecord]:
+def read(
+    bootstrap: str,
+    topic: str,
+    count: int | None,
+    *,
+    timeout_ms: int,
+    security: Mapping[str, Any] | None = None,
+) -> list[ConsumedRecord]:
     """Returns all records, at once or as soon as there are `count`. A topic that does not exist has
     none; with `count` it may still be created."""
     from headwater import UnknownTopic
@@ -55,10 +65,10 @@ def read(bootstrap: str, topic: str, count: int | None, *, timeout_ms: int) -> l
     deadline = time.monotonic() + timeout_ms / 1000
     found: list[ConsumedRecord] = []
     if count is None:
-        with Admin(bootstrap) as admin:
+        with Admin(bootstrap, **(security or {})) as admin:
             if topic not in [listed.name for listed in admin.list_topics(internal=True)]:
                 return found
-    with Consumer(bootstrap, allow_auto_create_topics=False) as consumer:
+    with Consumer(bootstrap, allow_auto_create_topics=False, **(security or {})) as consumer:
         try:
             partitions = consumer.partitions_for(topic, timeout_ms=timeout_ms)
         except UnknownTopic:

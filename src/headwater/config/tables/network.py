@@ -9,7 +9,7 @@ alter.log.dirs.replication.quota.window.size.seconds INT 1 L fixed - >=1
     Length of a window for quotas for moves between directories, in seconds.
 client.quota.callback.class CLASS null L fixed -
     Plugin class that sets the quotas of clients.
-connection.failed.authentication.delay.ms INT 100 L fixed - >=0
+connection.failed.authentication.delay.ms INT 100 L fixed + >=0
     Delay of the response to a failed login, in ms, which slows down guessing.
 connections.max.idle.ms LONG 600000 M fixed +
     A connection without traffic for this long is closed, in ms.

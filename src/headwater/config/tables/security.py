@@ -3,7 +3,7 @@
 TABLE = """
 authorizer.class.name STRING "" L fixed + nonnull
     Plugin class that authorizes requests; empty means everything is allowed.
-connections.max.reauth.ms LONG 0 M fixed -
+connections.max.reauth.ms LONG 0 M fixed +
     Time after which SASL clients must authenticate again, in ms; 0 means never.
 delegation.token.expiry.check.interval.ms LONG 3600000 L fixed + >=1
     How often to check for expired tokens, in ms.
@@ -17,9 +17,9 @@ principal.builder.class CLASS org.apache.kafka.common.security.authenticator.Def
     Plugin class that determines the user of a connection.
 sasl.client.callback.handler.class CLASS null M fixed -
     Callback handler class for SASL clients.
-sasl.enabled.mechanisms LIST GSSAPI M broker - list
+sasl.enabled.mechanisms LIST GSSAPI M broker + list
     SASL mechanisms that are enabled.
-sasl.jaas.config PASSWORD null M broker -
+sasl.jaas.config PASSWORD null M broker +
     SASL credentials in JAAS format; on a broker, for one listener and mechanism.
 sasl.kerberos.kinit.cmd STRING /usr/bin/kinit M broker -
     Path of the kinit command.
@@ -53,9 +53,9 @@ sasl.login.retry.backoff.max.ms LONG 10000 L fixed -
     Maximum pause between attempts to reach the token provider, in ms.
 sasl.login.retry.backoff.ms LONG 100 L fixed -
     Initial pause between attempts to reach the token provider, in ms.
-sasl.mechanism.controller.protocol STRING GSSAPI H fixed -
+sasl.mechanism.controller.protocol STRING GSSAPI H fixed +
     SASL mechanism for connections to controllers.
-sasl.mechanism.inter.broker.protocol STRING GSSAPI M broker -
+sasl.mechanism.inter.broker.protocol STRING GSSAPI M broker +
     SASL mechanism for connections between brokers.
 sasl.oauthbearer.assertion.algorithm STRING RS256 M fixed - anycase(ES256|RS256)
     Algorithm that signs assertions.
@@ -111,56 +111,56 @@ sasl.oauthbearer.token.endpoint.url STRING null M fixed -
     URL of the token endpoint.
 sasl.server.callback.handler.class CLASS null M fixed -
     Callback handler class for SASL servers.
-sasl.server.max.receive.size INT 524288 M fixed -
+sasl.server.max.receive.size INT 524288 M fixed +
     Maximum size of a message during SASL authentication, in bytes.
 security.inter.broker.protocol STRING PLAINTEXT M fixed + in(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)
     Security protocol between brokers, if inter.broker.listener.name is not set.
 security.providers STRING null L fixed -
     Classes that provide security algorithms.
-ssl.allow.dn.changes BOOLEAN false L fixed -
+ssl.allow.dn.changes BOOLEAN false L fixed +
     Whether a reloaded certificate may have a different subject.
-ssl.allow.san.changes BOOLEAN false L fixed -
+ssl.allow.san.changes BOOLEAN false L fixed +
     Whether a reloaded certificate may have different subject alternative names.
-ssl.cipher.suites LIST "" M broker - list
+ssl.cipher.suites LIST "" M broker + list
     Enabled cipher suites; empty means the library's default.
-ssl.client.auth STRING none M broker - in(required|requested|none)
+ssl.client.auth STRING none M broker + in(required|requested|none)
     Client authentication with certificates: required, requested or none.
-ssl.enabled.protocols LIST TLSv1.2,TLSv1.3 M broker - list
+ssl.enabled.protocols LIST TLSv1.2,TLSv1.3 M broker + list
     Enabled versions of TLS.
-ssl.endpoint.identification.algorithm STRING https L broker -
+ssl.endpoint.identification.algorithm STRING https L broker +
     How host names are verified against certificates; empty disables the check.
 ssl.engine.factory.class CLASS null L broker -
     Plugin class that creates TLS engines.
-ssl.key.password PASSWORD null M broker -
+ssl.key.password PASSWORD null M broker +
     Password of the private key.
 ssl.keymanager.algorithm STRING SunX509 M broker -
-    Algorithm of the key manager.
-ssl.keystore.certificate.chain PASSWORD null M broker -
+    Algorithm of the key manager; no meaning here: OpenSSL is used.
+ssl.keystore.certificate.chain PASSWORD null M broker +
     Certificate chain as PEM text.
-ssl.keystore.key PASSWORD null M broker -
+ssl.keystore.key PASSWORD null M broker +
     Private key as PEM text.
-ssl.keystore.location STRING null M broker -
+ssl.keystore.location STRING null M broker +
     Key store file.
-ssl.keystore.password PASSWORD null M broker -
+ssl.keystore.password PASSWORD null M broker +
     Password of the key store.
-ssl.keystore.type STRING JKS M broker -
+ssl.keystore.type STRING JKS M broker +
     Format of the key store: JKS, PKCS12 or PEM.
-ssl.principal.mapping.rules STRING DEFAULT L fixed -
+ssl.principal.mapping.rules STRING DEFAULT L fixed +
     Rules that map certificate subjects to user names.
 ssl.protocol STRING TLSv1.3 M broker -
-    Preferred version of TLS.
+    Preferred version of TLS; no meaning here: ssl.enabled.protocols says which are used.
 ssl.provider STRING null M broker -
-    TLS provider.
+    TLS provider; no meaning here: OpenSSL is used.
 ssl.secure.random.implementation STRING null L broker -
-    Random number generator for TLS.
+    Random number generator for TLS; no meaning here: OpenSSL has its own.
 ssl.trustmanager.algorithm STRING PKIX M broker -
-    Algorithm of the trust manager.
-ssl.truststore.certificates PASSWORD null M broker -
+    Algorithm of the trust manager; no meaning here: OpenSSL is used.
+ssl.truststore.certificates PASSWORD null M broker +
     Trusted certificates as PEM text.
-ssl.truststore.location STRING null M broker -
+ssl.truststore.location STRING null M broker +
     Trust store file.
-ssl.truststore.password PASSWORD null M broker -
+ssl.truststore.password PASSWORD null M broker +
     Password of the trust store.
-ssl.truststore.type STRING JKS M broker -
+ssl.truststore.type STRING JKS M broker +
     Format of the trust store: JKS, PKCS12 or PEM.
 """  # noqa: E501

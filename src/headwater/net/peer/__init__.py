@@ -6,6 +6,15 @@ Brokers, controllers and clients share this package; it knows no policy of any o
 from headwater.net.peer.connection import PeerConnection, as_is
 from headwater.net.peer.errors import PeerError
 from headwater.net.peer.handshake import connect
-from headwater.net.peer.security import Login, PeerSecurity
+from headwater.net.peer.security import Login, PeerSecurity, PeerSource, no_security
 
-__all__ = ["Login", "PeerConnection", "PeerError", "PeerSecurity", "as_is", "connect"]
+__all__ = [
+    "Login",
+    "PeerConnection",
+    "PeerError",
+    "PeerSecurity",
+    "PeerSource",
+    "as_is",
+    "connect",
+    "no_security",
+]

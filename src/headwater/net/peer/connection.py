@@ -42,6 +42,7 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 _FIRST_FRAME_BYTES_MAX = 1024 * 1024
 _CORRELATION_MAX = 2**31 - 1
 _SIZE = Struct(">i")
+_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _UNSUPPORTED = b"\x00\x23"  # UNSUPPORTED_VERSION, at the place of the error code in ApiVersions
 
 
@@ -111,6 +112,7 @@ class PeerConnection(Generic[E]):
         self.throttled_until = (
             0.0  # as the broker asks (KIP-219); callers of `post` must respect it
         )
+        self.renewal: asyncio.Task[None] | None = None  # of the login
         self.on_closed: Callable[[PeerConnection[E]], None] | None = None
         # Set by `connect` at the end of the handshake, which itself deals in `PeerError`s.
         self.as_error: Callable[[PeerError], E] = cast(Any, as_is)
@@ -130,6 +132,8 @@ class PeerConnection(Generic[E]):
         self._is_first = True
         self._has_served = False  # a response other than ApiVersions
         self._failure: PeerError | None = None
+        # Requests that wait for the end of an authentication, with what `post` was called with.
+        self._held: list[Callable[[], None]] | None = None
         self.fault: OSError | None = None  # the system error that ended the connection
         self._view: memoryview | None = None  # borrowed while it holds unread bytes
         self._start = 0  # first unread byte
@@ -191,6 +195,10 @@ class PeerConnection(Generic[E]):
             return
         key = type(request).API
         assert key is not None, f"{type(request).__name__} is not a request"
+        if self._held is not None and key not in _SASL:
+            post = partial(self.post, timeout_ms=timeout_ms, is_answered=is_answered)
+            self._held.append(partial(post, request, version, done))
+            return
         api = APIS[key]
         self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_MAX
         prefix = request_prefix(api, version, correlation_id, self._client_id)
@@ -216,6 +224,16 @@ class PeerConnection(Generic[E]):
         if not is_answered:
             # After the notice of a stream that failed in `send`, whose queue is empty as well.
             self._loop.call_soon(self._note_written)
+
+    def hold(self) -> None:
+        """Lets nothing but SASL pass until `let_go`: a server in the middle of an authentication
+        refuses everything else."""
+        self._held = []
+
+    def let_go(self) -> None:
+        held, self._held = self._held or [], None
+        for post in held:
+            post()
 
     def _note_written(self) -> bool:
         """Completes requests that the kernel has taken; returns whether there were any."""
@@ -498,6 +516,9 @@ class PeerConnection(Generic[E]):
         reason = "it is closed" if error is None else (error.strerror or str(error)).lower()
         self._close(self._disconnected(reason))
 
+    def give_up(self, reason: str) -> None:
+        self._close(self._disconnected(reason))
+
     def close(self) -> None:
         """Closes the connection; requests in flight fail with `Disconnected`."""
         self._close(self._disconnected("the connection was closed locally"))
@@ -523,6 +544,7 @@ class PeerConnection(Generic[E]):
         self._unwritten.clear()
         if self.on_closed is not None:
             self.on_closed(self)
+        self.let_go()  # `post` fails them
         for done in waiting:
             # Each waiter raises its own: a shared exception would gather all their tracebacks.
             done(None, self.as_error(type(error)(str(error))))

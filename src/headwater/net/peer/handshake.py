@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
 
 from headwater import __version__
@@ -25,6 +26,7 @@ from headwater.protocol.apis import APIS, ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 E = TypeVar("E", bound=Exception)
+_RENEW_AT = (0.80, 0.90)  # of the lifetime of a login
 
 
 async def connect(
@@ -69,6 +71,8 @@ async def connect(
             await _negotiate_versions(made[0], timeout_ms)
             if security is not None and security.login is not None:
                 await _log_in(made[0], security.login, host, timeout_ms)
+                if security.renews and made[0].trusted_until != inf:
+                    _renew_in_time(made[0], security.login, host, timeout_ms)
             is_usable = True
     except (TimeoutError, TimedOut):
         what = "no response" if made else "no connection"
@@ -134,3 +138,27 @@ async def _log_in(connection: PeerConnection[E], login: Login, host: Host, timeo
     lifetime_ms = await authenticate(connection, login, host, timeout_ms)
     if lifetime_ms > 0:
         connection.trusted_until = host.clock.monotonic() + lifetime_ms / 1000
+
+
+def _renew_in_time(
+    connection: PeerConnection[E], login: Login, host: Host, timeout_ms: int
+) -> None:
+    """Logs in again on a connection before its login expires; what is asked meanwhile waits."""
+    lifetime = connection.trusted_until - host.clock.monotonic()
+    delay = max(0.0, lifetime * host.random.uniform(*_RENEW_AT))
+
+    async def renew() -> None:
+        connection.hold()
+        try:
+            await _log_in(connection, login, host, timeout_ms)
+        except Exception as error:  # the owner's, or ours: either ends the connection
+            connection.give_up(f"the login could not be renewed: {error}")
+            return
+        connection.let_go()
+        _renew_in_time(connection, login, host, timeout_ms)
+
+    def begin() -> None:
+        if connection.is_open:
+            connection.renewal = asyncio.ensure_future(renew())
+
+    asyncio.get_running_loop().call_later(delay, begin)

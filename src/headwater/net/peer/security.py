@@ -45,10 +45,21 @@ class Login:
         )
 
 
+PeerSource = Callable[[], "PeerSecurity | None"]
+"""Returns the security of the next connection: it may change while a node runs."""
+
+
+def no_security() -> None:
+    """The source of connections to PLAINTEXT listeners."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerSecurity:
     context: ssl.SSLContext | None = None
     login: Login | None = None
+    # Whether connections log in again before their login expires (KIP-368). A pool of connections
+    # replaces them instead.
+    renews: bool = False
 
     def tls(self, host: str) -> Tls | None:
         """Returns the TLS settings for a connection to this host name."""

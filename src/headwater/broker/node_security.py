@@ -1,0 +1,484 @@
+"""TLS and SASL of a node, made from its settings in one place: its listeners and its own logins.
+
+Each listener with protection has a `ListenerGate`, which its connections pass. `for_brokers` and
+`for_controllers` are what the node presents where it connects itself. A change of settings or of a
+file makes all of it anew, and nothing changes unless all of it can be made.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from headwater.broker.authentication import Authentication, SaslSettings
+from headwater.config import ConfigError, NodeConfig
+from headwater.config.listeners import PLAINTEXT
+from headwater.io import Host
+from headwater.io.tls import Trust, client_context, file_stamp, read_file, server_context
+from headwater.metadata import Image
+from headwater.net import Connection
+from headwater.net.connection import CloseConnection
+from headwater.net.peer import Login, PeerSecurity
+from headwater.observability import Log, printable
+from headwater.security.certificates import CertificateNames, names_of
+from headwater.security.mapping import PrincipalMapping
+from headwater.security.principal import Principal
+from headwater.security.sasl.jaas import JaasEntry, jaas_entry_for
+from headwater.security.sasl.scram_server import Find, ScramSecret, ScramServer
+from headwater.security.sasl.server import PlainServer, PlainUsers, SaslServer
+from headwater.security.stores import (
+    NEEDS_EXTRA,
+    Store,
+    first_certificate,
+    normalized_pem,
+    read_store,
+)
+
+_KEY_BYTES = 32
+_NONCE_BITS = 160
+# By the numbers of UserScramCredentialRecord.
+_SCRAM = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+_PREAUTH_BYTES_MAX = 512 * 1024
+_FILES = ("ssl.keystore.location", "ssl.truststore.location")
+
+
+class _StoreKeys(NamedTuple):
+    location: str
+    type: str
+    password: str
+
+
+_KEY_STORE = _StoreKeys("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password")
+_TRUST_STORE = _StoreKeys(
+    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password"
+)
+
+
+class Material(NamedTuple):
+    """Keys and certificates of one listener."""
+
+    trust: Trust
+    own: CertificateNames | None  # of the certificate that it presents
+
+
+@dataclass(slots=True)
+class ListenerGate:
+    """What connections of one listener pass. Its fields change with the settings of the node."""
+
+    context: ssl.SSLContext | None
+    mapping: PrincipalMapping
+    sasl: SaslSettings | None
+    own: CertificateNames | None = None
+
+    def opened(self, connection: Connection) -> None:
+        if self.sasl is not None:
+            Authentication(self._sasl_now, connection.dispatch).begin(connection)
+
+    def _sasl_now(self) -> SaslSettings:
+        assert self.sasl is not None, "the protocol of a listener does not change"
+        return self.sasl
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None:
+        if self.sasl is not None:
+            return  # the login says who it is
+        if certificate is not None:
+            try:
+                subject = names_of(certificate).subject
+            except ValueError as error:
+                raise CloseConnection(f"its certificate cannot be read: {error}") from None
+            name = self.mapping.name_of(subject)
+            if name is None:
+                raise CloseConnection(
+                    f"no rule of ssl.principal.mapping.rules matches {printable(subject)}"
+                )
+            connection.principal = Principal("User", name)
+        connection.proven()
+
+    def take(self, new: ListenerGate) -> None:
+        """Becomes like another gate, for the connections from now on."""
+        self.context, self.mapping = new.context, new.mapping
+        self.sasl, self.own = new.sasl, new.own
+
+
+class _Made(NamedTuple):
+    """Everything that is made from one state of the settings."""
+
+    gates: dict[str, ListenerGate]
+    brokers: PeerSecurity | None
+    controllers: PeerSecurity | None
+    stamps: dict[str, tuple[int, int, int]]
+
+
+class NodeSecurity:
+    def __init__(
+        self, host: Host, config: NodeConfig, lines: Log, image: Callable[[], Image]
+    ) -> None:
+        """`image` is the metadata with the users of SCRAM. Raises ConfigError."""
+        self._host = host
+        self._lines = lines
+        self._image = image
+        self._key = host.random.randbytes(_KEY_BYTES)
+        self._config = config
+        self._made = self._make(config)
+
+    # What the node uses
+
+    def gate(self, listener: str) -> ListenerGate | None:
+        """Returns the gate of one of this node's listeners, None where it has no protection."""
+        return self._made.gates.get(listener)
+
+    def for_brokers(self) -> PeerSecurity | None:
+        return self._made.brokers
+
+    def for_controllers(self) -> PeerSecurity | None:
+        return self._made.controllers
+
+    # Changes while the node runs
+
+    def check(self, config: NodeConfig) -> None:
+        """Raises ConfigError if these settings cannot take the place of the current ones."""
+        self._check_change(self._make(config))
+
+    def reload(self, config: NodeConfig) -> list[str]:
+        """Applies new settings or new files; returns the listeners that changed. Raises
+        ConfigError, and goes on as before then."""
+        made = self._make(config)
+        self._check_change(made)
+        changed = []
+        for name, gate in self._made.gates.items():
+            new = made.gates[name]
+            if new.own != gate.own:
+                changed.append(name)
+            gate.take(new)
+        self._config = config
+        self._made = made._replace(gates=self._made.gates)
+        return changed
+
+    def has_changed_files(self) -> bool:
+        """Returns whether a file with keys or certificates was written or replaced."""
+        for path, stamp in self._made.stamps.items():
+            try:
+                if file_stamp(path) != stamp:
+                    return True
+            except OSError:
+                continue  # it is being replaced
+        return False
+
+    def reload_files(self) -> list[str]:
+        return self.reload(self._config)
+
+    def skip_files(self) -> None:
+        """Takes the files as they are for seen: they could not be used."""
+        self._made = self._made._replace(stamps=self._stamps(self._config))
+
+    def _check_change(self, made: _Made) -> None:
+        """Refuses a certificate for somebody else (KIP-1119)."""
+        for name, new in made.gates.items():
+            before = self._made.gates.get(name)
+            if before is None or before.own is None or new.own is None:
+                continue
+            key = "ssl.allow.dn.changes"
+            if not self._config.value(key) and before.own.subject != new.own.subject:
+                raise ConfigError(
+                    "ssl.keystore.location",
+                    new.own.subject,
+                    f"expected the subject of the certificate of listener {name}, "
+                    f"{before.own.subject}, unless {key} is true",
+                )
+            key = "ssl.allow.san.changes"
+            if not self._config.value(key) and not before.own.alternatives <= new.own.alternatives:
+                raise ConfigError(
+                    "ssl.keystore.location",
+                    new.own.subject,
+                    f"expected all subject alternative names of the certificate of listener "
+                    f"{name}, unless {key} is true",
+                )
+
+    # Making it
+
+    def _make(self, config: NodeConfig) -> _Made:
+        gates = {}
+        for at in config.listeners:
+            if at.protocol != PLAINTEXT:
+                gates[at.name] = self._gate(config, at.name, at.protocol)
+        brokers = controllers = None
+        if config.is_broker:
+            brokers = self._peer(
+                config, config.inter_broker_listener_name, "sasl.mechanism.inter.broker.protocol"
+            )
+        if not config.alone and config.controller_listener_names:
+            controllers = self._peer(
+                config, config.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+            )
+        return _Made(gates, brokers, controllers, self._stamps(config))
+
+    def _gate(self, config: NodeConfig, name: str, protocol: str) -> ListenerGate:
+        rules = str(config.listener_value(name, "ssl.principal.mapping.rules") or "DEFAULT")
+        try:
+            mapping = PrincipalMapping(rules)
+        except ValueError as error:
+            raise ConfigError("ssl.principal.mapping.rules", rules, str(error)) from None
+        context = own = None
+        if protocol.endswith("SSL"):
+            material = _material(config, name)
+            if material.own is None:
+                key = "ssl.keystore.location"
+                raise ConfigError(
+                    f"listener.name.{name.lower()}.{key}",
+                    "",
+                    f"expected a key and a certificate for listener {name}; set this, {key}, or "
+                    "ssl.keystore.key and ssl.keystore.certificate.chain",
+                )
+            own = material.own
+            context = self._server_context(config, name, protocol, material.trust)
+        sasl = self._sasl(config, name) if protocol.startswith("SASL") else None
+        return ListenerGate(context, mapping, sasl, own)
+
+    def _server_context(
+        self, config: NodeConfig, name: str, protocol: str, trust: Trust
+    ) -> ssl.SSLContext:
+        key = "ssl.client.auth"
+        # As in Kafka, only the listener's own setting counts where a login says who it is.
+        value = (
+            config.listener_only(name, key)
+            if protocol.startswith("SASL")
+            else config.listener_value(name, key)
+        )
+        client_auth = str(value or "none")
+        if client_auth != "none" and trust.ca_pem is None:
+            raise ConfigError(
+                key,
+                client_auth,
+                f"expected ssl.truststore.location or ssl.truststore.certificates for listener "
+                f"{name}: they say which certificates of clients to accept",
+            )
+        try:
+            return server_context(trust, client_auth)
+        except (OSError, ValueError) as error:
+            raise _unusable(name, error) from None
+
+    def _sasl(self, config: NodeConfig, name: str) -> SaslSettings:
+        enabled = config.listener_value(name, "sasl.enabled.mechanisms")
+        assert isinstance(enabled, tuple)
+        servers = {mechanism: self._server_of(config, name, mechanism) for mechanism in enabled}
+        lifetimes = {
+            mechanism: _number(config, name, "connections.max.reauth.ms", mechanism)
+            for mechanism in enabled
+        }
+        return SaslSettings(
+            servers,
+            lifetimes,
+            min(_number(config, name, "sasl.server.max.receive.size"), _PREAUTH_BYTES_MAX),
+            config.connection_failed_authentication_delay_ms / 1000,
+            self._host.clock,
+            self._lines,
+        )
+
+    def _server_of(self, config: NodeConfig, name: str, mechanism: str) -> Callable[[], SaslServer]:
+        if mechanism == "PLAIN":
+            entry = _jaas(config, name, mechanism)
+            if entry is None:
+                raise ConfigError(
+                    _jaas_key(name, mechanism),
+                    "",
+                    "expected the users who may log in: "
+                    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                    'user_NAME="PASSWORD";',
+                )
+            users = PlainUsers(entry.users, self._key)
+            return lambda: PlainServer(users.check)
+        if mechanism in _SCRAM:
+            _jaas(config, name, mechanism)  # it may be missing, but not wrong
+            find = self._find(mechanism)
+            return lambda: ScramServer(mechanism, find, self._nonce(), self._key)
+        raise ConfigError(
+            "sasl.enabled.mechanisms", mechanism, "OAUTHBEARER is not supported on listeners yet"
+        )
+
+    def _nonce(self) -> str:
+        return f"{self._host.random.getrandbits(_NONCE_BITS):x}"
+
+    def _find(self, mechanism: str) -> Find:
+        number = _SCRAM[mechanism]
+
+        def find(name: str, is_token: bool) -> ScramSecret | None:
+            found = None if is_token else self._image().scram.get((name, number))
+            if found is None:
+                return None
+            return ScramSecret(
+                found.salt,
+                found.stored_key,
+                found.server_key,
+                found.iterations,
+                Principal("User", name),
+            )
+
+        return find
+
+    def _peer(self, config: NodeConfig, name: str, mechanism_key: str) -> PeerSecurity | None:
+        """Returns what this node presents where it connects to a listener of other nodes."""
+        protocol = config.protocol_of(name)
+        if protocol == PLAINTEXT:
+            return None
+        context = login = None
+        if protocol.endswith("SSL"):
+            trust = _material(config, name).trust
+            check = config.listener_value(name, "ssl.endpoint.identification.algorithm")
+            try:
+                context = client_context(replace(trust, check_name=bool(check)))
+            except (OSError, ValueError) as error:
+                raise _unusable(name, error) from None
+        if protocol.startswith("SASL"):
+            login = _login(
+                config, name, str(config.value(mechanism_key)), is_needed=not config.alone
+            )
+        return PeerSecurity(context, login, renews=True)
+
+    def _stamps(self, config: NodeConfig) -> dict[str, tuple[int, int, int]]:
+        stamps = {}
+        for path in _paths(config):
+            try:
+                stamps[path] = file_stamp(path)
+            except OSError:
+                continue
+        return stamps
+
+
+def _number(config: NodeConfig, name: str, key: str, mechanism: str | None = None) -> int:
+    value = config.listener_value(name, key, mechanism)
+    assert isinstance(value, int)
+    return value
+
+
+def _unusable(name: str, error: Exception) -> ConfigError:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    text = str(reason).lower().replace("_", " ")
+    return ConfigError(f"listener.name.{name.lower()}.ssl", "", f"TLS cannot be set up: {text}")
+
+
+# Keys and certificates
+
+
+def _used_listeners(config: NodeConfig) -> list[str]:
+    names = [at.name for at in config.listeners]
+    names += [config.inter_broker_listener_name] if config.is_broker else []
+    names += config.controller_listener_names[:1]
+    return [name for name in dict.fromkeys(names) if config.protocol_of(name).endswith("SSL")]
+
+
+def _paths(config: NodeConfig) -> list[str]:
+    found = (config.listener_value(name, key) for name in _used_listeners(config) for key in _FILES)
+    return list(dict.fromkeys(str(path) for path in found if path))
+
+
+def _material(config: NodeConfig, name: str) -> Material:
+    def text(key: str) -> str | None:
+        value = config.listener_value(name, key)
+        return str(value) if value else None
+
+    def texts(key: str) -> tuple[str, ...]:
+        value = config.listener_value(name, key)
+        assert isinstance(value, tuple)
+        return value
+
+    key_password = text("ssl.key.password")
+    inline = text("ssl.keystore.certificate.chain")
+    if inline is not None:
+        chain: str | None
+        key, chain = text("ssl.keystore.key"), _pem("ssl.keystore.certificate.chain", inline)
+        key = None if key is None else _pem("ssl.keystore.key", key)
+    else:
+        store = _store(config, name, _KEY_STORE, key_password)
+        key, chain = store.key, store.chain
+        if store.key is not None and text("ssl.keystore.type") != "PEM":
+            key_password = None  # it is decrypted
+    trusted: str | None
+    inline = text("ssl.truststore.certificates")
+    if inline is not None:
+        trusted = _pem("ssl.truststore.certificates", inline)
+    else:
+        found = _store(config, name, _TRUST_STORE, None)
+        trusted = found.trusted or found.chain
+    own = None
+    if chain is not None and key is not None:
+        first = first_certificate(chain)
+        try:
+            own = None if first is None else names_of(first)
+        except ValueError as error:
+            raise ConfigError(
+                f"listener.name.{name.lower()}.ssl.keystore", "", f"certificate: {error}"
+            ) from None
+    trust = Trust(
+        ca_pem=trusted,
+        chain_pem=chain if own is not None else None,
+        key_pem=key,
+        key_password=key_password,
+        versions=texts("ssl.enabled.protocols"),
+        ciphers=":".join(texts("ssl.cipher.suites")) or None,
+    )
+    return Material(trust, own)
+
+
+def _pem(key: str, text: str) -> str:
+    try:
+        return normalized_pem(text)
+    except ValueError as error:
+        raise ConfigError(key, text, str(error), secret=True) from None
+
+
+def _store(config: NodeConfig, name: str, keys: _StoreKeys, key_password: str | None) -> Store:
+    key = keys.location
+    path = config.listener_value(name, key)
+    if not path:
+        return Store(None, None, None)
+    password = config.listener_value(name, keys.password)
+    kind = str(config.listener_value(name, keys.type))
+    try:
+        return read_store(
+            read_file(str(path)), kind, str(password) if password else None, key_password
+        )
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(key, path, f"it cannot be read: {reason}") from None
+    except ValueError as error:
+        raise ConfigError(key, path, str(error)) from None
+    except ImportError:
+        raise ConfigError(key, path, NEEDS_EXTRA) from None
+
+
+# Logins
+
+
+def _jaas_key(name: str, mechanism: str) -> str:
+    return f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+
+
+def _jaas(config: NodeConfig, name: str, mechanism: str) -> JaasEntry | None:
+    """Returns the credentials of one listener and mechanism. As in Kafka, those for all listeners
+    or all mechanisms do not count on a node."""
+    text = config.listener_only(name, "sasl.jaas.config", mechanism)
+    if not text:
+        return None
+    try:
+        return jaas_entry_for(mechanism, str(text))
+    except ValueError as error:
+        raise ConfigError(_jaas_key(name, mechanism), "", str(error), secret=True) from None
+
+
+def _login(config: NodeConfig, name: str, mechanism: str, *, is_needed: bool) -> Login | None:
+    entry = _jaas(config, name, mechanism)
+    options = {} if entry is None else entry.options
+    user, password = options.get("username"), options.get("password")
+    if user and password is not None:
+        return Login(mechanism, user, password)
+    if not is_needed:
+        return None  # a node by itself connects to no other
+    raise ConfigError(
+        _jaas_key(name, mechanism),
+        "",
+        f'expected username="..." password="...", with which this node logs in to listener {name} '
+        "of other nodes",
+        secret=True,
+    )
