@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,18 @@ from conformance.test_exchange import handed_over, voters_are_in_the_log
 from harness.nodes import Flavour, Headwater, Kafka, Node, run_java
 from harness.transactions import TransactionalProducer, find_coordinator
 from harness.wire import Wire, until
+from headwater import ClientError, _core
+from headwater.blocking import Producer as BlockingProducer
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 _PATIENCE = 60.0
 _TOPIC = "orders"
+_TWO_PHASES = {
+    "unstable_api_versions_enable": "true",
+    "transaction_two_phase_commit_enable": "true",
+}
 
 
 def committed_values(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
@@ -138,6 +146,39 @@ def test_the_transactions_tool_lists_describes_and_aborts(subject: Subject, topi
     del producer
 
 
+def test_the_transactions_tool_ends_a_prepared_transaction(
+    new_node: Callable[..., Node], jars: Path, flavour: Flavour
+) -> None:
+    """Kafka 4.3 does not serve two-phase commit itself: there the transaction is just an open
+    one."""
+    settings = {} if isinstance(flavour, Kafka) else _TWO_PHASES
+    node = new_node(**settings).start()
+    create_topic(node.bootstrap, _TOPIC)
+    producer = BlockingProducer(
+        node.bootstrap, transactional_id="t", transaction_two_phase_commit_enable=bool(settings)
+    )
+    producer.begin_transaction()
+    producer.send(_TOPIC, b"prepared")
+    if settings:
+        producer.prepare_transaction()
+        producer.close()  # and leaves it as it is
+    subject = Subject(node.bootstrap, jars)
+    (listed,) = rows(subject.tool(TRANSACTIONS, "list"))
+    assert (listed["TransactionalId"], listed["TransactionState"]) == ("t", "Ongoing")
+    subject.tool(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", "t")
+    until(
+        lambda: (
+            rows(subject.tool(TRANSACTIONS, "list"))[0]["TransactionState"] != "Ongoing" or None
+        ),
+        "the end of the transaction",
+        _PATIENCE,
+    )
+    assert committed_values(node.bootstrap, _TOPIC) == []
+    if not settings:
+        with suppress(ClientError):
+            producer.close()
+
+
 # Folders
 
 
@@ -214,6 +255,60 @@ def test_transactions_of_ours_go_on_in_kafka(new_node: Callable[..., Node], jars
     kafka = Kafka(jars, static_voters=not voters_are_in_the_log(first.log_folder))
     second = handed_over(first, new_node(kafka))
     go_on(second, producers)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["to commit", "to abort"])
+@pytest.mark.parametrize("direction", ["from kafka", "to kafka"])
+def test_a_prepared_end_is_carried_out_by_the_other(
+    new_node: Callable[..., Node], jars: Path, flavour: Flavour, direction: str, *, commits: bool
+) -> None:
+    """A node dies between the record of the outcome and the marker: what comes after the record is
+    cut off."""
+    ours = direction == "to kafka"
+    first = new_node(
+        Headwater() if ours else Kafka(jars), transaction_state_log_num_partitions="1"
+    ).start()
+    # Or the marker would begin another segment: it is much newer than the record.
+    create_topic(first.bootstrap, _TOPIC, segment_ms="1000000000000")
+    with Wire(first.bootstrap) as wire:
+        producer = TransactionalProducer(wire, "t")
+        producer.init()
+        assert producer.produce(_TOPIC, b"x") == 0
+        producer.end(commits=commits)
+        until(lambda: producer.describe().transaction_state.startswith("Complete") or None, "it")
+    first.kill()
+    for partition in (f"{_TOPIC}-0", "__transaction_state-0"):
+        cut_last_batch(first.log_folder / partition)
+    for checkpoint in first.log_folder.glob("*-offset-checkpoint"):
+        checkpoint.unlink()
+    if ours:
+        static = not voters_are_in_the_log(first.log_folder)
+        second = new_node(Kafka(jars, static_voters=static))
+    else:
+        second = new_node(flavour, node_id="1")
+    shutil.copytree(first.log_folder, second.log_folder)
+    second.start()
+    with Wire(second.bootstrap) as wire:
+        find_coordinator(wire, "t")
+        producer.wire = wire
+        wanted = "CompleteCommit" if commits else "CompleteAbort"
+        until(lambda: producer.describe().transaction_state == wanted or None, wanted, _PATIENCE)
+        assert wire.offset_at(_TOPIC, -1, isolation_level=1).offset == 2
+        assert committed_values(second.bootstrap, _TOPIC) == ([b"x"] if commits else [])
+        assert producer.produce(_TOPIC, b"next") == 0
+        producer.end(commits=True)
+        until(lambda: committed_values(second.bootstrap, _TOPIC)[-1:] == [b"next"] or None, "more")
+
+
+def cut_last_batch(folder: Path) -> None:
+    """Cuts it off as a crash would, with all that is derived from the log."""
+    (log,) = folder.glob("*.log")
+    batches = _core.scan(log.read_bytes())[0]
+    with log.open("r+b") as file:
+        file.truncate(batches[-1].position)
+    for kind in ("index", "timeindex", "txnindex", "snapshot"):
+        for derived in folder.glob(f"*.{kind}"):
+            derived.unlink()
 
 
 def test_dump_log_segments_reads_the_coordinators_log(

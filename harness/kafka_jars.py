@@ -22,7 +22,7 @@ _POM = """\
 """
 _DEPENDENCY = (
     "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-    "<version>{version}</version>{exclusions}</dependency>"
+    "<version>{version}</version>{classifier}{exclusions}</dependency>"
 )
 _ALONE = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -74,6 +74,22 @@ def file_connector(version: str) -> Path:
     return folder
 
 
+def streams(version: str) -> Path:
+    """The folder with Kafka Streams, its demos and its smoke test, and the demos of clients."""
+    folder = cache_folder() / f"kafka-streams-{version}"
+    if not folder.exists():
+        print(f"fetching Kafka Streams {version} from Maven Central into {folder}", flush=True)
+        wanted = [
+            ("org.apache.kafka", "kafka-streams", version),
+            ("org.apache.kafka", "kafka-streams:test", version),
+            ("org.apache.kafka", "kafka-clients:test", version),
+            ("org.apache.kafka", "kafka-streams-examples", version),
+            ("org.apache.kafka", "kafka-examples", version),
+        ]
+        fetch(wanted, folder)
+    return folder
+
+
 def fetch(
     wanted: Iterable[tuple[str, str, str]],
     folder: Path,
@@ -81,7 +97,8 @@ def fetch(
     transitive: bool = True,
     with_files: dict[str, str] | None = None,
 ) -> None:
-    """Fills a folder, all at once, with the jars of these (group, artifact, version), by maven."""
+    """Fills a folder, all at once, with the jars of these (group, artifact, version), by maven. An
+    artifact may have a classifier: `kafka-streams:test`."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     build = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache_folder()))
     try:
@@ -90,7 +107,8 @@ def fetch(
                 dependencies="".join(
                     _DEPENDENCY.format(
                         group=group,
-                        artifact=artifact,
+                        artifact=artifact.partition(":")[0],
+                        classifier=_classifier(artifact),
                         version=version,
                         exclusions="" if transitive else _ALONE,
                     )
@@ -107,6 +125,11 @@ def fetch(
         (build / "jars").rename(folder)
     finally:
         shutil.rmtree(build, ignore_errors=True)
+
+
+def _classifier(artifact: str) -> str:
+    name = artifact.partition(":")[2]
+    return f"<classifier>{name}</classifier>" if name else ""
 
 
 def java_command(

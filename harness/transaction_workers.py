@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import sys
+import traceback
 from typing import Any
 
 from headwater import AbortableError, CommitOutcomeUnknown, Consumer, Producer, exactly_once
@@ -21,7 +22,12 @@ from headwater import AbortableError, CommitOutcomeUnknown, Consumer, Producer, 
 ACCOUNTS, NUMBERS, COPIES = "accounts", "numbers", "copies"
 PARTITIONS = 3
 GROUP = "copiers"
+# How a worker ends whose producer cannot go on. librdkafka's cannot if a coordinator knows nothing
+# of what it aborts: with version 1 that is refused.
+FATAL = 3
 _PATIENCE = 120.0
+# librdkafka may wait for a coordinator that has died until its call times out.
+_GIVE_UP = 15.0
 _RECORDS_MAX = 20
 
 
@@ -148,7 +154,7 @@ def librdkafka_copier(bootstrap: str, name: str, protocol: str) -> None:
             producer.send_offsets_to_transaction(
                 [TopicPartition(NUMBERS, number, end) for number, end in ends.items()],
                 consumer.consumer_group_metadata(),
-                _PATIENCE,
+                _GIVE_UP,
             )
             _librdkafka_commit(producer)
         except KafkaException as error:
@@ -197,10 +203,10 @@ def _librdkafka_commit(producer: Any) -> None:
 
 
 def _librdkafka_abort(producer: Any, error: Any) -> None:
-    """Aborts, if that is what the error asks for."""
+    """Aborts, if that is what the error asks for, or if the call took too long."""
     from confluent_kafka import KafkaException
 
-    if not error.args[0].txn_requires_abort():
+    if not (error.args[0].txn_requires_abort() or error.args[0].retriable()):
         raise error
     while True:
         try:
@@ -214,10 +220,14 @@ def _librdkafka_abort(producer: Any, error: Any) -> None:
 def main() -> None:
     kind, bootstrap, name, maker, protocol = sys.argv[1:]
     if maker == "librdkafka":
-        if kind == "teller":
-            librdkafka_teller(bootstrap, name)
-        else:
-            librdkafka_copier(bootstrap, name, protocol)
+        try:
+            if kind == "teller":
+                librdkafka_teller(bootstrap, name)
+            else:
+                librdkafka_copier(bootstrap, name, protocol)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(FATAL)  # a producer that is destroyed may wait for its brokers for ever
     elif kind == "teller":
         asyncio.run(teller(bootstrap, name))
     else:

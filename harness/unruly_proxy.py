@@ -45,8 +45,8 @@ class UnrulyProxy:
         self.is_kind = False  # while it is, it does nothing but pass bytes on
         self.done: Counter[str] = Counter()  # what it did, for the report
 
-    async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", port)
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> None:
+        self._server = await asyncio.start_server(self._accepted, host, port)
 
     @property
     def port(self) -> int:

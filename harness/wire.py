@@ -296,11 +296,19 @@ class Wire:
             offset = records[-1].offset + 1
 
     def offset_at(
-        self, topic: str, timestamp: int, *, partition: int = 0, version: int | None = None
+        self,
+        topic: str,
+        timestamp: int,
+        *,
+        partition: int = 0,
+        version: int | None = None,
+        isolation_level: int = 0,
     ) -> ListOffsetsPartitionResponse:
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
         )
         answer: ListOffsetsPartitionResponse
         ((answer,),) = (topic.partitions for topic in self.ask(request, version).topics)

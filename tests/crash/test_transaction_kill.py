@@ -19,7 +19,7 @@ from typing import Literal
 
 import pytest
 
-from harness.transaction_workers import ACCOUNTS, COPIES, GROUP, NUMBERS, PARTITIONS
+from harness.transaction_workers import ACCOUNTS, COPIES, FATAL, GROUP, NUMBERS, PARTITIONS
 from headwater import TopicPartition
 from headwater.blocking import Admin, Consumer, Producer
 from headwater.testing import HeadwaterCluster, MakeHeadwaterCluster
@@ -51,8 +51,11 @@ class Worker:
         self._process.wait()
 
     def check(self) -> None:
-        """Only a kill ends it."""
+        """Starts it again if its producer could not go on; nothing else but a kill ends it."""
         code = self._process.poll()
+        if code == FATAL:
+            self.start()
+            return
         assert code is None, f"{self.name} ended with {code}: {self._errors.read_text()[-2000:]}"
 
     def reported(self) -> list[str]:

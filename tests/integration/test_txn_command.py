@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from headwater.blocking import Producer
+from harness.transactions import PRODUCE_V1, TransactionalProducer
+from harness.wire import Wire, until
+from headwater.blocking import Admin, Producer
 from headwater.cli.main import main
+from headwater.client.admin import broker_config
 from headwater.client.errors import ClientError
-from headwater.testing import EmbeddedBroker
+from headwater.testing import EmbeddedBroker, MakeHeadwaterBroker
 
 Txn = Callable[..., Any]
+_VERIFICATION = "transaction.partition.verification.enable"
 
 
 @pytest.fixture
@@ -85,6 +89,66 @@ def test_what_its_coordinator_knows_does_not_hang(
 ) -> None:
     assert txn("hanging", "--topic", topic, "--older-than", "0s", "--output", "json") == []
     assert "no transaction hangs" in txn("hanging", "--topic", topic)
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(
+    txn: Txn, shared_broker: EmbeddedBroker, topic: str
+) -> None:
+    """Without verification, what a producer of version 1 writes after its commit begins a
+    transaction that its coordinator never hears of."""
+    with Admin(shared_broker.bootstrap) as admin, Wire(shared_broker.bootstrap) as wire:
+        wire.create_topic(topic)
+        admin.alter_config(broker_config(), {_VERIFICATION: "false"})
+        try:
+            producer = TransactionalProducer(wire, topic)
+            producer.init(version=5)
+            until(
+                lambda: producer.produce(topic, b"late", version=PRODUCE_V1) == 0 or None,
+                "a broker that does not verify",
+            )
+        finally:
+            admin.alter_config(broker_config(), {_VERIFICATION: None})
+    young = ("--older-than", "36500d", "--output", "json")
+    assert txn("hanging", "--topic", topic, *young) == []
+    (found,) = txn("hanging", "--topic", topic, "--older-than", "0s", "--output", "json")
+    assert (found["start"], found["transactional_id"]) == (0, topic)
+    assert f"--topic {topic}:0 --start 0" in txn("hanging", "--topic", topic, "--older-than", "0s")
+    at = ("abort", "--topic", f"{topic}:0", "--start", "0")
+    assert "nothing has changed yet" in txn(*at)
+    assert "aborted" in txn(*at, "--yes")
+    assert txn("hanging", "--topic", topic, "--older-than", "0s", "--output", "json") == []
+    with Wire(shared_broker.bootstrap) as wire:
+        assert wire.offset_at(topic, -1, isolation_level=1).offset == 2
+
+
+def test_a_prepared_transaction_is_shown_and_aborted(
+    make_headwater_broker: MakeHeadwaterBroker, txn: Txn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_headwater_broker(
+        {
+            "unstable.api.versions.enable": "true",
+            "transaction.two.phase.commit.enable": "true",
+            "transaction.max.timeout.ms": "1000",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+        },
+        topics={"orders": 1},
+    )
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", broker.bootstrap)
+    producer = Producer(
+        broker.bootstrap, transactional_id="t", transaction_two_phase_commit_enable=True
+    )
+    producer.begin_transaction()
+    producer.submit("orders", b"x")
+    producer.prepare_transaction()
+    producer.close()
+    (listed,) = txn("list", "--output", "json")
+    assert (listed["transactional_id"], listed["state"]) == ("t", "Ongoing")
+    assert "two-phase commit" in txn("describe", "t")
+    assert "aborted" in txn("abort", "t", "--yes")
+    with Wire(broker.bootstrap) as wire:
+        until(
+            lambda: wire.offset_at("orders", -1, isolation_level=1).offset == 2 or None, "the end"
+        )
 
 
 def test_mistakes_are_explained(txn: Txn, open_transaction: Producer, topic: str) -> None:

@@ -30,6 +30,7 @@ examples:
   headwater txn abort --topic orders:0 --start 1234 --yes     ends one that hangs
 """
 _HANGING_AFTER = "15m"
+_NO_TIMEOUT_MS = 2**31 - 1  # of transactions of a two-phase commit
 
 
 def define(parser: ArgumentParser) -> None:
@@ -159,6 +160,8 @@ def _describe(options: Namespace) -> int:
     fields = _fields(found)
     if options.output == "text":
         fields["partitions"] = ", ".join(map(str, sorted(found.partitions))) or "-"
+        if found.timeout_ms == _NO_TIMEOUT_MS:
+            fields["timeout_ms"] = "none: it takes part in a two-phase commit"
     print_fields(fields, output=options.output)
     return 0
 
@@ -248,7 +251,10 @@ def _hanging(options: Namespace) -> int:
     elif not found:
         print("no transaction hangs")
     else:
-        columns = ("topic", "partition", "start", "producer_id", "producer_epoch", "last_write")
+        columns = (
+            *("topic", "partition", "start", "transactional_id", "producer_id", "producer_epoch"),
+            "last_write",
+        )
         rows = [[_hanging_fields(each)[name] for name in columns] for each in found]
         print_table(columns, rows, output="text")
         first = found[0]
@@ -264,6 +270,7 @@ def _hanging_fields(each: HangingTransaction) -> dict[str, object]:
         "topic": each.partition.topic,
         "partition": each.partition.partition,
         "start": each.start,
+        "transactional_id": each.transactional_id,
         "producer_id": each.producer_id,
         "producer_epoch": each.producer_epoch,
         "coordinator_epoch": each.coordinator_epoch,

@@ -47,7 +47,8 @@ class TransactionListed:
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
     """A transaction that is open in a partition and that no coordinator will ever end. Consumers
-    with read_committed wait for it at `start`."""
+    with read_committed wait for it at `start`. `transactional_id` tells whose it is, if the
+    producer still has that id."""
 
     partition: TopicPartition
     producer_id: int
@@ -55,6 +56,7 @@ class HangingTransaction:
     coordinator_epoch: int | None
     start: int
     last_timestamp: int | None
+    transactional_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,32 +192,39 @@ async def find_hanging_transactions(
     before = admin._router.cluster.host.clock.wall_ms() - older_than_ms
     found = await describe_producers(admin, partitions, timeout_ms=left_ms())
     open_ones = [
+        (tp, each, each.transaction_start)
+        for tp, producers in or_raise(found).items()
+        for each in producers
+        if each.transaction_start is not None and (each.last_timestamp or 0) <= before
+    ]
+    owners, known = await _known(admin, {each.producer_id for _, each, _ in open_ones}, left_ms)
+    return [
         HangingTransaction(
             tp,
             each.producer_id,
             each.producer_epoch,
             each.coordinator_epoch,
-            each.transaction_start,
+            start,
             each.last_timestamp,
+            owners.get(each.producer_id),
         )
-        for tp, producers in or_raise(found).items()
-        for each in producers
-        if each.transaction_start is not None and (each.last_timestamp or 0) <= before
+        for tp, each, start in open_ones
+        if (each.producer_id, tp) not in known
     ]
-    known = await _known_partitions(admin, {each.producer_id for each in open_ones}, left_ms)
-    return [each for each in open_ones if (each.producer_id, each.partition) not in known]
 
 
-async def _known_partitions(
+async def _known(
     admin: Admin, producer_ids: set[int], left_ms: Callable[[], int]
-) -> set[tuple[int, TopicPartition]]:
-    """Returns the partitions of the transactions that coordinators know, by producer id."""
+) -> tuple[dict[int, str], set[tuple[int, TopicPartition]]]:
+    """Returns what coordinators know of these producers: their transactional ids, and the
+    partitions of their transactions."""
     if not producer_ids:
-        return set()
+        return {}, set()
     listed = await list_transactions(admin, producer_ids=sorted(producer_ids), timeout_ms=left_ms())
     described = await describe_transactions(
         admin, [each.transactional_id for each in listed], timeout_ms=left_ms()
     )
+    owners = {each.producer_id: each.transactional_id for each in listed}
     known: set[tuple[int, TopicPartition]] = set()
     for each in listed:
         transaction = described[each.transactional_id]
@@ -223,7 +232,7 @@ async def _known_partitions(
             known |= {(each.producer_id, tp) for tp in transaction.partitions}
         elif transaction.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise transaction
-    return known
+    return owners, known
 
 
 async def abort_transaction(
