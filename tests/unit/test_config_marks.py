@@ -79,7 +79,6 @@ def test_an_attribute_of_the_node_settings_exists_only_if_something_reads_it() -
 
 # Why a setting has no effect. The documentation of a setting that never will have one says why.
 _NOT_YET = {
-    "alter.config.policy.class.name": "refused: policies are plugins",
     "config.providers": "values of settings come from files and --set",
     "controller.performance.always.log.threshold.ms": "internal",
     "controller.performance.sample.period.ms": "internal",

@@ -80,8 +80,6 @@ def test_connections_between_nodes_need_a_mechanism_that_exists() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("create.topic.policy.class.name", "com.example.Policy"),
-        ("alter.config.policy.class.name", "com.example.Policy"),
         ("principal.builder.class", "com.example.Builder"),
         ("client.quota.callback.class", "com.example.Quotas"),
         ("ssl.engine.factory.class", "com.example.Engines"),
@@ -117,3 +115,12 @@ def test_settings_of_the_authorizer_have_no_effect_without_one() -> None:
     assert warning == "super.users has no effect: authorizer.class.name is not set"
     settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     assert node_config(settings).warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["alter.config", "create.topic"])
+def test_a_policy_is_a_python_class(kind: str) -> None:
+    key = f"{kind}.policy.class.name"
+    check_supported(node_config(COMBINED | {key: "python:company.Policy"}))
+    error = refused(COMBINED | {key: "com.example.Policy"})
+    assert error.key == key
+    assert "python:MODULE.CLASS" in error.expected

@@ -20,6 +20,7 @@ from headwater.config import NodeConfig
 from headwater.config.listeners import SECURITY_PROTOCOLS
 from headwater.config.listeners import Listener as At
 from headwater.controller import Controller, Decision
+from headwater.controller.policies import Policies
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
 from headwater.metadata import BrokerRegistration, Image
@@ -51,15 +52,17 @@ class ControllerDriver:
         log: Log,
         *,
         cluster_id: str,
+        policies: Policies = Policies(),  # noqa: B008  # immutable
     ) -> None:
         self._host = host
         self._config = config
         self._metadata = metadata
         self._log = log
         self._cluster_id = cluster_id
+        self._policies = policies
         self.incarnation_id = host.random_id()
         self.endpoints: Sequence[At] = config.controller_endpoints  # as other nodes reach them
-        self._machine = Controller(cluster_id, config, host.random)
+        self._machine = Controller(cluster_id, config, host.random, policies)
         self._seen: OffsetAndEpoch | None = None  # the end of all that was decided, once active
         self._turned = asyncio.Event()  # set when leadership, or the next thing to do, has changed
         self._wake_at = 0.0
@@ -118,7 +121,9 @@ class ControllerDriver:
         metadata = self._metadata
         end = OffsetAndEpoch(metadata.log_end, metadata.epoch)
         await metadata.committed(end)
-        machine = self._machine = Controller(self._cluster_id, self._config, self._host.random)
+        machine = self._machine = Controller(
+            self._cluster_id, self._config, self._host.random, self._policies
+        )
         machine.load(metadata.replayed(), dict(metadata.registration_offsets), end.offset)
         machine.on_loaded(self._host.clock.monotonic())
         self._seen = end

@@ -33,7 +33,7 @@ from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
-from headwater.broker.plugins import build_authorizer
+from headwater.broker.plugins import build_authorizer, build_policies
 from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.start_check import check_start
@@ -99,6 +99,7 @@ class Node:
             check_start(host, config)
             self._authorizer = build_authorizer(config, self._lines.failure)
             self._security = self._new_security()
+            self._policies = build_policies(config, self._lines.failure)
             self._check_ports()
             self._lines.info(node_log.start_line(config))
             for warning in config.warnings:
@@ -272,6 +273,7 @@ class Node:
             self._metadata,
             self._lines.named(node_log.CONTROLLER),
             cluster_id=self.cluster_id,
+            policies=self._policies,
         )
         self._quorum = QuorumDriver(
             self._host,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.config import ConfigError, NodeConfig
 from headwater.config.support import PYTHON_PREFIX, STANDARD_AUTHORIZER
+from headwater.controller.policies import Policies, PolicyRefused
 from headwater.errors import ApiError
 from headwater.security.acls import AclResource, parse_super_users
 from headwater.security.authorizer import Authorizer, StandardAuthorizer
@@ -75,6 +76,32 @@ def python_object(key: str, text: str, methods: Iterable[str], settings: Mapping
     if missing:
         raise ConfigError(key, text, f"a class with the method {missing[0]}")
     return made
+
+
+def build_policies(config: NodeConfig, on_failure: Failed) -> Policies:
+    """Returns the policies that the settings name; raises ConfigError if one cannot be had."""
+    new_topic = _policy(config, "create.topic.policy.class.name", on_failure)
+    alteration = _policy(config, "alter.config.policy.class.name", on_failure)
+    return Policies(new_topic, alteration)
+
+
+def _policy(config: NodeConfig, key: str, on_failure: Failed) -> Callable[..., None] | None:
+    """Returns the `validate` of a policy. It refuses by ValueError, whose text the client gets."""
+    name = config.value(key)
+    if not name:
+        return None
+    validate = python_object(key, str(name), ["validate"], config.properties).validate
+
+    def asked(*question: object) -> None:
+        try:
+            validate(*question)
+        except ValueError as refusal:
+            raise PolicyRefused(str(refusal)) from None
+        except Exception as error:
+            on_failure(f"the policy of {key} failed, and the request was refused", error)
+            raise PolicyRefused("the policy failed") from None
+
+    return asked
 
 
 class PythonAuthorizer:

@@ -20,9 +20,7 @@ PYTHON_PREFIX = "python:"  # before the name of a class of the user's own
 
 # What a node without the feature would do, by setting. Any value but the default is refused.
 GUARDS = {
-    "alter.config.policy.class.name": "every change of settings would be allowed",
     "client.quota.callback.class": "no quota would apply",
-    "create.topic.policy.class.name": "every topic would be allowed",
     "principal.builder.class": "connections would have no user",
     "sasl.client.callback.handler.class": "nobody would be authenticated",
     "sasl.login.callback.handler.class": "nobody would be authenticated",
@@ -74,6 +72,7 @@ def check_security(config: NodeConfig) -> None:
     check_mechanisms(config)
     _check_guards(config)
     _check_authorizer(config)
+    _check_policies(config)
 
 
 def check_mechanisms(config: NodeConfig) -> None:
@@ -115,6 +114,19 @@ def _check_authorizer(config: NodeConfig) -> None:
             f"expected {STANDARD_AUTHORIZER}, or {PYTHON_PREFIX}MODULE.CLASS for a class of your "
             "own; a node without an authorizer would allow everybody to do everything",
         )
+
+
+def _check_policies(config: NodeConfig) -> None:
+    """Raises ConfigError for a policy that is not a Python class: Kafka has none of its own."""
+    for key in ("alter.config.policy.class.name", "create.topic.policy.class.name"):
+        name = config.value(key)
+        if name and not str(name).startswith(PYTHON_PREFIX):
+            raise ConfigError(
+                key,
+                str(name),
+                f"expected {PYTHON_PREFIX}MODULE.CLASS; a node without its policy would allow what "
+                "the policy refuses",
+            )
 
 
 def _check_guards(config: NodeConfig) -> None:

@@ -91,6 +91,9 @@ def alter_resource(
     after = altered(current, alterations, _definitions(resource))
     _validate(state, resource, after, current, is_new=is_new)
     _check_elr_rules(state, resource, alterations)
+    if state.policies.on_alteration is not None and alterations:
+        named = {name: after.get(name) for name, _, _ in alterations}
+        state.policies.on_alteration(resource, named)
     records: list[Message] = []
     for name, _, _ in alterations:
         value = after.get(name)

@@ -21,6 +21,7 @@ from headwater.controller import (
     topics,
 )
 from headwater.controller.decision import Decision
+from headwater.controller.policies import Policies
 from headwater.controller.state import ControllerState, Session
 from headwater.errors import ApiError
 from headwater.metadata import (
@@ -68,8 +69,14 @@ from headwater.security.principal import Principal
 
 
 class Controller:
-    def __init__(self, cluster_id: str, node: NodeConfig, random: Random) -> None:
-        self.state = ControllerState(cluster_id, node, random)
+    def __init__(
+        self,
+        cluster_id: str,
+        node: NodeConfig,
+        random: Random,
+        policies: Policies = Policies(),  # noqa: B008  # immutable
+    ) -> None:
+        self.state = ControllerState(cluster_id, node, random, policies)
 
     @property
     def image(self) -> Image:

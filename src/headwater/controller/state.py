@@ -13,6 +13,7 @@ from random import Random
 from headwater.config import BrokerLayers, NodeConfig, TopicConfig, TopicDefaults
 from headwater.controller.partition_change import Rules
 from headwater.controller.placement import UsableBroker
+from headwater.controller.policies import Policies
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import (
     CLUSTER_DEFAULT,
@@ -55,6 +56,7 @@ class ControllerState:
     cluster_id: str
     node: NodeConfig  # static settings; dynamic ones come from the image
     random: Random
+    policies: Policies = Policies()
     replay: Replay = field(default_factory=Replay)
     log_end: int = 0  # the next record's offset
     sessions: dict[int, Session] = field(default_factory=dict)

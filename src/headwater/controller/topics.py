@@ -13,6 +13,7 @@ from headwater.config.describe import describe_topic
 from headwater.controller import placement
 from headwater.controller.configs import alter_resource
 from headwater.controller.decision import Decision, check_bound
+from headwater.controller.policies import NewTopic, PolicyRefused
 from headwater.controller.state import ControllerState
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import PartitionState, Resource, ResourceType, Topic, topic_names
@@ -70,7 +71,8 @@ def create_topics(
             made, result = _create_topic(state, topic, described if may_see else None)
             check_bound(len(records) + len(made))
         except ApiError as refusal:
-            if refusal.code is ErrorCode.POLICY_VIOLATION:
+            is_of_policy = isinstance(refusal, PolicyRefused)
+            if refusal.code is ErrorCode.POLICY_VIOLATION and not is_of_policy:
                 raise  # the request as a whole is too large
             results.append(
                 CreatableTopicResult(
@@ -109,6 +111,8 @@ def _create_topic(
         is_new=True,
     )
     partitions = _assigned(state, topic) if topic.assignments else _placed(state, topic)
+    if state.policies.on_new_topic is not None:
+        state.policies.on_new_topic(_as_asked(topic, partitions))
     topic_id = state.new_id()
     result = CreatableTopicResult(name=topic.name, topic_id=topic_id, error_message=None)
     if described is not None:
@@ -125,6 +129,14 @@ def _create_topic(
     level = state.image.metadata_version
     records += [made.to_record(topic_id, index, level) for index, made in enumerate(partitions)]
     return records, result
+
+
+def _as_asked(topic: CreatableTopic, partitions: list[PartitionState]) -> NewTopic:
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    if topic.assignments:
+        replicas = {each.partition_index: each.broker_ids for each in topic.assignments}
+        return NewTopic(topic.name, None, None, replicas, configs)
+    return NewTopic(topic.name, len(partitions), len(partitions[0].replicas), None, configs)
 
 
 def _check_new_name(state: ControllerState, name: str) -> None:

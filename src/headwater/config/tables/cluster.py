@@ -1,7 +1,7 @@
 """Settings of the node's identity, the metadata quorum and replication between brokers."""
 
 TABLE = """
-alter.config.policy.class.name CLASS null L fixed -
+alter.config.policy.class.name CLASS null L fixed +
     Plugin class that may reject changes of settings.
 auto.leader.rebalance.enable BOOLEAN true H fixed +
     Whether leadership returns to the preferred replicas automatically.

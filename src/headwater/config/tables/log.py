@@ -15,7 +15,7 @@ compression.zstd.level INT 3 M cluster + -131072..22
     Compression level of zstd; levels below 1 are faster and compress less.
 cordoned.log.dirs LIST "" M broker + list?
     Directories that get no new replicas; * means all.
-create.topic.policy.class.name CLASS null L fixed -
+create.topic.policy.class.name CLASS null L fixed +
     Plugin class that may reject new topics.
 default.replication.factor INT 1 M fixed +
     Number of replicas of topics created without an explicit number.
