@@ -13,6 +13,11 @@ from harness.nodes import Flavour, Node
 from harness.spark_jars import spark_jars
 
 _OURS, _SPARKS = "headwater", "spark-sql-kafka"
+_AT_LEAST_ONCE = "at-least-once"
+_EXACTLY_ONCE = {
+    "exactly-once": "the sink with delivery=exactly_once",
+    "exactly-once-writer": "exactly_once_writer",
+}
 _PARTITIONS = 4
 _SECONDS_MAX = 1800
 
@@ -60,6 +65,16 @@ def spark(session: Session, flavour: Flavour) -> Iterator[Comparison]:
         {_SPARKS: at_least(1.5)},
         more_is_better=True,
     )
+    sink = _run(node, "sink", "many", records, rounds)
+    for delivery, what in _EXACTLY_ONCE.items():
+        yield Comparison(
+            f"spark.{delivery}",
+            f"copy 100 B as a stream of ten batches, {what}",
+            "records/s",
+            {_OURS: sink[delivery], _AT_LEAST_ONCE: sink[_AT_LEAST_ONCE]},
+            {_AT_LEAST_ONCE: at_least(0.8)},
+            more_is_better=True,
+        )
     latency = _run(node, "latency", "few", session.size(20, 10), rounds)
     yield Comparison(
         "spark.latency",

@@ -3,7 +3,7 @@ its output has the samples as JSON.
 
     python -m benchmarks.spark_load ACTION BOOTSTRAP TOPIC COUNT ROUNDS JARS FOLDER
 
-ACTION is read, stream, write or latency.
+ACTION is read, stream, write, sink or latency.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headwater.spark import spark_session
+from headwater.spark import exactly_once_writer, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS = {"headwater": "headwater", "spark-sql-kafka": "kafka"}
+# How the sink delivers: as it does by default, in a transaction for each task, or for each batch.
+_SINKS = ("at-least-once", "exactly-once", "exactly-once-writer")
 _BATCH = 20
 _PARTITIONS = 4
 _PATIENCE = 60.0
@@ -60,7 +62,11 @@ class Bench:
             "write": self._write,
             "latency": self._latency,
         }
-        ways = {name: partial(actions[action], kind) for name, kind in _FORMATS.items()}
+        ways = (
+            {name: partial(self._sink, name) for name in _SINKS}
+            if action == "sink"
+            else {name: partial(actions[action], kind) for name, kind in _FORMATS.items()}
+        )
         if action == "read":
             ways["files"] = partial(self._read, "headwater", {"read.from": "files"})
         found: dict[str, list[float]] = {name: [] for name in ways}
@@ -95,12 +101,45 @@ class Bench:
         assert read == self._count, f"{kind}: {read} of {self._count} records came"
         return [self._count / elapsed]
 
+    def _sink(self, delivery: str) -> list[float]:
+        """Copies the topic to a new one, as a stream, in batches of a tenth of it."""
+        where = self._options["kafka.bootstrap.servers"]
+        options = {"kafka.bootstrap.servers": where, "topic": self._new_topic("copy")}
+        source = self._spark.readStream.format("headwater").options(**self._options)
+        source = source.option("startingOffsets", "earliest")
+        source = source.option("maxOffsetsPerTrigger", str(self._count // 10))
+        writer = source.load().select("key", "value").writeStream
+        if delivery == "at-least-once":
+            writer = writer.format("headwater").options(**options)
+        elif delivery == "exactly-once":
+            writer = writer.format("headwater").options(**options, delivery="exactly_once")
+        else:
+            writer = writer.foreachBatch(exactly_once_writer(options))
+        writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=self._folder))
+        started = time.monotonic()
+        writer.trigger(availableNow=True).start().awaitTermination()
+        elapsed = time.monotonic() - started
+        self._check_and_delete(options["topic"], delivery)
+        return [self._count / elapsed]
+
+    def _new_topic(self, kind: str) -> str:
+        admin = AdminClient({"bootstrap.servers": self._options["kafka.bootstrap.servers"]})
+        name = f"{self._topic}-{kind}-{time.monotonic_ns()}"
+        admin.create_topics([NewTopic(name, _PARTITIONS, 1)])[name].result(_PATIENCE)
+        return name
+
+    def _check_and_delete(self, topic: str, what: str) -> None:
+        written = self._spark.read.format("headwater").options(**self._options)
+        written = written.option("subscribe", topic).option("isolation", "read_committed")
+        rows = written.option("columns", "offset").load().count()
+        assert rows == self._count, f"{what}: {rows} of {self._count} records are there"
+        admin = AdminClient({"bootstrap.servers": self._options["kafka.bootstrap.servers"]})
+        admin.delete_topics([topic])[topic].result(_PATIENCE)
+
     def _write(self, kind: str) -> list[float]:
         """Writes rows that Spark generates to a new topic each time."""
         where = self._options["kafka.bootstrap.servers"]
-        admin = AdminClient({"bootstrap.servers": where})
-        name = f"{self._topic}-{kind}-{time.monotonic_ns()}"
-        admin.create_topics([NewTopic(name, _PARTITIONS, 1)])[name].result(_PATIENCE)
+        name = self._new_topic(kind)
         frame = self._spark.range(self._count).selectExpr(
             "lpad(cast(id as string), 100, '0') as value"
         )
@@ -108,10 +147,7 @@ class Bench:
         writer = frame.write.format(kind).option("kafka.bootstrap.servers", where)
         writer.option("topic", name).mode("append").save()
         elapsed = time.monotonic() - started
-        written = self._spark.read.format("headwater").options(**self._options)
-        rows = written.option("subscribe", name).option("columns", "offset").load().count()
-        assert rows == self._count, f"{kind}: {rows} of {self._count} records are there"
-        admin.delete_topics([name])[name].result(_PATIENCE)
+        self._check_and_delete(name, kind)
         return [self._count / elapsed]
 
     def _latency(self, kind: str) -> list[float]:
