@@ -271,6 +271,10 @@ class _Ends:
 
         return self._thread.call(call)
 
+    def close(self) -> None:
+        with suppress(ClientError):
+            self._thread.close(self._cluster.close)
+
     def commit(self, parts: Sequence[Part]) -> None:
         query_id, batch_id = parts[0].query_id, parts[0].batch_id
         self._call(lambda: self._claim(query_id, batch_id, len(parts)))
@@ -357,9 +361,11 @@ _ends: dict[tuple[int, SinkOptions], _Ends] = {}
 
 def _ends_of_process(options: SinkOptions) -> _Ends:
     key = (process_id(), options)
-    if key not in _ends:
-        _ends[key] = _Ends(options)
-    return _ends[key]
+    found = _ends.pop(key, None) or _Ends(options)
+    _ends[key] = found
+    while len(_ends) > _OF_PROCESS_MAX:
+        _ends.pop(next(iter(_ends))).close()
+    return found
 
 
 # Other writes
