@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import kafka_jars
+from harness.clusters import COMBINED, Cluster
 from harness.nodes import Flavour, Headwater, Kafka, Node, run_java
 
 _NODE_PACKAGES = ("kafkajs", "kafkajs-snappy", "kafkajs-lz4", "zstd-codec")
@@ -89,6 +90,22 @@ def new_node(
     yield make
     for node in made:
         node.remove()
+
+
+@pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
+def cluster(
+    request: pytest.FixtureRequest, flavour: Flavour, jars: Path, tmp_path: Path
+) -> Iterator[Cluster]:
+    """One node and three, for claims about processes that are killed together with nodes."""
+    if request.config.getoption("--bootstrap"):
+        pytest.skip("needs nodes of its own, not --bootstrap")
+    with Cluster(
+        tmp_path / "cluster",
+        jars if isinstance(flavour, Kafka) else None,
+        roles=(COMBINED,) * request.param,
+        settings={"group.initial.rebalance.delay.ms": "0"},
+    ) as made:
+        yield made.start()
 
 
 @pytest.fixture

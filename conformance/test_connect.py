@@ -13,7 +13,8 @@ import pytest
 
 from conformance.test_transactions import committed_values
 from harness import kafka_jars
-from harness.nodes import Node, free_port, wait_until
+from harness.clusters import Cluster
+from harness.nodes import free_port, wait_until
 from headwater.blocking import Admin
 
 _WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -46,14 +47,16 @@ def run(jars: Path, tmp_path: Path) -> Iterator[Run]:
 
 
 def test_connect_writes_each_line_of_a_file_once(
-    new_node: Callable[..., Node], run: Run, tmp_path: Path
+    cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
-    """The worker is killed in the middle, and another one goes on."""
-    bootstrap = new_node().start().bootstrap
+    """The worker is killed in the middle, with three nodes together with the leader of its topic,
+    and another one goes on."""
+    bootstrap, copies = cluster.bootstrap, len(cluster.nodes)
     with Admin(bootstrap) as admin:
-        admin.create_topic("lines", partitions=1, replication=1)
+        admin.create_topic("lines", partitions=1, replication=copies)
+        leader = admin.describe_topic("lines").partitions[0].leader or 1
     rest = f"http://127.0.0.1:{free_port()}"
-    properties = _worker_properties(tmp_path, bootstrap, rest)
+    properties = _worker_properties(tmp_path, bootstrap, rest, copies)
     source = tmp_path / "source.txt"
     lines: list[str] = []
 
@@ -82,14 +85,18 @@ def test_connect_writes_each_line_of_a_file_once(
     wait_until(lambda: wrote(100), "the first lines")
     worker.kill()
     worker.wait()
+    if copies > 1:
+        cluster.kill(leader)
     append(_LINES)
     run("next-worker", properties)
     wait_until(lambda: wrote(2 * _LINES), "the lines of both workers")
+    if copies > 1:
+        cluster.restart(leader)
     found = committed_values(bootstrap, "lines")
     assert found == [line.encode() for line in lines[: len(found)]]
 
 
-def _worker_properties(folder: Path, bootstrap: str, rest: str) -> Path:
+def _worker_properties(folder: Path, bootstrap: str, rest: str, copies: int) -> Path:
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "workers",
@@ -102,7 +109,7 @@ def _worker_properties(folder: Path, bootstrap: str, rest: str) -> Path:
     }
     for kind in ("offset", "config", "status"):
         settings[f"{kind}.storage.topic"] = f"connect-{kind}"
-        settings[f"{kind}.storage.replication.factor"] = "1"
+        settings[f"{kind}.storage.replication.factor"] = str(copies)
     path = folder / "worker.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return path

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from conformance.conftest import Subject
 from conformance.records import produce
 from harness import kafka_jars
-from harness.clusters import COMBINED, Cluster
-from harness.nodes import Flavour, Kafka, wait_until
+from harness.clusters import Cluster
+from harness.nodes import wait_until
 from harness.unruly_proxy import UnrulyProxy
 from headwater import TopicPartition as Partition
 from headwater.blocking import Admin
@@ -32,21 +32,6 @@ _LINES = 300
 pytestmark = pytest.mark.timeout(1200)
 
 Run = Callable[..., "subprocess.Popen[bytes]"]
-
-
-@pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
-def cluster(
-    request: pytest.FixtureRequest, flavour: Flavour, jars: Path, tmp_path: Path
-) -> Iterator[Cluster]:
-    if request.config.getoption("--bootstrap"):
-        pytest.skip("needs nodes of its own, not --bootstrap")
-    with Cluster(
-        tmp_path / "cluster",
-        jars if isinstance(flavour, Kafka) else None,
-        roles=(COMBINED,) * request.param,
-        settings={"group.initial.rebalance.delay.ms": "0"},
-    ) as made:
-        yield made.start()
 
 
 @pytest.fixture
@@ -149,7 +134,7 @@ def test_the_smoke_test_of_streams_verifies_its_results(
     properties = str(_properties(cluster, tmp_path))
     processor = run("processor-1", main, properties, "process")
     driver = run("driver", main, properties, "run")
-    partitions = [Partition("wcnt", number) for number in range(5)]
+    partitions = [Partition("max", number) for number in range(5)]
     with Reader(cluster.bootstrap) as reader:
         wait_until(
             lambda: any(reader.end_offsets(*partitions).values()), "the first results", _PATIENCE

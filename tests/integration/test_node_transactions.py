@@ -14,10 +14,13 @@ from harness.transactions import (
     BROKERS_ADD,
     END_V1,
     END_V2,
+    PRODUCE_V1,
     TransactionalProducer,
     find_coordinator,
 )
 from harness.wire import Wire, until
+from headwater.blocking import Admin
+from headwater.client.admin import FeatureUpdate, UpgradeType
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.add_partitions_to_txn import (
@@ -475,6 +478,47 @@ def test_two_phase_commit_is_offered_only_when_it_is_switched_on(make_broker: Ma
         producer.end(commits=True)
         until(lambda: producer.describe().transaction_state == "CompleteCommit" or None, "the end")
         assert wire.offset_at("orders", -1).offset == 1
+
+
+def test_the_level_may_change_while_transactions_are_open(make_broker: MakeBroker) -> None:
+    """Each is ended by the version of its client, before and after a restart at another level."""
+    broker = make_broker({"transaction.state.log.num.partitions": "1"})
+
+    def set_level(level: int) -> None:
+        kind = UpgradeType.SAFE_DOWNGRADE if level < 2 else UpgradeType.UPGRADE
+        with Admin(broker.bootstrap) as admin:
+            update = FeatureUpdate(level, kind)
+            found = admin.update_features({"transaction.version": update})
+            assert found == {"transaction.version": None}
+
+    with Wire(broker.bootstrap) as wire:
+        wire.create_topic("orders")
+        old, new, late = (TransactionalProducer(wire, name) for name in ("old", "new", "late"))
+        for producer in (old, new, late):
+            producer.init()
+        old.added("orders", 0)
+        assert old.produce("orders", b"0", version=PRODUCE_V1) == 0
+        assert new.produce("orders", b"1") == 0
+        assert late.produce("orders", b"2") == 0
+        set_level(0)
+        epoch = new.epoch
+        new.end(commits=True)
+        assert new.epoch == epoch + 1
+    broker.restart()
+    with Wire(broker.bootstrap) as wire:
+        for producer in (old, new, late):
+            find_coordinator(wire, producer.id)
+            producer.wire = wire
+        old.end(commits=True, version=END_V1)
+        set_level(2)
+        late.end(commits=False)
+        assert new.produce("orders", b"3") == 0
+        new.end(commits=True)
+        assert old.init().error_code == 0
+        until(
+            lambda: wire.offset_at("orders", -1, isolation_level=1).offset == 8 or None,
+            "the end of all transactions",
+        )
 
 
 def test_an_idempotent_producer_needs_no_coordinator(wire: Wire) -> None:

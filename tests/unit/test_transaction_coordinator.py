@@ -34,6 +34,7 @@ from headwater.protocol.records.metadata_nodes import (
     RegisterBrokerRecord,
 )
 from headwater.protocol.records.metadata_topics import PartitionRecord, TopicRecord
+from headwater.transactions.settings import TransactionSettings
 from tests.support.fake_broker import story
 from tests.support.logs import NOW, TOPIC_ID, contents, lead, open_log, settings
 from tests.unit.test_coordinator_driver import InlineWorkers
@@ -328,3 +329,23 @@ async def test_a_marker_in_the_log_of_the_coordinator_is_passed_over() -> None:
     await desk.coordinator._shards.drivers[0].load()
     assert code(desk.add(0)) == ErrorCode.NONE
     await desk.stop()
+
+
+def test_every_setting_of_the_machine_comes_from_the_node() -> None:
+    config = node_config(
+        {
+            "transaction.max.timeout.ms": "1001",
+            "transactional.id.expiration.ms": "1002",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1003",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "1004",
+            "transaction.two.phase.commit.enable": "true",
+        }
+    )
+    assert TransactionSettings.of(config, transaction_version=1) == TransactionSettings(
+        transaction_version=1,
+        timeout_ms_max=1001,
+        id_expiration_ms=1002,
+        timeout_check_interval_ms=1003,
+        expiration_check_interval_ms=1004,
+        two_phase_commit=True,
+    )
