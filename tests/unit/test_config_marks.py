@@ -19,6 +19,7 @@ from headwater.config.tables import cluster
 # Read while the settings themselves are put together, under another name or as part of another.
 _READ_BY_CONFIG = {
     "broker.id": "node.id stands for it",
+    "config.providers": "config/providers.py, before a node sees its settings",
     "controller.listener.names": "NodeConfig.controller_listeners",
     "controller.quorum.bootstrap.servers": "NodeConfig.alone",
     "inter.broker.listener.name": "config/support.py: must be a plain listener",
@@ -79,7 +80,6 @@ def test_an_attribute_of_the_node_settings_exists_only_if_something_reads_it() -
 
 # Why a setting has no effect. The documentation of a setting that never will have one says why.
 _NOT_YET = {
-    "config.providers": "values of settings come from files and --set",
     "controller.performance.always.log.threshold.ms": "internal",
     "controller.performance.sample.period.ms": "internal",
     "internal.metadata.delete.delay.millis": "internal",

@@ -17,6 +17,7 @@ from headwater.config.alter import Alteration, AlterOperation
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
 from headwater.config.implied import implied_properties
+from headwater.config.values import shown
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import process_id
 from headwater.metadata import Image, ResourceType
@@ -106,7 +107,7 @@ def _shown(key: str, text: str) -> str:
     definition = broker_definition(key)
     if definition is None or definition.sensitive:
         return _HIDDEN
-    return printable(text)
+    return printable(shown(text))
 
 
 def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:

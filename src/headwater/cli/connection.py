@@ -26,6 +26,7 @@ BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 CONFIG_VARIABLE = "HEADWATER_CLIENT_CONFIG"
 CLIENT_ID = "headwater-cli"
+_PROVIDERS = "config.providers"
 _NOT_FROM_FILE = ("client.id", "bootstrap.servers")  # a command sets these itself
 
 # A person waits: long enough for a distant node, short for one that is down.
@@ -135,6 +136,7 @@ def _profile(options: Namespace) -> Profile | None:
 def read_client_config(path: str) -> dict[str, str]:
     """Reads client settings, by Kafka's names. Programs may share the file, so it may have settings
     of producers and consumers."""
+    from headwater.cli.settings import looked_up
     from headwater.client.config import UNUSED, AdminConfig, ConsumerConfig, ProducerConfig
     from headwater.config import parse_properties
 
@@ -147,6 +149,8 @@ def read_client_config(path: str) -> dict[str, str]:
         raise CommandError(f"--client-config {path} is not a text file", code=USAGE) from None
     kinds = (AdminConfig, ProducerConfig, ConsumerConfig)
     known = set().union(*UNUSED.values(), *(kind.names() for kind in kinds))
+    given = looked_up(given)
+    given = {name: value for name, value in given.items() if not name.startswith(_PROVIDERS)}
     unknown = sorted(set(given) - known)
     if unknown:
         raise CommandError(

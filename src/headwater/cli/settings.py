@@ -103,7 +103,21 @@ def given_settings(options: Namespace) -> dict[str, str]:
         if not equals or not key.strip():
             raise CommandError(f"--set {item}: expected KEY=VALUE", code=USAGE)
         properties[key.strip()] = value.strip()
-    return properties
+    return looked_up(properties)
+
+
+def looked_up(properties: dict[str, str]) -> dict[str, str]:
+    """Returns settings with the values that config providers have for them."""
+    if not properties.get("config.providers"):
+        return properties
+    from headwater.config import ConfigError
+    from headwater.config.providers import resolve
+    from headwater.io.secrets import system_sources
+
+    try:
+        return resolve(properties, system_sources())
+    except ConfigError as error:
+        raise CommandError(str(error), code=USAGE) from None
 
 
 def check_settings(properties: dict[str, str]) -> NodeConfig:

@@ -127,7 +127,7 @@ class ClientConfig:
         **settings: Any,
     ) -> Self:
         """Reads the settings: keywords in Python's spelling, `config` with Kafka's names."""
-        wanted = _gather(bootstrap, config or {}, settings)
+        wanted = _gather(bootstrap, _looked_up(config or {}), settings)
         known = {each.name: each for each in fields(cls) if "read" in each.metadata}
         values: dict[str, Any] = {}
         for name, (spelled, value) in wanted.items():
@@ -389,6 +389,25 @@ def _gather(
     return wanted
 
 
+def _looked_up(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns settings with the values that config providers have for them (KIP-297)."""
+    if not isinstance(config, Mapping) or "config.providers" not in config:
+        return config
+    from headwater.config.providers import PROVIDERS, resolve
+    from headwater.config.values import ConfigError as Refused
+    from headwater.io.secrets import system_sources
+
+    try:
+        found = resolve(config, system_sources())
+    except Refused as error:
+        raise ConfigError(str(error)) from None
+    return {
+        name: value
+        for name, value in found.items()
+        if name != PROVIDERS and not str(name).startswith(f"{PROVIDERS}.")
+    }
+
+
 def _known_as(name: str) -> str:
     return _OTHER_NAMES.get(name, name)
 
@@ -415,7 +434,6 @@ def _unknown(cls: type[ClientConfig], name: str, spelled: str, *, is_keyword: bo
 _UNUSED_BY_ALL = frozenset(
     {
         "auto.include.jmx.reporter",
-        "config.providers",
         "enable.metrics.push",
         "metric.reporters",
         "metrics.num.samples",

@@ -18,7 +18,7 @@ from headwater.config.catalog import (
 from headwater.config.definition import ConfigDef, ConfigSource, parse, render
 from headwater.config.layers import BrokerLayers
 from headwater.config.topic import TopicDefaults
-from headwater.config.values import ConfigType
+from headwater.config.values import ConfigType, LookedUp, shown
 
 
 class Synonym(NamedTuple):
@@ -68,7 +68,11 @@ def describe_broker(layers: BrokerLayers) -> list[DescribedConfig]:
     entries = []
     for name, definition in definitions.items():
         if not definition.internal or name in layers.merged:
-            value = render(definition, layers.value(name))
+            text = layers.merged.get(name)
+            if isinstance(text, LookedUp):
+                value: str | None = shown(text)
+            else:
+                value = render(definition, layers.value(name))
             entries.append(_entry(definition, value, _broker_synonyms(name, layers)))
     entries += [_extra(name, layers) for name in layers.merged if name not in definitions]
     return entries
@@ -169,7 +173,7 @@ def _extra(name: str, layers: BrokerLayers) -> DescribedConfig:
     synonyms = _broker_synonyms(name, layers)
     return DescribedConfig(
         name=name,
-        value=None if sensitive else layers.merged[name],
+        value=None if sensitive else shown(layers.merged[name]),
         read_only=_is_read_only(name),
         source=synonyms[0].source,
         is_sensitive=sensitive,
@@ -202,7 +206,7 @@ def _broker_synonyms(name: str, layers: BrokerLayers) -> tuple[Synonym, ...]:
     definition = broker_definition(name)
     sensitive = definition is None or definition.sensitive
     found = [
-        Synonym(synonym, None if sensitive else text, source)
+        Synonym(synonym, None if sensitive or text is None else shown(text), source)
         for synonym in broker_synonyms(name)
         for text, source in layers.texts(synonym)
     ]

@@ -50,7 +50,6 @@ _OF_AUTHORIZER = frozenset({"allow.everyone.if.no.acl.found", "super.users"})
 
 # Prefixes of plugin settings, which Kafka passes on without knowing the names.
 _OPEN_PREFIXES = (
-    "config.providers.",
     "kafka.metrics.",
     "listener.name.",
     "metrics.",
@@ -90,6 +89,8 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
             if not properties.get("authorizer.class.name"):
                 lines.append(f"{key} has no effect: authorizer.class.name is not set")
             continue
+        if key.startswith("config.providers."):
+            continue  # parameters of providers, which have been read by now
         reason = definition.why_without_meaning if definition is not None else None
         if reason is not None:
             lines.append(f"{key} has no effect: {reason}")

@@ -6,12 +6,31 @@ import re
 from enum import IntEnum
 
 
+class LookedUp(str):
+    """A value from a config provider. Errors, listings and log lines show `reference` instead."""
+
+    __slots__ = ("reference",)
+    reference: str
+
+    @classmethod
+    def of(cls, value: str, reference: str) -> LookedUp:
+        found = cls(value)
+        found.reference = reference
+        return found
+
+
+def shown(text: str) -> str:
+    """Returns a setting as it may be shown: by its reference, if it was looked up."""
+    return text.reference if isinstance(text, LookedUp) else text
+
+
 class ConfigError(ValueError):
     """Raised for an invalid setting. `expected` says what is valid."""
 
     def __init__(self, key: str, value: object, expected: str, *, secret: bool = False) -> None:
-        shown = "[hidden]" if secret else repr(value) if isinstance(value, str) else str(value)
-        super().__init__(f"{key}={shown}: {expected}")
+        value = shown(value) if isinstance(value, str) else value
+        text = "[hidden]" if secret else repr(value) if isinstance(value, str) else str(value)
+        super().__init__(f"{key}={text}: {expected}")
         self.key = key
         self.value = None if secret else value
         self.expected = expected
@@ -51,7 +70,7 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> ConfigValue:
         return None
     trimmed = text.strip(_BLANKS)
     if kind in _INTEGER_BITS:
-        return _integer(name, trimmed, _INTEGER_BITS[kind])
+        return _integer(name, text, _INTEGER_BITS[kind])
     if kind is ConfigType.BOOLEAN:
         lowered = trimmed.lower()
         if lowered not in ("true", "false"):
@@ -82,8 +101,9 @@ def render_value(kind: ConfigType, value: ConfigValue) -> str | None:
 
 
 def _integer(name: str, text: str, bits: int) -> int:
-    if _INTEGER.fullmatch(text) and len(text) <= 40:
-        value = int(text)
+    trimmed = text.strip(_BLANKS)
+    if _INTEGER.fullmatch(trimmed) and len(trimmed) <= 40:
+        value = int(trimmed)
         if -(1 << bits - 1) <= value < 1 << bits - 1:
             return value
     raise ConfigError(name, text, f"expected a {bits}-bit integer")

@@ -13,7 +13,7 @@ broker.rack STRING null M fixed +
     Rack of the broker; replicas of a partition are spread over racks.
 broker.session.timeout.ms INT 9000 M fixed +
     A broker that sends no heartbeat for this long is fenced, in ms.
-config.providers LIST "" L cluster - list
+config.providers LIST "" L cluster + list
     Names of plugins that provide values of settings.
 controlled.shutdown.enable BOOLEAN true M fixed +
     Whether a broker transfers its partition leaderships before it stops.
