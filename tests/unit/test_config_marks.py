@@ -26,6 +26,9 @@ _READ_BY_CONFIG = {
     "listener.security.protocol.map": "Listener.protocol",
     "log.dir": "NodeConfig.log_dirs",
     "process.roles": "NodeConfig.is_broker, is_controller",
+    "sasl.login.callback.handler.class": "config/support.py: only what a node does itself",
+    "sasl.oauthbearer.jwt.validator.class": "config/support.py: only what a node does itself",
+    "sasl.server.callback.handler.class": "config/support.py: only what a node does itself",
     "security.inter.broker.protocol": "NodeConfig.inter_broker_listener_name",
 }
 _DEFAULTS_OF_TOPICS = {name for names in TOPIC_SYNONYMS.values() for name, _ in names}

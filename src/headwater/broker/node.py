@@ -123,6 +123,9 @@ class Node:
                 self._build_broker()
             undo.push_async_callback(self._end_tasks)
             undo.push_async_callback(self._quorum.stop)
+            if self._security is not None:
+                self._run("the keys of bearer tokens", self._security.run())
+                await self._unless_failed(self._security.loaded())
             await self._quorum.start()
             await self._unless_failed(self._join_quorum())
             if config.is_broker:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headwater.broker.authentication import Authentication, SaslSettings
+from headwater.broker.bearer_keys import BearerKeys
 from headwater.config import ConfigError, NodeConfig
 from headwater.config.listeners import PLAINTEXT
 from headwater.io import Host
@@ -20,14 +21,16 @@ from headwater.io.tls import Trust, client_context, file_stamp, read_file, serve
 from headwater.metadata import Image
 from headwater.net import Connection
 from headwater.net.connection import CloseConnection
+from headwater.net.oauth.tokens import token_keeper
 from headwater.net.peer import Login, PeerSecurity
 from headwater.observability import Log, printable
 from headwater.security.certificates import CertificateNames, names_of
 from headwater.security.mapping import PrincipalMapping
+from headwater.security.oauth import OAuthRefused
 from headwater.security.principal import Principal
 from headwater.security.sasl.jaas import JaasEntry, jaas_entry_for
 from headwater.security.sasl.scram_server import Find, ScramSecret, ScramServer
-from headwater.security.sasl.server import PlainServer, PlainUsers, SaslServer
+from headwater.security.sasl.server import BearerServer, PlainServer, PlainUsers, SaslServer
 from headwater.security.stores import (
     NEEDS_EXTRA,
     Store,
@@ -35,6 +38,7 @@ from headwater.security.stores import (
     normalized_pem,
     read_store,
 )
+from headwater.security.tokens import SECRET_KEY, TokenSecrets
 
 _KEY_BYTES = 32
 _NONCE_BITS = 160
@@ -121,7 +125,18 @@ class NodeSecurity:
         self._image = image
         self._key = host.random.randbytes(_KEY_BYTES)
         self._config = config
+        token_key = config.value(SECRET_KEY)
+        self._token_secrets = TokenSecrets(str(token_key)) if token_key else None
+        self._bearer_keys = BearerKeys(host, lines)
         self._made = self._make(config)
+
+    async def run(self) -> None:
+        """Keeps the keys of bearer tokens fresh."""
+        await self._bearer_keys.run()
+
+    async def loaded(self) -> None:
+        """Returns when logins can be checked, or cannot be for a while."""
+        await self._bearer_keys.loaded()
 
     # What the node uses
 
@@ -293,18 +308,26 @@ class NodeSecurity:
             _jaas(config, name, mechanism)  # it may be missing, but not wrong
             find = self._find(mechanism)
             return lambda: ScramServer(mechanism, find, self._nonce(), self._key)
-        raise ConfigError(
-            "sasl.enabled.mechanisms", mechanism, "OAUTHBEARER is not supported on listeners yet"
+        entry = _jaas(config, name, mechanism)
+        validator = self._bearer_keys.validator(
+            config, name, {} if entry is None else entry.options
         )
+        return lambda: BearerServer(validator.validate)
 
     def _nonce(self) -> str:
         return f"{self._host.random.getrandbits(_NONCE_BITS):x}"
 
     def _find(self, mechanism: str) -> Find:
         number = _SCRAM[mechanism]
+        token_secrets = self._token_secrets
 
         def find(name: str, is_token: bool) -> ScramSecret | None:
-            found = None if is_token else self._image().scram.get((name, number))
+            if is_token:
+                if token_secrets is None:
+                    return None
+                token = self._image().tokens.get(name)
+                return token_secrets.find(token, mechanism, self._host.clock.wall_ms())
+            found = self._image().scram.get((name, number))
             if found is None:
                 return None
             return ScramSecret(
@@ -467,9 +490,29 @@ def _jaas(config: NodeConfig, name: str, mechanism: str) -> JaasEntry | None:
         raise ConfigError(_jaas_key(name, mechanism), "", str(error), secret=True) from None
 
 
+def _bearer_login(
+    config: NodeConfig, name: str, entry: JaasEntry | None, *, is_needed: bool
+) -> Login | None:
+    key = "sasl.oauthbearer.token.endpoint.url"
+    if not is_needed and not config.listener_value(name, key, "OAUTHBEARER"):
+        return None
+    try:
+        token = token_keeper(
+            lambda key: config.listener_value(name, key, "OAUTHBEARER"),
+            {} if entry is None else entry.options,
+        )
+    except OAuthRefused as error:
+        raise ConfigError(
+            key, config.listener_value(name, key, "OAUTHBEARER") or "", str(error)
+        ) from None
+    return Login("OAUTHBEARER", token=token, extensions=None if entry is None else entry.extensions)
+
+
 def _login(config: NodeConfig, name: str, mechanism: str, *, is_needed: bool) -> Login | None:
     entry = _jaas(config, name, mechanism)
     options = {} if entry is None else entry.options
+    if mechanism == "OAUTHBEARER":
+        return _bearer_login(config, name, entry, is_needed=is_needed)
     user, password = options.get("username"), options.get("password")
     if user and password is not None:
         return Login(mechanism, user, password)

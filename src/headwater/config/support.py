@@ -32,6 +32,31 @@ GUARDS = {
     "ssl.engine.factory.class": "nothing would be encrypted",
 }
 
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+
+# Classes of Kafka's whose work a node does itself: they may be named, and nothing else.
+_BUILT_IN = {
+    "sasl.login.callback.handler.class": (
+        f"{_OAUTH}OAuthBearerLoginCallbackHandler",
+        f"{_OAUTH}secured.OAuthBearerLoginCallbackHandler",
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        f"{_OAUTH}ClientCredentialsJwtRetriever",
+        f"{_OAUTH}DefaultJwtRetriever",
+        f"{_OAUTH}FileJwtRetriever",
+        f"{_OAUTH}JwtBearerJwtRetriever",
+    ),
+    "sasl.oauthbearer.jwt.validator.class": (
+        f"{_OAUTH}BrokerJwtValidator",
+        f"{_OAUTH}DefaultJwtValidator",
+    ),
+    "sasl.server.callback.handler.class": (
+        f"{_OAUTH}OAuthBearerValidatorCallbackHandler",
+        f"{_OAUTH}secured.OAuthBearerValidatorCallbackHandler",
+    ),
+}
+_OTHER_MECHANISM = re.compile(r"\.(plain|gssapi|scram-sha-\d+)\.sasl\.", re.IGNORECASE)
+
 
 def check_supported(config: NodeConfig) -> None:
     """Raises ConfigError for the first setting that a node of this release must refuse."""
@@ -133,6 +158,9 @@ def _check_guards(config: NodeConfig) -> None:
     for key, text in config.layers.merged.items():
         definition = broker_definition(key)
         if definition is None or definition.name not in GUARDS:
+            continue
+        built_in = _BUILT_IN.get(definition.name, ())
+        if text.strip() in built_in and not _OTHER_MECHANISM.search(key):
             continue
         if text.strip() and parse(definition, text) != definition.default:
             raise ConfigError(

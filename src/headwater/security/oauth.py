@@ -115,19 +115,18 @@ def oauth_settings(
 
 
 def _assertion(get: Callable[[str], Any]) -> Assertion:
-    prefix = "sasl.oauthbearer.assertion."
     return Assertion(
-        file=get(f"{prefix}file"),
-        key_file=get(f"{prefix}private.key.file"),
-        passphrase=get(f"{prefix}private.key.passphrase"),
-        template_file=get(f"{prefix}template.file"),
-        algorithm=str(get(f"{prefix}algorithm")).upper(),
-        audience=get(f"{prefix}claim.aud"),
-        issuer=get(f"{prefix}claim.iss"),
-        subject=get(f"{prefix}claim.sub"),
-        expires_seconds=get(f"{prefix}claim.exp.seconds"),
-        not_before_seconds=get(f"{prefix}claim.nbf.seconds"),
-        has_id=bool(get(f"{prefix}claim.jti.include")),
+        file=get("sasl.oauthbearer.assertion.file"),
+        key_file=get("sasl.oauthbearer.assertion.private.key.file"),
+        passphrase=get("sasl.oauthbearer.assertion.private.key.passphrase"),
+        template_file=get("sasl.oauthbearer.assertion.template.file"),
+        algorithm=str(get("sasl.oauthbearer.assertion.algorithm")).upper(),
+        audience=get("sasl.oauthbearer.assertion.claim.aud"),
+        issuer=get("sasl.oauthbearer.assertion.claim.iss"),
+        subject=get("sasl.oauthbearer.assertion.claim.sub"),
+        expires_seconds=get("sasl.oauthbearer.assertion.claim.exp.seconds"),
+        not_before_seconds=get("sasl.oauthbearer.assertion.claim.nbf.seconds"),
+        has_id=bool(get("sasl.oauthbearer.assertion.claim.jti.include")),
     )
 
 

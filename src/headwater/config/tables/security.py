@@ -33,83 +33,83 @@ sasl.kerberos.ticket.renew.jitter DOUBLE 0.05 M broker -
     Random jitter of the renewal time of a ticket.
 sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8 M broker -
     Fraction of a ticket's lifetime after which it is renewed.
-sasl.login.callback.handler.class CLASS null M fixed -
+sasl.login.callback.handler.class CLASS null M fixed +
     Callback handler class for SASL logins.
 sasl.login.class CLASS null M fixed -
     Class that performs SASL logins.
-sasl.login.connect.timeout.ms INT null L fixed -
+sasl.login.connect.timeout.ms INT null L fixed +
     Timeout of connections to the token provider, in ms.
-sasl.login.read.timeout.ms INT null L fixed -
+sasl.login.read.timeout.ms INT null L fixed +
     Timeout of responses of the token provider, in ms.
-sasl.login.refresh.buffer.seconds SHORT 300 M broker -
+sasl.login.refresh.buffer.seconds SHORT 300 M broker +
     Minimum remaining lifetime of a token when it is refreshed, in seconds.
-sasl.login.refresh.min.period.seconds SHORT 60 M broker -
+sasl.login.refresh.min.period.seconds SHORT 60 M broker +
     Minimum time between two refreshes of a token, in seconds.
-sasl.login.refresh.window.factor DOUBLE 0.8 M broker -
+sasl.login.refresh.window.factor DOUBLE 0.8 M broker +
     Fraction of a token's lifetime after which it is refreshed.
-sasl.login.refresh.window.jitter DOUBLE 0.05 M broker -
+sasl.login.refresh.window.jitter DOUBLE 0.05 M broker +
     Random jitter of the refresh time of a token.
-sasl.login.retry.backoff.max.ms LONG 10000 L fixed -
+sasl.login.retry.backoff.max.ms LONG 10000 L fixed +
     Maximum pause between attempts to reach the token provider, in ms.
-sasl.login.retry.backoff.ms LONG 100 L fixed -
+sasl.login.retry.backoff.ms LONG 100 L fixed +
     Initial pause between attempts to reach the token provider, in ms.
 sasl.mechanism.controller.protocol STRING GSSAPI H fixed +
     SASL mechanism for connections to controllers.
 sasl.mechanism.inter.broker.protocol STRING GSSAPI M broker +
     SASL mechanism for connections between brokers.
-sasl.oauthbearer.assertion.algorithm STRING RS256 M fixed - anycase(ES256|RS256)
+sasl.oauthbearer.assertion.algorithm STRING RS256 M fixed + anycase(ES256|RS256)
     Algorithm that signs assertions.
-sasl.oauthbearer.assertion.claim.aud STRING null M fixed -
+sasl.oauthbearer.assertion.claim.aud STRING null M fixed +
     Audience claim of assertions.
-sasl.oauthbearer.assertion.claim.exp.seconds INT 300 L fixed - 0..86400
+sasl.oauthbearer.assertion.claim.exp.seconds INT 300 L fixed + 0..86400
     How long an assertion is valid, in seconds.
-sasl.oauthbearer.assertion.claim.iss STRING null M fixed -
+sasl.oauthbearer.assertion.claim.iss STRING null M fixed +
     Issuer claim of assertions.
-sasl.oauthbearer.assertion.claim.jti.include BOOLEAN false M fixed -
+sasl.oauthbearer.assertion.claim.jti.include BOOLEAN false M fixed +
     Whether assertions have a jti claim.
-sasl.oauthbearer.assertion.claim.nbf.seconds INT 60 L fixed - 0..3600
+sasl.oauthbearer.assertion.claim.nbf.seconds INT 60 L fixed + 0..3600
     How far back the validity of an assertion starts, in seconds.
-sasl.oauthbearer.assertion.claim.sub STRING null M fixed -
+sasl.oauthbearer.assertion.claim.sub STRING null M fixed +
     Subject claim of assertions.
-sasl.oauthbearer.assertion.file STRING null M fixed -
+sasl.oauthbearer.assertion.file STRING null M fixed +
     File with a prepared assertion.
-sasl.oauthbearer.assertion.private.key.file STRING null M fixed -
+sasl.oauthbearer.assertion.private.key.file STRING null M fixed +
     File with the private key that signs assertions.
-sasl.oauthbearer.assertion.private.key.passphrase PASSWORD null M fixed -
+sasl.oauthbearer.assertion.private.key.passphrase PASSWORD null M fixed +
     Passphrase of the key that signs assertions.
-sasl.oauthbearer.assertion.template.file STRING null M fixed -
+sasl.oauthbearer.assertion.template.file STRING null M fixed +
     File with a template for assertions.
-sasl.oauthbearer.client.credentials.client.id STRING null M fixed -
+sasl.oauthbearer.client.credentials.client.id STRING null M fixed +
     Client id for the token provider.
-sasl.oauthbearer.client.credentials.client.secret PASSWORD null M fixed -
+sasl.oauthbearer.client.credentials.client.secret PASSWORD null M fixed +
     Client secret for the token provider.
-sasl.oauthbearer.clock.skew.seconds INT 30 L fixed -
+sasl.oauthbearer.clock.skew.seconds INT 30 L fixed +
     Allowed clock difference between provider and broker, in seconds.
-sasl.oauthbearer.expected.audience LIST "" H fixed - list
+sasl.oauthbearer.expected.audience LIST "" H fixed + list
     Accepted audiences of tokens.
-sasl.oauthbearer.expected.issuer STRING null H fixed -
+sasl.oauthbearer.expected.issuer STRING null H fixed +
     Expected issuer of tokens.
-sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000 L fixed -
+sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000 L fixed +
     How often the provider's keys are refreshed, in ms.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000 L fixed -
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000 L fixed +
     Maximum pause between attempts to fetch the provider's keys, in ms.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100 L fixed -
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100 L fixed +
     Initial pause between attempts to fetch the provider's keys, in ms.
-sasl.oauthbearer.jwks.endpoint.url STRING null M fixed -
+sasl.oauthbearer.jwks.endpoint.url STRING null M fixed +
     URL of the provider's keys (JWKS).
-sasl.oauthbearer.jwt.retriever.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever M fixed -
+sasl.oauthbearer.jwt.retriever.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever M fixed +
     Class that retrieves tokens.
-sasl.oauthbearer.jwt.validator.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator M fixed -
+sasl.oauthbearer.jwt.validator.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator M fixed +
     Class that validates tokens.
-sasl.oauthbearer.scope STRING null M fixed -
+sasl.oauthbearer.scope STRING null M fixed +
     Scope to request from the token provider.
-sasl.oauthbearer.scope.claim.name STRING scope L fixed -
+sasl.oauthbearer.scope.claim.name STRING scope L fixed +
     Claim that holds the scope of a token.
-sasl.oauthbearer.sub.claim.name STRING sub L fixed -
+sasl.oauthbearer.sub.claim.name STRING sub L fixed +
     Claim that holds the user of a token.
-sasl.oauthbearer.token.endpoint.url STRING null M fixed -
+sasl.oauthbearer.token.endpoint.url STRING null M fixed +
     URL of the token endpoint.
-sasl.server.callback.handler.class CLASS null M fixed -
+sasl.server.callback.handler.class CLASS null M fixed +
     Callback handler class for SASL servers.
 sasl.server.max.receive.size INT 524288 M fixed +
     Maximum size of a message during SASL authentication, in bytes.

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from headwater.io import Host, Receiver, Stream
+from headwater.security.oauth import OAuthRefused
+from headwater.security.stores import NEEDS_EXTRA, read_store
 
 _READ_BYTES = 16 * 1024
 _HEAD_BYTES_MAX = 64 * 1024
@@ -67,6 +69,28 @@ async def send(
     finally:
         if stream is not None:
             stream.abort()
+
+
+def endpoint_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Returns the TLS context for an address with https, from the options of `sasl.jaas.config`;
+    None, if they name no truststore, for the certificates of the system. Raises OAuthRefused."""
+    from headwater.io.tls import Trust, client_context, read_file
+
+    path = options.get("ssl.truststore.location")
+    if path is None:
+        return None
+    kind, password = (
+        options.get("ssl.truststore.type", "PEM"),
+        options.get("ssl.truststore.password"),
+    )
+    try:
+        store = read_store(read_file(path), kind, password, None)
+        return client_context(Trust(ca_pem=store.trusted or store.chain))
+    except ImportError:
+        raise OAuthRefused(f"ssl.truststore.location={path} {NEEDS_EXTRA}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OAuthRefused(f"ssl.truststore.location={path}: {reason.lower()}") from None
 
 
 def _request(

@@ -47,6 +47,7 @@ class JwksKeeper:
         self._context = context
         self._keys: Sequence[Key] = ()
         self._wanted = asyncio.Event()
+        self.loaded = asyncio.Event()  # set when the keys have been read once
 
     def keys(self) -> Sequence[Key]:
         return self._keys
@@ -74,6 +75,7 @@ class JwksKeeper:
         while True:
             try:
                 self._keys = await self._read()
+                self.loaded.set()
             except (HttpFailed, OSError, ValueError) as error:
                 text = str(getattr(error, "strerror", None) or error).lower()
                 if text != failure:  # one line for each kind of failure, not for each attempt

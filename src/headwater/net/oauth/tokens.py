@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater.io import Host, environment_list
-from headwater.io.tls import Trust, client_context, read_file
-from headwater.net.oauth.http import HttpFailed, send
+from headwater.io.tls import read_file
+from headwater.net.oauth.http import HttpFailed, endpoint_context, send
 from headwater.net.peer.errors import AuthenticationFailed
 from headwater.security.oauth import (
     ASSERTION,
@@ -28,7 +28,7 @@ from headwater.security.oauth import (
     token_in,
     token_request,
 )
-from headwater.security.stores import NEEDS_EXTRA, read_store
+from headwater.security.stores import NEEDS_EXTRA
 
 
 class TokenKeeper:
@@ -133,19 +133,4 @@ def token_keeper(get: Callable[[str], Any], options: Mapping[str, str]) -> Token
         allowed_urls=environment_list(URLS_VARIABLE),
         allowed_files=environment_list(FILES_VARIABLE),
     )
-    path = options.get("ssl.truststore.location")
-    if path is None:
-        return TokenKeeper(settings)
-    try:
-        store = read_store(
-            read_file(path),
-            options.get("ssl.truststore.type", "PEM"),
-            options.get("ssl.truststore.password"),
-            None,
-        )
-        return TokenKeeper(settings, client_context(Trust(ca_pem=store.trusted or store.chain)))
-    except ImportError:
-        raise OAuthRefused(f"ssl.truststore.location={path} {NEEDS_EXTRA}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OAuthRefused(f"ssl.truststore.location={path}: {reason.lower()}") from None
+    return TokenKeeper(settings, endpoint_context(options))
