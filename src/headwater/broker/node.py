@@ -125,7 +125,7 @@ class Node:
             undo.push_async_callback(self._quorum.stop)
             if self._security is not None:
                 self._run("the keys of bearer tokens", self._security.run())
-                await self._unless_failed(self._security.loaded())
+                await self._security.loaded()
             await self._quorum.start()
             await self._unless_failed(self._join_quorum())
             if config.is_broker:
