@@ -7,12 +7,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from harness.wire import Closed, Wire, until
 from headwater import Admin, Consumer, Producer
+from headwater.client.admin.configs import broker_config
 from headwater.client.errors import AuthenticationFailed, ClientError
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import APIS, ApiKey, request_class
@@ -21,6 +23,7 @@ from headwater.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headwater.security.dev_certificates import issue, new_authority
 from headwater.security.sasl.scram import ScramClient
 from headwater.testing import EmbeddedBroker
 
@@ -295,3 +298,76 @@ def test_a_probe_of_the_port_is_not_logged(secret: EmbeddedBroker) -> None:
 def test_every_api_has_a_request_to_send_before_authentication() -> None:
     """The test above covers all that exist."""
     assert all(request_class(key) for key, api in APIS.items() if api.versions is not None)
+
+
+# Changes while the node runs
+
+
+async def alter(broker: EmbeddedBroker, changes: dict[str, str]) -> None:
+    async with Admin(broker.bootstrap, **broker.client_settings) as admin:
+        await admin.alter_config(broker_config(1), changes)
+
+
+def presented(broker: EmbeddedBroker, ca: str) -> bytes | None:
+    context = ssl.create_default_context(cadata=ca)
+    host, _, port = broker.bootstrap.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), 10) as sock,
+        context.wrap_socket(sock, server_hostname="localhost") as secured,
+    ):
+        return secured.getpeercert(binary_form=True)
+
+
+def test_users_and_mechanisms_change_while_the_node_runs() -> None:
+    with EmbeddedBroker(QUICK, users={"alice": "wonder"}) as broker:
+        prefix = "listener.name.sasl_plaintext"
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        bob = broker.client_settings | {"sasl_username": "bob", "sasl_password": "land"}
+        with pytest.raises(AuthenticationFailed):
+            asyncio.run(there_and_back(broker, "t", bob))
+        jndi = "com.sun.security.auth.module.JndiLoginModule required;"
+        with pytest.raises(ClientError, match="PlainLoginModule"):
+            asyncio.run(alter(broker, {f"{prefix}.plain.sasl.jaas.config": jndi}))
+        users = f'{module} required user_alice="wonder" user_bob="land";'
+        asyncio.run(alter(broker, {f"{prefix}.plain.sasl.jaas.config": users}))
+        asyncio.run(there_and_back(broker, "t", bob))
+        with pytest.raises(ClientError, match="Kerberos"):
+            asyncio.run(alter(broker, {f"{prefix}.sasl.enabled.mechanisms": "PLAIN,GSSAPI"}))
+        asyncio.run(alter(broker, {f"{prefix}.sasl.enabled.mechanisms": "PLAIN"}))
+        scram = broker.client_settings | {"sasl_mechanism": "SCRAM-SHA-256"}
+        with pytest.raises(AuthenticationFailed, match="this listener offers PLAIN"):
+            asyncio.run(there_and_back(broker, "t", scram))
+        log = "".join(broker.log_lines)
+        assert "wonder" not in log
+        assert "Jndi" not in log
+
+
+def test_a_new_certificate_is_for_the_same_subject_unless_that_may_change() -> None:
+    now = datetime.now(UTC)
+    other = new_authority("other", now=now, days=1)
+
+    def keys(name: str, *hosts: str) -> dict[str, str]:
+        pem = issue(other, name, hosts, now=now, days=1).pem
+        start = "listener.name.ssl.ssl.keystore"
+        return {f"{start}.key": pem, f"{start}.certificate.chain": pem}
+
+    with EmbeddedBroker(tls=True) as broker:
+        with pytest.raises(ClientError, match="expected the subject"):
+            asyncio.run(alter(broker, keys("somebody", "localhost", "127.0.0.1")))
+        with pytest.raises(ClientError, match="all subject alternative names"):
+            asyncio.run(alter(broker, keys("broker", "localhost")))
+        with pytest.raises(ClientError, match="PEM"):
+            asyncio.run(alter(broker, {"listener.name.ssl.ssl.keystore.certificate.chain": "x"}))
+        asyncio.run(alter(broker, keys("broker", "localhost", "127.0.0.1", "more")))
+        until(
+            lambda: _is_trusted(broker, other.certificate),
+            "the new certificate",
+        )
+        assert "PRIVATE KEY" not in "".join(broker.log_lines)
+
+
+def _is_trusted(broker: EmbeddedBroker, ca: str) -> bool:
+    try:
+        return presented(broker, ca) is not None
+    except ssl.SSLError:
+        return False

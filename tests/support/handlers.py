@@ -43,6 +43,7 @@ class HandlerBench:
             "metadata": SimpleNamespace(kraft_version=1, all_committed=_nothing_to_wait_for),
             "log": Log(SystemClock(), lambda line: None),
             "authorizer": None,
+            "security": None,
         }
         self.role: Any = SimpleNamespace(
             **parts, controller=Direct(self.cluster), check_active=lambda: None

@@ -30,6 +30,8 @@ from headwater.storage import LogDirs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headwater.broker.node_security import NodeSecurity
+
 
 class Endpoint(NamedTuple):
     """A broker as clients of one listener reach it."""
@@ -79,6 +81,7 @@ class Broker:
     transactions: TransactionCoordinator
     verification: TransactionVerification
     authorizer: Authorizer | None  # None: everything is allowed
+    security: NodeSecurity | None = None  # None: no listener has TLS or SASL
 
     @property
     def served(self) -> dict[int, Versions]:

@@ -6,11 +6,16 @@ only. All other resources go to the controller, unless a request names one twice
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import check, check_cluster
+from headwater.config import ConfigError, node_config
+from headwater.config.alter import Alteration, altered
+from headwater.config.catalog import broker_definitions
+from headwater.config.support import check_mechanisms
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource, ResourceType
 from headwater.security.acls import AclResource
@@ -33,6 +38,9 @@ _KINDS: dict[int, AclResource] = {
 }
 
 
+_OF_SECURITY = re.compile(r"(^|\.)(ssl|sasl)\.")
+
+
 def repeated(resources: Iterable[Resource]) -> frozenset[Resource]:
     return frozenset(resource for resource, count in Counter(resources).items() if count > 1)
 
@@ -47,6 +55,32 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
         )
     if resource.type == ResourceType.BROKER and resource.name:
         check_is_here(broker, resource.name)
+
+
+def check_security(
+    broker: Broker, context: Context, resource: Resource, alterations: Sequence[Alteration]
+) -> None:
+    """Refuses keys, certificates and users for this broker's listeners that it cannot use. Only
+    this broker can tell: the files are on its disk."""
+    security = broker.security
+    if resource.type != ResourceType.BROKER or security is None:
+        return
+    if not any(_OF_SECURITY.search(name) for name, _, _ in alterations):
+        return
+    # First, or anybody could learn which files there are.
+    check_cluster(broker, context, Operation.ALTER_CONFIGS)
+    after = altered(broker.image.config(resource), alterations, broker_definitions())
+    layers = broker.config.layers
+    try:
+        config = node_config(
+            layers.static,
+            dynamic_broker=after if resource.name else layers.dynamic_broker,
+            dynamic_default=layers.dynamic_default if resource.name else after,
+        )
+        check_mechanisms(config)
+        security.check(config)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def check_may_alter(role: ControllerRole, context: Context, resource: Resource) -> None:

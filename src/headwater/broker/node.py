@@ -46,7 +46,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
 from headwater.net import NetLimits, Server
-from headwater.net.limits import RECEIVING_BYTES_MAX
+from headwater.net.limits import RECEIVING_BYTES_MAX, UNLIMITED, ListenerLimits
 from headwater.observability import Log as Lines
 from headwater.storage import LogDirs, Reserve
 from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, lock_directories
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _DRAIN_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
+_FILES_SECONDS = 2.0
 # Attempts to connect during a short stall must not be dropped and retried a second later.
 _BACKLOG = 512
 
@@ -134,6 +135,8 @@ class Node:
             undo.pop_all()
         self._run("the metadata log", self._watch_metadata())
         self._run("the log directories", self._watch_directories())
+        if self._security is not None:
+            self._run("the files with certificates", self._follow_files(self._security))
 
     async def _start_broker(self) -> None:
         self._set_strays_aside()
@@ -450,6 +453,7 @@ class Node:
             broker_epoch=lambda: self._lifecycle.broker_epoch,
             is_lost=self._partitions.is_lost,
         )
+        self._broker.security = self._security
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
         self._metadata.subscribe(self._groups.follow)
@@ -541,6 +545,11 @@ class Node:
             self._fetchers.on_metadata(image, delta)  # first: it knows where leaders are
             self._partitions.follow(image, delta)
 
+    async def _follow_files(self, security: NodeSecurity) -> None:
+        while True:
+            await asyncio.sleep(_FILES_SECONDS)
+            security.follow_files()
+
     def _reconfigure(self, own: dict[str, str], cluster: dict[str, str]) -> None:
         try:
             config = node_config(
@@ -555,6 +564,12 @@ class Node:
         except ConfigError as error:
             # From a directory of Kafka: the controller here refuses such a change.
             self._lines.error(f"a dynamic setting has no effect: {error}")
+        if self._security is not None:
+            try:
+                self._security.reload(config)
+            except ConfigError as error:
+                # The broker that was asked has checked it; files may have changed since.
+                self._lines.error(f"TLS and users stay as they were: {error}")
         self.config = config
         self._server.limits = self._controller_server.limits = _limits(config)
         if config.is_controller:
@@ -685,11 +700,25 @@ def _refuse_connection(stream: Stream) -> Receiver:
     raise AssertionError(f"{stream.peer} was accepted by a listener that was never opened")
 
 
+def _listener_limits(config: NodeConfig, name: str) -> ListenerLimits:
+    # As in Kafka, what is set for all listeners together is not the limit of each.
+    most = config.listener_only(name, "max.connections")
+    per_second = config.listener_only(name, "max.connection.creation.rate")
+    return ListenerLimits(
+        most if isinstance(most, int) else UNLIMITED,
+        per_second if isinstance(per_second, int) else UNLIMITED,
+    )
+
+
 def _limits(config: NodeConfig) -> NetLimits:
     queued = config.queued_max_request_bytes
+    reserved = config.inter_broker_listener_name if len(config.listeners) > 1 else ""
     return NetLimits(
         frame_bytes_max=config.socket_request_max_bytes,
         connections_max=config.max_connections,
+        connections_per_second_max=config.max_connection_creation_rate,
+        of_listeners={at.name: _listener_limits(config, at.name) for at in config.listeners},
+        reserved_listener=reserved,
         connections_per_ip_max=config.max_connections_per_ip,
         connections_of_ip_max=config.max_connections_per_ip_overrides,
         idle_seconds=config.connections_max_idle_ms / 1000,

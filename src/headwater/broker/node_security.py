@@ -65,6 +65,7 @@ class Material(NamedTuple):
 
     trust: Trust
     own: CertificateNames | None  # of the certificate that it presents
+    certificate: bytes | None  # that, in DER form
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class ListenerGate:
     mapping: PrincipalMapping
     sasl: SaslSettings | None
     own: CertificateNames | None = None
+    certificate: bytes | None = None  # its own, in DER form
 
     def opened(self, connection: Connection) -> None:
         if self.sasl is not None:
@@ -103,7 +105,7 @@ class ListenerGate:
     def take(self, new: ListenerGate) -> None:
         """Becomes like another gate, for the connections from now on."""
         self.context, self.mapping = new.context, new.mapping
-        self.sasl, self.own = new.sasl, new.own
+        self.sasl, self.own, self.certificate = new.sasl, new.own, new.certificate
 
 
 class _Made(NamedTuple):
@@ -164,14 +166,14 @@ class NodeSecurity:
         changed = []
         for name, gate in self._made.gates.items():
             new = made.gates[name]
-            if new.own != gate.own:
+            if new.certificate != gate.certificate:
                 changed.append(name)
             gate.take(new)
         self._config = config
         self._made = made._replace(gates=self._made.gates)
         return changed
 
-    def has_changed_files(self) -> bool:
+    def _has_changed_files(self) -> bool:
         """Returns whether a file with keys or certificates was written or replaced."""
         for path, stamp in self._made.stamps.items():
             try:
@@ -181,12 +183,19 @@ class NodeSecurity:
                 continue  # it is being replaced
         return False
 
-    def reload_files(self) -> list[str]:
-        return self.reload(self._config)
-
-    def skip_files(self) -> None:
-        """Takes the files as they are for seen: they could not be used."""
-        self._made = self._made._replace(stamps=self._stamps(self._config))
+    def follow_files(self) -> None:
+        """Uses files with keys and certificates that were written or replaced. Those that cannot be
+        used are reported once, and the node goes on with what it has."""
+        if not self._has_changed_files():
+            return
+        try:
+            changed = self.reload(self._config)
+        except ConfigError as error:
+            self._made = self._made._replace(stamps=self._stamps(self._config))
+            self._lines.error(f"changed keys or certificates are not used: {error}")
+        else:
+            what = f": new certificate of {', '.join(changed)}" if changed else ""
+            self._lines.info(f"changed keys or certificates are in use{what}")
 
     def _check_change(self, made: _Made) -> None:
         """Refuses a certificate for somebody else (KIP-1119)."""
@@ -235,7 +244,7 @@ class NodeSecurity:
             mapping = PrincipalMapping(rules)
         except ValueError as error:
             raise ConfigError("ssl.principal.mapping.rules", rules, str(error)) from None
-        context = own = None
+        context = own = certificate = None
         if protocol.endswith("SSL"):
             material = _material(config, name)
             if material.own is None:
@@ -246,10 +255,10 @@ class NodeSecurity:
                     f"expected a key and a certificate for listener {name}; set this, {key}, or "
                     "ssl.keystore.key and ssl.keystore.certificate.chain",
                 )
-            own = material.own
+            own, certificate = material.own, material.certificate
             context = self._server_context(config, name, protocol, material.trust)
         sasl = self._sasl(config, name) if protocol.startswith("SASL") else None
-        return ListenerGate(context, mapping, sasl, own)
+        return ListenerGate(context, mapping, sasl, own, certificate)
 
     def _server_context(
         self, config: NodeConfig, name: str, protocol: str, trust: Trust
@@ -424,7 +433,7 @@ def _material(config: NodeConfig, name: str) -> Material:
     else:
         found = _store(config, name, _TRUST_STORE, None)
         trusted = found.trusted or found.chain
-    own = None
+    own = first = None
     if chain is not None and key is not None:
         first = first_certificate(chain)
         try:
@@ -441,7 +450,7 @@ def _material(config: NodeConfig, name: str) -> Material:
         versions=texts("ssl.enabled.protocols"),
         ciphers=":".join(texts("ssl.cipher.suites")) or None,
     )
-    return Material(trust, own)
+    return Material(trust, own, first)
 
 
 def _pem(key: str, text: str) -> str:

@@ -58,6 +58,7 @@ class NodeConfig(NamedTuple):
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     max_connections: int
+    max_connection_creation_rate: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
     connections_max_idle_ms: int

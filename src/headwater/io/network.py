@@ -115,6 +115,9 @@ class Listener(Protocol):
 
     def start(self) -> None: ...
 
+    def pause(self, seconds: float) -> None:
+        """Accepts nothing for a while; the kernel keeps who connects."""
+
     def close(self) -> None: ...
 
 

@@ -276,7 +276,15 @@ class SocketStream:
 
 
 class SocketListener:
-    __slots__ = ("_accept", "_backlog", "_loop", "_send_buffer_bytes", "_socket", "address")
+    __slots__ = (
+        "_accept",
+        "_backlog",
+        "_is_paused",
+        "_loop",
+        "_send_buffer_bytes",
+        "_socket",
+        "address",
+    )
 
     def __init__(
         self,
@@ -286,6 +294,7 @@ class SocketListener:
         options: SocketOptions,
     ) -> None:
         self._backlog = options.backlog
+        self._is_paused = False
         self._send_buffer_bytes = options.send_buffer_bytes
         self._socket = sock
         self._loop = loop
@@ -301,6 +310,8 @@ class SocketListener:
 
     def _on_acceptable(self) -> None:
         for _ in range(16):
+            if self._is_paused:
+                return
             try:
                 sock, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -308,8 +319,7 @@ class SocketListener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     # Out of descriptors: wait until some are free instead of spinning.
-                    self._loop.remove_reader(self._socket.fileno())
-                    self._loop.call_later(0.1, self._listen_again)
+                    self.pause(0.1)
                     return
                 raise
             _tune(sock)
@@ -319,7 +329,14 @@ class SocketListener:
                 stream = SocketStream(sock, self._loop)
                 stream.start(self._accept(stream))
 
+    def pause(self, seconds: float) -> None:
+        if not self._is_paused and self._socket.fileno() >= 0:
+            self._is_paused = True
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.call_later(seconds, self._listen_again)
+
     def _listen_again(self) -> None:
+        self._is_paused = False
         if self._socket.fileno() >= 0:
             self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+UNLIMITED = 2_147_483_647
 RECEIVING_BYTES_MAX = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Limits of one listener, on top of those of all."""
+
+    connections_max: int = UNLIMITED  # max.connections
+    connections_per_second_max: int = UNLIMITED  # max.connection.creation.rate
+
+
+NO_LISTENER_LIMITS = ListenerLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
     frame_bytes_max: int = 104_857_600  # socket.request.max.bytes
-    connections_max: int = 2_147_483_647  # max.connections
+    connections_max: int = UNLIMITED  # max.connections
+    connections_per_second_max: int = UNLIMITED  # max.connection.creation.rate
+    of_listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    # The listener that the nodes use keeps its places when the others have taken all (KIP-402).
+    reserved_listener: str = ""
     connections_per_ip_max: int = 2_147_483_647  # max.connections.per.ip
     # max.connections.per.ip.overrides, by address
     connections_of_ip_max: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Container
 from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
 from headwater.net.connection import CloseConnection, Connection, Dispatch
 from headwater.net.gate import Gate
-from headwater.net.limits import NetLimits
+from headwater.net.limits import NO_LISTENER_LIMITS, UNLIMITED, NetLimits
+from headwater.net.pace import Pace
 from headwater.observability import printable
 
 _SWEEP_SECONDS_MAX = 5.0
@@ -46,6 +47,8 @@ class Server:
         self._debug = debug
         self._serves_nodes = serves_nodes
         self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        self._pace = Pace()  # of all listeners but the reserved one
         self._receiving_bytes = 0
         self._receiving_of_ip: Counter[str] = Counter()
         self._waiting_for_memory: dict[Connection, int] = {}  # how much; in this order
@@ -57,7 +60,10 @@ class Server:
     ) -> Listener:
         """Binds an address. Connections are refused before `open`."""
 
+        own_pace = Pace()
+
         def accept(stream: Stream) -> Receiver:
+            self._keep_pace(name, listener, own_pace)
             if gate is None:
                 return self._accept(stream, name, dispatch)
             return self._accept_guarded(stream, name, dispatch, gate)
@@ -75,6 +81,21 @@ class Server:
                 self._open.add(name)
         if self._sweep is None:
             self._schedule_sweep()
+
+    def _keep_pace(self, name: str, listener: Listener, own: Pace) -> None:
+        """Counts a new connection, and stops accepting for a while if there were too many: those
+        that come then wait in the backlog (KIP-612)."""
+        limits = self.limits
+        mine = limits.of_listeners.get(name, NO_LISTENER_LIMITS).connections_per_second_max
+        of_all = limits.connections_per_second_max
+        if mine == UNLIMITED and of_all == UNLIMITED:
+            return
+        now = self.now()
+        delay = own.count(now, mine)
+        if name != limits.reserved_listener:
+            delay = max(delay, self._pace.count(now, of_all))
+        if delay > 0:
+            listener.pause(delay)
 
     def _accept_guarded(
         self, stream: Stream, listener: str, dispatch: Dispatch, gate: Gate
@@ -113,13 +134,38 @@ class Server:
         ip = stream.peer.host
         self._debug(f"{stream.peer} connected to {listener}")
         self._per_ip[ip] += 1
-        if len(self.connections) > self.limits.connections_max:
-            self._turn_away(connection, f"max.connections is {self.limits.connections_max}")
-        else:
-            most = self.limits.connections_of_ip_max.get(ip, self.limits.connections_per_ip_max)
-            if self._per_ip[ip] > most:
-                self._turn_away(connection, f"max.connections.per.ip is {most} for {ip}")
+        self._per_listener[listener] += 1
+        reason = self._refusal(listener, ip)
+        if reason is not None:
+            self._turn_away(connection, reason)
         return connection
+
+    def _refusal(self, listener: str, ip: str) -> str | None:
+        """Returns the limit that a new connection exceeds, if any."""
+        limits = self.limits
+        most = limits.connections_of_ip_max.get(ip, limits.connections_per_ip_max)
+        if self._per_ip[ip] > most:
+            return f"max.connections.per.ip is {most} for {ip}"
+        own = limits.of_listeners.get(listener, NO_LISTENER_LIMITS)
+        if self._per_listener[listener] > own.connections_max:
+            return f"max.connections is {own.connections_max} for listener {listener}"
+        if len(self.connections) <= limits.connections_max:
+            return None
+        if listener == limits.reserved_listener and self._make_place():
+            return None
+        return f"max.connections is {limits.connections_max}"
+
+    def _make_place(self) -> bool:
+        """Closes the connection of another listener that was quiet for longest: nodes must reach
+        each other also when clients have taken all places (KIP-402)."""
+        others = (
+            each for each in self.connections if each.listener != self.limits.reserved_listener
+        )
+        quiet = min(others, key=lambda each: each.active_at, default=None)
+        if quiet is None:
+            return False
+        self._turn_away(quiet, "its place is needed for another node")
+        return True
 
     def _turn_away(self, connection: Connection, reason: str) -> None:
         # The stream has not started yet and must not be closed before that.
@@ -131,6 +177,7 @@ class Server:
         self.stop_waiting(connection)
         self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
+        self._per_listener[connection.listener] -= 1
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:
             del self._per_ip[ip]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.broker.config_gate import check_resource, repeated
+from headwater.broker.config_gate import check_resource, check_security, repeated
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.alter_configs import result
+from headwater.config.alter import Alteration, AlterOperation
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource
 from headwater.protocol.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -34,6 +36,8 @@ async def handle(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"expected values, not null, for {', '.join(nulls)}"
                 )
+            if broker.security is not None:
+                check_security(broker, context, resource, _replacement(broker, resource, asked))
             remaining.resources.append(asked)
         except ApiError as refusal:
             results[resource] = result(resource, refusal)
@@ -43,3 +47,17 @@ async def handle(
         for each in response.responses:
             results[Resource(each.resource_type, each.resource_name)] = each
     return AlterConfigsResponse(responses=[results[resource] for resource in named])
+
+
+def _replacement(
+    broker: Broker, resource: Resource, asked: AlterConfigsResource
+) -> list[Alteration]:
+    named = {config.name for config in asked.configs}
+    alterations = [
+        Alteration(config.name, AlterOperation.SET, config.value) for config in asked.configs
+    ]
+    return alterations + [
+        Alteration(name, AlterOperation.DELETE, None)
+        for name in broker.image.config(resource)
+        if name not in named
+    ]

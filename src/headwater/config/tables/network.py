@@ -37,7 +37,7 @@ listener.security.protocol.map STRING SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:
     Security protocol of each listener, as NAME:PROTOCOL.
 listeners LIST PLAINTEXT://:9092 H broker + list!
     Addresses to listen on, as NAME://host:port; an empty host means every interface.
-max.connection.creation.rate INT 2147483647 M cluster - >=0
+max.connection.creation.rate INT 2147483647 M cluster + >=0
     Maximum number of new connections per second.
 max.connections INT 2147483647 M cluster + >=0
     Maximum number of connections.

@@ -423,13 +423,14 @@ class SimStream:
 
 
 class SimListener:
-    __slots__ = ("_accept", "_net", "address", "context", "life")
+    __slots__ = ("_accept", "_accepts_at", "_net", "address", "context", "life")
 
     def __init__(
         self, net: Internet, life: Life, address: Address, accept: Callable[[Stream], Receiver]
     ) -> None:
         self._net = net
         self._accept = accept
+        self._accepts_at = 0.0
         self.life = life
         self.context = life.context()
         self.address = address
@@ -437,7 +438,14 @@ class SimListener:
     def start(self) -> None:
         self._net.listeners[self.address] = self
 
+    def pause(self, seconds: float) -> None:
+        self._accepts_at = self._net.loop.time() + seconds
+
     def take(self, stream: SimStream) -> None:
+        wait = self._accepts_at - self._net.loop.time()
+        if wait > 0:
+            self._net.loop.call_later(wait, self.take, stream, context=self.context)
+            return
         if not stream.gone:
             stream.start(self._accept(stream))
 
