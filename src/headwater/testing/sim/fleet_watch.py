@@ -5,7 +5,8 @@ second, beside what `quorum_watch` looks at:
 
 - an epoch of a partition has one leader, which has everything that was committed;
 - what one replica holds for committed (below its high watermark) every replica holds, byte by byte;
-- no replica is cut below what was committed.
+- no replica is cut below what was committed;
+- nothing is committed while fewer replicas are in sync than required.
 
 It also counts losses: power cuts and lost disks. A partition may lose records when as many of its
 replicas as it needs to acknowledge have ended uncleanly, and one of them has lost data: the
@@ -24,6 +25,7 @@ from headwater.broker.partition import Partition
 from headwater.metadata import Delta, Image
 from headwater.model import TopicPartition
 from headwater.quorum import Role
+from headwater.replication.leader import LeaderState
 from headwater.testing.sim.checker import Action
 from headwater.testing.sim.fleet import Fleet, Member
 from headwater.testing.sim.fleet_clients import Recorder
@@ -189,8 +191,24 @@ class FleetWatch:
             f"{what} was cut to {log.end}, {seen.high_watermark} is committed",
         )
         seen.high_watermark = max(seen.high_watermark, high_watermark)
+        self._look_at_minimum(what, leader, seen)
         differs = compare(log, seen, high_watermark, committed)
         self._expect(differs is None, f"{what} {differs}")
+
+    def _look_at_minimum(self, what: str, leader: LeaderState | None, seen: Seen) -> None:
+        """While fewer replicas are in sync than min.insync.replicas, nothing is committed
+        (KIP-966)."""
+        if leader is None or len(leader.isr) >= min(leader.min_isr, len(leader.replicas)):
+            seen.too_few = None
+            return
+        now = (leader.epoch, leader.partition_epoch, leader.high_watermark)
+        if seen.too_few is not None and seen.too_few[:2] == now[:2]:
+            self._expect(
+                seen.too_few == now,
+                f"{what} committed up to {now[2]} with only {list(leader.isr)} in sync, of "
+                f"{leader.min_isr} that are required",
+            )
+        seen.too_few = now
 
     def _on_end(self, member: Member, view: _View) -> None:
         """Notes that the node no longer leads what it led, or was to lead, when it crashed."""

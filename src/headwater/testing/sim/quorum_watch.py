@@ -41,6 +41,9 @@ class Seen:
     high_watermark: int = 0
     leader_epoch: int = -1  # the last that it led
     leads: int = -1  # the epoch that it leads now
+    # The in-sync set of the leader, by its epochs, and the high watermark that may not move under
+    # it; None while enough replicas are in sync.
+    too_few: tuple[int, int, int] | None = None
 
 
 def compare(log: Log, seen: Seen, upto: int, committed: Committed) -> str | None:
