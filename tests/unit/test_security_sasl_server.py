@@ -86,10 +86,10 @@ def test_a_user_logs_in_with_plain() -> None:
             "Authentication failed: Client requested an authorization id that is different from "
             "username",
         ),
-        (b"\0alice", None),
-        (b"\0alice\0wonder\0", None),
+        (b"\0alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0wonder\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\xff\0\xfe\0\xfd", None),
-        (b"", None),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
     ],
 )
 def test_plain_refuses_in_the_words_of_kafka(token: bytes, told: str | None) -> None:

@@ -153,6 +153,8 @@ class Authentication:
             if isinstance(said, Authenticated):
                 self._check_same(said.principal)
         except SaslRefused as refused:
+            if isinstance(server, _Refusing):  # Kafka, too, answers nothing here
+                return self._fail(connection, str(refused), user=refused.user)
             text = self._text(refused)
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text
@@ -164,9 +166,7 @@ class Authentication:
             token = said.token_to_send
         else:
             lifetime_ms, token = 0, said.token
-        response = SaslAuthenticateResponse(
-            error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms
-        )
+        response = SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
         return (encode_response(response, version, header.correlation_id),)
 
     def _exchange_raw(

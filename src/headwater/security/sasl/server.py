@@ -82,7 +82,10 @@ class PlainServer:
         except UnicodeDecodeError:
             raise SaslRefused("its token is not text") from None
         if len(parts) != 3:
-            raise SaslRefused(f"its token has {len(parts)} parts, expected 3")
+            found = min(len(parts), 4)  # Kafka counts no further
+            raise SaslRefused(
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {found}", is_told=True
+            )
         authorization_id, user, password = parts
         if not user:
             raise SaslRefused("Authentication failed: username not specified", is_told=True)
