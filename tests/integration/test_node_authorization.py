@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from harness.nodes import free_port
 from harness.rights import ROWS, Guard, Row, codes, trials
+from headwater import Acl, AclPattern, AclResource, Admin, AuthorizationError, Consumer, Producer
 from headwater.broker import controller_role, dispatch
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import ApiKey
+from headwater.security.operations import Operation
 from headwater.testing import EmbeddedBroker
 
 REFUSALS = {code for code in ErrorCode if code.name.endswith("AUTHORIZATION_FAILED")}
@@ -84,3 +88,65 @@ def test_each_api_has_a_row() -> None:
     served = {*dispatch.SERVED, *controller_role.SERVED}
     without = served - {row.api for row in ROWS} - set(WITHOUT_ROW)
     assert not without, sorted(api.name for api in without)
+
+
+PASSWORDS = {"admin": "secret", "alice": "wonderland"}  # the first one adds the others
+
+
+@pytest.fixture(scope="module")
+def users() -> Iterator[EmbeddedBroker]:
+    settings = {
+        "authorizer.class.name": Guard.SETTINGS["authorizer.class.name"],
+        "super.users": "User:admin",
+    }
+    with EmbeddedBroker(settings, users=PASSWORDS) as broker:
+        yield broker
+
+
+def login(broker: EmbeddedBroker, user: str) -> dict[str, Any]:
+    return broker.client_settings | {"sasl_username": user, "sasl_password": PASSWORDS[user]}
+
+
+def test_a_user_who_logs_in_has_the_rights_of_the_rules(users: EmbeddedBroker) -> None:
+    """Over SASL: the rules are about the user, and the topic is made in the user's name."""
+
+    async def run() -> None:
+        admin_login, alice_login = login(users, "admin"), login(users, "alice")
+        async with Admin(users.bootstrap, **admin_login) as admin:
+            await admin.create_topics({"orders": 1, "hidden": 1})
+            with pytest.raises(AuthorizationError):
+                async with Producer(users.bootstrap, **alice_login) as producer:
+                    await producer.send("orders", value=b"x")
+            rules = [
+                Acl(AclResource.TOPIC, "orders", "User:alice", operation)
+                for operation in (Operation.WRITE, Operation.READ)
+            ]
+            rules.append(
+                Acl(AclResource.TOPIC, "alices-", "User:alice", Operation.ALL,
+                    pattern=AclPattern.PREFIXED)
+            )  # fmt: skip
+            assert not any((await admin.create_acls(rules)).values())
+        async with Producer(users.bootstrap, **alice_login) as producer:
+            await producer.send("orders", value=b"x")
+            await producer.send("alices-own", value=b"x")
+        async with Admin(users.bootstrap, **alice_login) as alice:
+            assert {each.name for each in await alice.list_topics()} == {"orders", "alices-own"}
+        async with Consumer(
+            users.bootstrap,
+            topics=["orders"],
+            group=None,
+            auto_offset_reset="earliest",
+            **alice_login,
+        ) as consumer:
+            async for record in consumer:
+                assert record.value == b"x"
+                break
+
+    asyncio.run(run())
+    denials = [line for line in users.log_lines if "authorization denied" in line]
+    assert any(
+        "principal=User:alice operation=IDEMPOTENT_WRITE resource=CLUSTER:kafka-cluster "
+        "host=127.0.0.1 api=INIT_PRODUCER_ID" in line
+        for line in denials
+    ), denials
+    assert not any("User:admin" in line for line in denials)

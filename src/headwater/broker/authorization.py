@@ -8,12 +8,13 @@ lists and bit fields of operations are no attempts to do something: they are `qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.observability import Log, printable
 from headwater.security.acls import CLUSTER_NAME, AclResource
+from headwater.security.authorizer import NotReady
 from headwater.security.operations import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 AUTHORIZER = "headwater.authorizer"  # the name of the audit log
 
+_NONE: frozenset[str] = frozenset()
 _REFUSALS = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -61,18 +63,42 @@ def is_allowed(
     *,
     quiet: bool = False,
 ) -> bool:
-    authorizer = node.authorizer
-    if authorizer is None or context.is_internal:
+    if node.authorizer is None or context.is_internal:
         return True
+    return name not in _denied(node, node.authorizer, context, operation, resource, (name,), quiet)
+
+
+def _denied(
+    node: Guarded,
+    authorizer: Authorizer,
+    context: Context,
+    operation: Operation,
+    resource: AclResource,
+    names: Iterable[str],
+    quiet: bool,
+) -> Collection[str]:
+    """Asks the authorizer about some names; returns those that it denies."""
     principal, host = context.principal, context.client_host
-    allowed = authorizer.allows(principal, host, operation, resource, name)
+    allows = authorizer.allows
+    try:
+        refused = [name for name in names if not allows(principal, host, operation, resource, name)]
+    except NotReady as not_ready:
+        if not_ready.is_first:
+            node.log.warn(
+                f"{printable(str(principal))} at {host} must wait: {not_ready}; a node that takes "
+                "part in finding the leader of the quorum has to be in super.users"
+            )
+        raise
     if not quiet:
-        _audit(node, context, operation, resource, name, allowed=allowed)
-    return allowed
+        log = node.log.named(AUTHORIZER)
+        if refused or log.is_debug:
+            for name in names:
+                _audit(log, context, operation, resource, name, allowed=name not in refused)
+    return refused
 
 
 def _audit(
-    node: Guarded,
+    log: Log,
     context: Context,
     operation: Operation,
     resource: AclResource,
@@ -80,9 +106,6 @@ def _audit(
     *,
     allowed: bool,
 ) -> None:
-    log = node.log.named(AUTHORIZER)
-    if allowed and not log.is_debug:
-        return
     api = "" if context.api is None else f" api={context.api.name}"
     line = (
         f"{'allowed' if allowed else 'authorization denied'}: "
@@ -133,11 +156,9 @@ def denied(
     once, and none without an authorizer."""
     if node.authorizer is None or context.is_internal:
         return frozenset()
-    return frozenset(
-        name
-        for name in dict.fromkeys(names)
-        if not is_allowed(node, context, operation, resource, name, quiet=quiet)
-    )
+    asked = dict.fromkeys(names)
+    refused = _denied(node, node.authorizer, context, operation, resource, asked, quiet)
+    return frozenset(refused) if refused else _NONE
 
 
 def may(

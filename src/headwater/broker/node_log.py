@@ -17,6 +17,7 @@ from headwater.config.alter import Alteration, AlterOperation
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
 from headwater.config.implied import implied_properties
+from headwater.config.known import OF_AUTHORIZER
 from headwater.config.values import shown
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import process_id
@@ -105,6 +106,8 @@ def _is_default(key: str, text: str) -> bool:
 def _shown(key: str, text: str) -> str:
     """Returns a broker setting for the log. An unknown key may be a plugin's password: hidden."""
     definition = broker_definition(key)
+    if key in OF_AUTHORIZER:
+        return printable(text)
     if definition is None or definition.sensitive:
         return _HIDDEN
     return printable(shown(text))

@@ -46,7 +46,7 @@ replica.alter.log.dirs.io.max.bytes.per.second
 """
 
 # What the standard authorizer reads, which are none of Kafka's broker settings either.
-_OF_AUTHORIZER = frozenset({"allow.everyone.if.no.acl.found", "super.users"})
+OF_AUTHORIZER = frozenset({"allow.everyone.if.no.acl.found", "super.users"})
 
 # Prefixes of plugin settings, which Kafka passes on without knowing the names.
 _OPEN_PREFIXES = (
@@ -85,7 +85,7 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
                 continue
             lines.append(f"{key} has no effect: {definition.name} is not a setting of listeners")
             continue
-        if key in _OF_AUTHORIZER:
+        if key in OF_AUTHORIZER:
             if not properties.get("authorizer.class.name"):
                 lines.append(f"{key} has no effect: authorizer.class.name is not set")
             continue

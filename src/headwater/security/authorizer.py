@@ -36,16 +36,19 @@ _IMPLIED_BY = {
 }
 
 _REMEMBERED_MAX = 20_000  # decisions; about 5 MB
+_RESOURCE_BITS = 8
+_KEPT_OUT_MAX = 100
 _SAMPLE_NAME = "hardcode"  # Kafka's, for whoever may do an operation on every name
 
 
 class NotReady(ApiError):
     """The rules are not loaded yet, and only super users are let in."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first: bool) -> None:
         super().__init__(
             ErrorCode.UNKNOWN_SERVER_ERROR, "the access control rules are not loaded yet"
         )
+        self.is_first = is_first  # of this principal: a line in the log says it once
 
 
 class Verdict(NamedTuple):
@@ -96,10 +99,11 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_no_rule_is_found
         self._is_loaded = False
+        self._kept_out: set[str] = set()  # before the rules were loaded
         self._rules: dict[bytes, Rule] = {}
         self._by_principal: dict[tuple[str, int], _Names] = {}  # and type of resource
         self._of_all: dict[int, _Names] = {}
-        self._remembered: dict[tuple[Principal, str, int, int, str], bool] = {}
+        self._remembered: dict[tuple[Principal, str, int, str], bool] = {}
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> StandardAuthorizer:
@@ -150,7 +154,8 @@ class StandardAuthorizer:
         resource: AclResource,
         name: str,
     ) -> bool:
-        key = (principal, host, operation, resource, name)
+        # One number for both: members of an Enum are slow to hash.
+        key = (principal, host, operation << _RESOURCE_BITS | resource, name)
         known = self._remembered.get(key)
         if known is None:
             known = self.explain(principal, host, operation, resource, name).allowed
@@ -171,7 +176,10 @@ class StandardAuthorizer:
         if who in self._super_users:
             return Verdict(True, None, f"{who} is a super user")
         if not self._is_loaded:
-            raise NotReady
+            is_first = who not in self._kept_out
+            if len(self._kept_out) < _KEPT_OUT_MAX:
+                self._kept_out.add(who)
+            raise NotReady(is_first=is_first)
         allowing: Rule | None = None
         for rule in self._rules_about(who, resource, name):
             if not _concerns(rule, host, operation):

@@ -177,10 +177,10 @@ def _append(
 def _not_writable(broker: Broker, context: Context, request: ProduceRequest) -> frozenset[str]:
     """Returns the topics of a request to which the client may not write."""
     by_id = context.version >= 13
-    names = (
+    names = [
         broker.partitions.name_of(topic.topic_id) if by_id else topic.name
         for topic in request.topic_data
-    )
+    ]
     return denied(broker, context, Operation.WRITE, AclResource.TOPIC, filter(None, names))
 
 
