@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
@@ -164,6 +164,16 @@ class Truncations:
                 await asyncio.sleep(self._backoff_seconds)
 
 
+class _Position(NamedTuple):
+    """What a fetch says of a partition: a message would be slow to compare."""
+
+    epoch: int  # of its leader
+    end: int
+    latest_epoch: int  # of a record in the log
+    start: int
+    bytes_max: int
+
+
 class _Copy:
     """A partition that is copied from one leader in one epoch."""
 
@@ -173,7 +183,7 @@ class _Copy:
         self.key: Key = partition.topic_id, partition.tp.partition
         self.partition = partition
         self.state = state
-        self.named: FetchPartition | None = None  # what the session knows of it
+        self.named: _Position | None = None  # what the session knows of it
         self.is_paused = False
         self.retries = 0
 
@@ -427,22 +437,26 @@ class LeaderFetcher:
 
     def _named(self) -> Iterator[tuple[bytes, FetchPartition]]:
         """Yields the partitions whose position the leader does not know."""
+        bytes_max = self._config.replica_fetch_max_bytes
         for copy in self._changed:
             if not copy.is_current or copy.is_paused or self.copies.get(copy.key) is not copy:
                 continue
             log = copy.partition.log
-            asked = FetchPartition(
-                partition=copy.key[1],
-                current_leader_epoch=copy.state.epoch,
-                fetch_offset=log.end,
-                last_fetched_epoch=log.latest_epoch,
-                log_start_offset=log.start,
-                partition_max_bytes=self._config.replica_fetch_max_bytes,
-            )
             self._forgotten.pop(copy.key, None)
-            if asked != copy.named:
-                copy.named = asked
-                yield copy.key[0], asked
+            position = _Position(copy.state.epoch, log.end, log.latest_epoch, log.start, bytes_max)
+            if position != copy.named:
+                copy.named = position
+                yield (
+                    copy.key[0],
+                    FetchPartition(
+                        partition=copy.key[1],
+                        current_leader_epoch=position.epoch,
+                        fetch_offset=position.end,
+                        last_fetched_epoch=position.latest_epoch,
+                        log_start_offset=position.start,
+                        partition_max_bytes=bytes_max,
+                    ),
+                )
 
     def _nudge(self, connection: PeerConnection[PeerError]) -> None:
         """Ends the wait of a fetch that is parked at the leader, which does not know the newest

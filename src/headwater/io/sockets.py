@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headwater import _core
 from headwater.io.attention import Lookout, WatchfulLoop, WatchfulSelector
 from headwater.io.disk import FileSlice, SystemFile, close_slices
 from headwater.io.network import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headwater.io.tls import Tls
 
 _SENDFILE_BYTES_MAX = 1024 * 1024  # per turn, so that one reader cannot block the loop
-_CORKED_BYTES_MAX = 64 * 1024  # of larger responses the peer may as well begin to read a part
+_COPIED_BYTES_MAX = 128 * 1024  # of larger responses the peer may as well begin to read a part
 _SMALL_BYTES_MAX = 4096  # larger requests are not those of a peer that waits for each response
 _NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
@@ -161,15 +162,32 @@ class SocketStream:
 
     def _flush(self) -> bool:
         """Passes queued data to the kernel; returns whether everything was taken."""
-        if len(self._queue) <= 2 or self._queued > _CORKED_BYTES_MAX:
-            return self._pass_on()
-        # `sendfile` sends what it has at once. With several slices the peer would be woken for the
-        # first of them and find an incomplete frame.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-        is_complete = self._pass_on()
-        if not self._gone:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        return is_complete
+        if len(self._queue) > 2 and self._queued <= _COPIED_BYTES_MAX:
+            # `sendfile` sends what it has at once: with several slices the peer would be woken for
+            # the first of them and find an incomplete frame. Copying a few small ones is cheaper
+            # than the system calls that send them one by one.
+            try:
+                self._join_queue()
+            except OSError as error:
+                self._end(error)
+                return True
+        return self._pass_on()
+
+    def _join_queue(self) -> None:
+        """Makes one buffer of what is queued."""
+        joined = memoryview(_core.unfilled(self._queued))
+        end = 0
+        for item in self._queue:
+            begin, end = end, end + len(item)
+            if isinstance(item, FileSlice):
+                read = os.preadv(_fileno(item), [joined[begin:end]], item.position)
+                if read < len(item):
+                    raise _ends_before(item, item.position + read)
+                item.close()
+            else:
+                joined[begin:end] = item
+        self._queue.clear()
+        self._queue.append(joined)
 
     def _pass_on(self) -> bool:
         queue = self._queue
@@ -204,12 +222,9 @@ class SocketStream:
         return True
 
     def _send_file(self, part: FileSlice, count: int) -> int:
-        assert isinstance(part.file, SystemFile)
-        sent = os.sendfile(self._fd, part.file.fileno(), part.position, count)
+        sent = os.sendfile(self._fd, _fileno(part), part.position, count)
         if sent == 0:
-            # The file was truncated under a pending response. The announced length cannot be
-            # delivered, so the connection must be closed.
-            raise OSError(errno.EIO, f"{part.file.path} ends before byte {part.position}")
+            raise _ends_before(part, part.position)
         return sent
 
     def queued_bytes(self) -> int:
@@ -273,6 +288,17 @@ class SocketStream:
             receiver, self._receiver = self._receiver, NO_RECEIVER
             error, self._error = self._error, None
             receiver.closed(error)
+
+
+def _fileno(part: FileSlice) -> int:
+    assert isinstance(part.file, SystemFile)
+    return part.file.fileno()
+
+
+def _ends_before(part: FileSlice, position: int) -> OSError:
+    """The file was truncated under a pending response. The announced length cannot be delivered, so
+    the connection must be closed."""
+    return OSError(errno.EIO, f"{part.file.path} ends before byte {position}")
 
 
 class SocketListener:

@@ -351,15 +351,9 @@ class Log:
                 newest,
                 now_ms,
             )
+            self.segments.add_batches(group, self._rules.index_interval_bytes)
+            self.end = last.last_offset + 1
             for batch in group:
-                self.segments.add_batch(
-                    batch.size,
-                    batch.base_offset,
-                    batch.last_offset,
-                    batch.max_timestamp,
-                    self._rules.index_interval_bytes,
-                )
-                self.end = batch.last_offset + 1
                 if batch.leader_epoch != self.epochs.latest and batch.leader_epoch >= 0:
                     self.epochs.assign(batch.leader_epoch, batch.base_offset)
                 if batch.producer_id >= 0:

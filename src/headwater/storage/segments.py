@@ -6,7 +6,7 @@ the end of the log, by the remembered positions of the last batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, overload
 
@@ -86,6 +86,19 @@ class Segments:
             self._newer = {}
         self._newer[base_offset] = position
         self.size += size
+
+    def add_batches(self, batches: Sequence[_core.Batch], interval_bytes: int) -> None:
+        """The same for batches that were written together."""
+        segment = self.active
+        first, last = batches[0], batches[-1]
+        start = segment.size - first.position
+        segment.found(start, batches, interval_bytes)
+        if len(self._newer) >= _POSITIONS_MAX:
+            self._older = self._newer
+            self._newer = {}
+        for batch in batches:
+            self._newer[batch.base_offset] = start + batch.position
+        self.size += last.position + last.size - first.position
 
     def add(self, segment: Segment) -> None:
         """Makes a segment the active one."""

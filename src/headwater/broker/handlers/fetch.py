@@ -97,6 +97,7 @@ class _Fetch:
         "_request",
         "_session",
         "_stable",
+        "_taken",
         "_timer",
         "_wanted",
     )
@@ -124,6 +125,8 @@ class _Fetch:
         # For readers of committed records: the last stable offset of each partition that is waited
         # for, and how many bytes were appended since it last moved.
         self._stable: dict[Partition, tuple[int, int]] | None = None
+        # The partitions of a follower's positions that were found good in this turn of the loop.
+        self._taken: dict[Wanted, Partition] = {}
         self._denied = None if broker.authorizer is None else self._denied_topics()
 
     # Rights
@@ -172,6 +175,7 @@ class _Fetch:
                 clock=feed.clock,
                 now=now,
             )
+            self._taken[wanted] = partition
 
     def _check_follower(self, leader: LeaderState, wanted: Wanted) -> None:
         leader.check_fetch(
@@ -192,7 +196,7 @@ class _Fetch:
             data = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
             read.results.append((wanted, data))
             try:
-                partition = self._find(wanted)
+                partition = self._taken.get(wanted) or self._find(wanted)
                 self._partitions.append(partition)
                 size = self._read_partition(partition, wanted, data, left, not read.bytes)
             except ApiError as refusal:
@@ -228,11 +232,12 @@ class _Fetch:
         first: bool,
     ) -> int:
         """Fills in one partition's part of the response; returns its bytes of records."""
+        is_taken = wanted in self._taken
         if self._replica_id == _ANY_REPLICA:
             high_watermark = partition.lead_or_follow(wanted.current_epoch).high_watermark
         else:
             leader = partition.lead(wanted.current_epoch)
-            if self._replica_id >= 0:
+            if self._replica_id >= 0 and not is_taken:
                 self._check_follower(leader, wanted)
             high_watermark = leader.high_watermark
         log = partition.log
@@ -246,7 +251,7 @@ class _Fetch:
         data.log_start_offset = log.start
         if not committed:
             data.aborted_transactions = None
-        if wanted.last_fetched_epoch >= 0:
+        if wanted.last_fetched_epoch >= 0 and not is_taken:
             data.diverging_epoch = self._divergence(partition, wanted)
             if data.diverging_epoch is not None:
                 return 0
@@ -317,6 +322,7 @@ class _Fetch:
             or not (self._wanted or feed)
         ):
             return self._respond(read)
+        self._taken.clear()  # anything may happen before the next read
         loop = asyncio.get_running_loop()
         self._found_bytes = read.bytes
         self._done = loop.create_future()
