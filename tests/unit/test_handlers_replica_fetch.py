@@ -301,3 +301,70 @@ def test_losing_the_leadership_wakes_the_follower() -> None:
         assert answer[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(story)
+
+
+BULK = bytes(10_000)
+
+
+def test_the_records_of_bulk_producers_wait_for_more() -> None:
+    async def story() -> None:
+        leader = Leader()
+        follower = Follower(leader)
+        follower.begin()
+        waiting = follower.send({})
+        assert not isinstance(waiting, FetchResponse)
+        leader.append(0, BULK)
+        await turns()
+        leader.append(1, BULK)
+        await turns()
+        assert not waiting.done()
+        assert sorted(parts(await waiting)) == [0, 1]
+        # As many as last time are enough, when the fetch finds them and when they come.
+        leader.append(0, BULK)
+        leader.append(1, BULK)
+        assert sorted(follower.now({0: 1, 1: 1})) == [0, 1]
+        leader.append(0, BULK)
+        waiting = follower.send({0: 2, 1: 2})
+        assert not isinstance(waiting, FetchResponse)
+        await turns()
+        assert not waiting.done()
+        leader.append(1, BULK)
+        await turns()
+        assert sorted(parts(waiting.result())) == [0, 1]
+
+    run(story)
+
+
+def test_positions_count_at_once_while_records_wait_for_more() -> None:
+    async def story() -> None:
+        leader = Leader(isr=(1, 2))
+        follower = Follower(leader)
+        follower.begin()
+        leader.append(0, BULK)
+        first = follower.send({})
+        assert not isinstance(first, FetchResponse)
+        assert list(parts(await first)) == [0]
+        done: list[object] = []
+        leader.partitions[0].when_replicated(1, done.append)
+        leader.append(1, BULK)
+        second = follower.send({0: 1})
+        assert not isinstance(second, FetchResponse)
+        assert done == [None]
+        assert parts(await second)[0].high_watermark == 1
+
+    run(story)
+
+
+def test_a_follower_that_is_behind_or_errs_does_not_wait() -> None:
+    async def story() -> None:
+        leader = Leader()
+        leader.append(0, BULK)
+        leader.append(0, BULK)
+        follower = Follower(leader)
+        follower.now({0: 0}, bytes_max=10)
+        leader.append(0, BULK)
+        assert len(follower.now({0: 1})[0].records or b"") > len(BULK)
+        leader.append(0, BULK)
+        assert follower.now({0: 3}, leader_epoch=7)[0].error_code
+
+    run(story)

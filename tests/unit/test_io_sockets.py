@@ -185,6 +185,38 @@ def test_a_response_whose_file_was_cut_ends_the_connection(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+def test_none_of_several_slices_is_sent_if_the_file_of_one_was_cut(tmp_path: Path) -> None:
+    async def story() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        told = Told()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return told
+
+        listener = SocketNetwork().bind("127.0.0.1", 0, accept)
+        listener.start()
+        with socket.create_connection(listener.address) as peer:
+            stream = await accepted
+            file = SystemDisk().open(str(tmp_path / "log"), create=True)
+            file.append(bytes(1000))
+            slices = FileSlice(file, 0, 300), FileSlice(file, 300, 700)
+            os.truncate(tmp_path / "log", 400)
+            stream.send((b"header", slices[0], b"header", slices[1]))
+            error = await told.end
+            assert error is not None
+            assert "ends before byte 400" in str(error)
+            peer.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(peer, 10_000) == b""
+        descriptor = file.fileno()
+        file.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):  # no slice holds it
+            os.fstat(descriptor)
+        listener.close()
+
+    asyncio.run(story())
+
+
 def test_a_listener_out_of_descriptors_waits_and_accepts_again() -> None:
     async def story() -> None:
         accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
