@@ -54,6 +54,14 @@ def test_a_broker_restarts_with_its_data(headwater_broker: EmbeddedBroker) -> No
     assert len(headwater_broker.records("orders")) == 1
 
 
+@pytest.mark.headwater(tls=True, users={"alice": "wonder"})
+def test_the_service_logs_in(headwater_broker: EmbeddedBroker) -> None:
+    with blocking.Producer(
+        headwater_broker.bootstrap, **headwater_broker.client_settings
+    ) as producer:
+        producer.send("orders", "tea")
+
+
 def test_a_broker_stalls(headwater_broker: EmbeddedBroker) -> None:
     with blocking.Producer(headwater_broker.bootstrap) as producer:
         producer.send("orders", "tea")
