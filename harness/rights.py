@@ -766,15 +766,23 @@ class Guard:
 
     def ask(self, row: Row, rights: Iterable[Right], *, denied: Iterable[Right] = ()) -> Any:
         """Sends the request of a row from the client's host, with exactly these rights."""
-        with self.rights(rights, denied=denied):
-            address = self._addresses[row.on_controller]
-            assert address is not None
-            with Wire(address, source=CLIENT_HOST) as wire:
-                version = newest(row.api) if row.version is None else row.version
-                try:
-                    return outcome(wire.ask(request_of(row, self.topic_id), version))
-                except Closed:
-                    return {"closed": True}
+        with (
+            self.rights(rights, denied=denied),
+            self.connect(on_controller=row.on_controller) as wire,
+        ):
+            version = newest(row.api) if row.version is None else row.version
+            try:
+                return outcome(wire.ask(request_of(row, self.topic_id), version))
+            except Closed:
+                return {"closed": True}
+
+    def connect(self, *, on_controller: bool = False) -> Wire:
+        """Returns a connection from the client's host."""
+        address = self._addresses[on_controller]
+        assert address is not None
+        wire = Wire(address, source=CLIENT_HOST)
+        wire.note_topic_id(SEEN, self.topic_id)
+        return wire
 
     @contextlib.contextmanager
     def rights(self, allowed: Iterable[Right], *, denied: Iterable[Right] = ()) -> Iterator[None]:

@@ -192,6 +192,10 @@ class Wire:
 
         return self._topic_ids.setdefault(topic, until(found, f"a leader for {topic}"))
 
+    def note_topic_id(self, topic: str, topic_id: bytes) -> None:
+        """Takes the id of a topic that this client may not be able to ask for."""
+        self._topic_ids[topic] = topic_id
+
     def create_topic(self, topic: str, partitions: int = 1, **configs: str) -> bytes:
         """Creates it with these configs (`_` for `.`), waits for a leader, answers its id."""
         request = CreateTopicsRequest(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.nodes import free_port
-from harness.rights import ROWS, Guard, Row, codes, trials
+from harness.rights import RECORDS, ROWS, SEEN, Guard, Right, Row, codes, trials
 from headwater import Acl, AclPattern, AclResource, Admin, AuthorizationError, Consumer, Producer
 from headwater.broker import controller_role, dispatch
 from headwater.errors import ErrorCode
@@ -150,3 +150,17 @@ def test_a_user_who_logs_in_has_the_rights_of_the_rules(users: EmbeddedBroker) -
         for line in denials
     ), denials
     assert not any("User:admin" in line for line in denials)
+
+
+def test_a_connection_loses_a_right_with_its_rule(guard: Guard) -> None:
+    """What a connection may do is remembered, but not longer than the rules last."""
+    write = Right(Operation.WRITE, AclResource.TOPIC, SEEN)
+    read = Right(Operation.READ, AclResource.TOPIC, SEEN)
+    with guard.connect() as wire:
+        for _ in range(2):
+            with guard.rights([write, read]):
+                for _ in range(2):
+                    assert wire.produce(SEEN, RECORDS).error_code == 0
+                    assert wire.fetch(SEEN).error_code == 0
+            assert wire.produce(SEEN, RECORDS).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert wire.fetch(SEEN).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 AUTHORIZER = "headwater.authorizer"  # the name of the audit log
 
 _NONE: frozenset[str] = frozenset()
+_GRANTED_MAX = 1000  # topics of one connection
 _REFUSALS = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -155,10 +156,50 @@ def denied(
     """Returns those of the names on which the operation is not allowed. Each name is looked at
     once, and none without an authorizer."""
     if node.authorizer is None or context.is_internal:
-        return frozenset()
+        return _NONE
     asked = dict.fromkeys(names)
     refused = _denied(node, node.authorizer, context, operation, resource, asked, quiet)
     return frozenset(refused) if refused else _NONE
+
+
+class _Granted:
+    """What one connection may do, as long as the rules stay as they are: of the requests that come
+    by the thousand only the first one asks the authorizer."""
+
+    __slots__ = ("audit", "generation", "names")
+
+    def __init__(self, generation: object, audit: Log) -> None:
+        self.generation = generation
+        self.audit = audit
+        self.names: dict[int, set[str]] = {}  # by operation on topics
+
+
+def denied_topics(
+    node: Guarded, context: Context, operation: Operation, names: Collection[str | None]
+) -> frozenset[str]:
+    """Does the same as `denied` for topics in the requests of clients that produce and fetch; None
+    is a topic that is not known."""
+    granted = context.connection.granted
+    authorizer = node.authorizer
+    assert authorizer is not None
+    if (
+        type(granted) is _Granted
+        and granted.generation is authorizer.generation
+        and granted.names.get(operation + 0, _NONE).issuperset(names)
+        and not granted.audit.is_debug
+    ):
+        return _NONE
+    known = [name for name in names if name is not None]
+    refused = denied(node, context, operation, AclResource.TOPIC, known)
+    generation = authorizer.generation
+    if generation is not None and context.origin is None:
+        if type(granted) is not _Granted or granted.generation is not generation:
+            granted = _Granted(generation, node.log.named(AUTHORIZER))
+            context.connection.granted = granted
+        topics = granted.names.setdefault(operation + 0, set())
+        if len(topics) < _GRANTED_MAX:
+            topics.update(name for name in known if name not in refused)
+    return refused
 
 
 def may(

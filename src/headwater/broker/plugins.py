@@ -108,6 +108,7 @@ class PythonAuthorizer:
     """Asks an object of the user's own. What fails is not allowed."""
 
     keeps_rules = False
+    generation = None  # it may go by the clock, or by anything else
 
     def __init__(self, made: Any, on_failure: Failed) -> None:
         self._made = made

@@ -87,11 +87,11 @@ class Connection(Receiver):
         "active_at",
         "frame_since",
         "gone",
+        "granted",
         "listener",
         "on_gone",
         "on_next",
         "principal",
-        "session",
         "stream",
     )
 
@@ -99,7 +99,7 @@ class Connection(Receiver):
         self.stream = stream
         self.listener = listener
         self.principal = ANONYMOUS  # until the peer has authenticated
-        self.session: object | None = None  # state that the broker keeps for this connection
+        self.granted: object | None = None  # what `broker/authorization` has allowed to this client
         self.active_at = server.now()
         self.frame_since: float | None = None  # when the frame began that is being received
         self.gone = False

@@ -66,6 +66,12 @@ class Authorizer(Protocol):
     @property
     def keeps_rules(self) -> bool: ...
 
+    @property
+    def generation(self) -> object | None:
+        """Another object after each change of the rules: while it is the same, what was allowed is
+        allowed. None if that cannot be said."""
+        ...
+
     def allows(
         self,
         principal: Principal,
@@ -98,6 +104,7 @@ class StandardAuthorizer:
     ) -> None:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_no_rule_is_found
+        self.generation: object = object()
         self._is_loaded = False
         self._kept_out: set[str] = set()  # before the rules were loaded
         self._rules: dict[bytes, Rule] = {}
@@ -131,6 +138,7 @@ class StandardAuthorizer:
                 rule = self._rules[rule_id] = Rule.from_record(record)
                 self._add(rule)
             self._remembered.clear()
+            self.generation = object()
 
     def _add(self, rule: Rule) -> None:
         key = rule.principal, rule.resource

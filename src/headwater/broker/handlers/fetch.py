@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.broker.authorization import denied, is_allowed
+from headwater.broker.authorization import denied_topics, is_allowed
 from headwater.broker.context import Context
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 READ_COMMITTED = 1
+_READ = Operation.READ  # members of an Enum are slow to look up
 _ISOLATION_LEVELS = (0, READ_COMMITTED)
 _ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
 _TOPIC_IDS_SINCE = 13
@@ -139,12 +140,12 @@ class _Fetch:
         of them."""
         broker, context = self._broker, self._context
         of_session = self._session.wanted.values() if self._session is not None else self._wanted
-        names = filter(None, map(self._name, of_session))
+        names = [self._name(wanted) for wanted in of_session]
         if self._replica_id < 0:
-            return denied(broker, context, Operation.READ, AclResource.TOPIC, names)
+            return denied_topics(broker, context, _READ, names)
         if is_allowed(broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER):
             return frozenset()
-        return frozenset(names)
+        return frozenset(name for name in names if name is not None)
 
     def _name(self, wanted: Wanted) -> str | None:
         if self._context.version < _TOPIC_IDS_SINCE:

@@ -13,7 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from headwater.broker.authorization import denied, is_allowed
+from headwater.broker.authorization import denied_topics, is_allowed
 from headwater.broker.context import Context, InOrder
 from headwater.broker.partition import ALL_IN_SYNC, Done, Partition
 from headwater.broker.transaction_verification import Producer, Verified, produce_generation
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from headwater.broker.broker import Broker
 
-_CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
+# Members of an Enum are slow to look up.
+_CLIENT = Origin.CLIENT
+_WRITE = Operation.WRITE
 
 # The client id with which Kafka's own tools may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -181,7 +183,7 @@ def _not_writable(broker: Broker, context: Context, request: ProduceRequest) -> 
         broker.partitions.name_of(topic.topic_id) if by_id else topic.name
         for topic in request.topic_data
     ]
-    return denied(broker, context, Operation.WRITE, AclResource.TOPIC, filter(None, names))
+    return denied_topics(broker, context, _WRITE, names)
 
 
 def _unanswered(code: ErrorCode) -> CloseConnection:
@@ -202,7 +204,9 @@ def _produce_in_transaction(
         broker, context, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
     ):
         return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
-    not_writable = _not_writable(broker, context, request)
+    not_writable = (
+        frozenset() if broker.authorizer is None else _not_writable(broker, context, request)
+    )
     sequences: dict[TopicPartition, int] = {}
     producers: set[tuple[int, int]] = set()
     for topic in request.topic_data:
