@@ -1,7 +1,8 @@
 """Processes that use transactions and are killed for it: tellers, who move money between accounts,
 and copiers, who are members of a group and write on what they read.
 
-    python -m harness.transaction_workers teller|copier BOOTSTRAP NAME headwater|librdkafka PROTOCOL
+    python -m harness.transaction_workers teller|librdkafka-teller BOOTSTRAP NAME
+    python -m harness.transaction_workers copier BOOTSTRAP NAME classic|consumer
 
 Each prints a line for every transaction whose commit was acknowledged: a teller the names of its
 transfers. The name is the transactional id. What a worker cannot go on after ends it.
@@ -26,8 +27,6 @@ GROUP = "copiers"
 # of what it aborts: with version 1 that is refused.
 FATAL = 3
 _PATIENCE = 120.0
-# librdkafka may wait for a coordinator that has died until its call times out.
-_GIVE_UP = 15.0
 _RECORDS_MAX = 20
 
 
@@ -119,54 +118,6 @@ def librdkafka_teller(bootstrap: str, name: str) -> None:
             report(done)
 
 
-def librdkafka_copier(bootstrap: str, name: str, protocol: str) -> None:
-    from confluent_kafka import Consumer as RdConsumer
-    from confluent_kafka import KafkaException, TopicPartition
-
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": GROUP,
-        "group.protocol": protocol,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "log_level": 0,
-    }
-    if protocol == "classic":
-        settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
-    consumer = RdConsumer(settings)
-    consumer.subscribe([NUMBERS])
-    producer = _librdkafka_producer(bootstrap, name)
-    while True:
-        first = consumer.poll(1)
-        if first is None or first.error():
-            continue
-        rest = consumer.consume(_RECORDS_MAX - 1, timeout=0)
-        records = [first, *(each for each in rest if not each.error())]
-        starts: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        producer.begin_transaction()
-        try:
-            for each in records:
-                starts.setdefault(each.partition(), each.offset())
-                ends[each.partition()] = each.offset() + 1
-                producer.produce(COPIES, each.value(), partition=each.partition())
-            producer.send_offsets_to_transaction(
-                [TopicPartition(NUMBERS, number, end) for number, end in ends.items()],
-                consumer.consumer_group_metadata(),
-                _GIVE_UP,
-            )
-            _librdkafka_commit(producer)
-        except KafkaException as error:
-            _librdkafka_abort(producer, error)
-            owned = {each.partition for each in consumer.assignment()}
-            for number, start in starts.items():
-                if number in owned:
-                    consumer.seek(TopicPartition(NUMBERS, number, start))
-        else:
-            report(len(records))
-
-
 def _librdkafka_producer(bootstrap: str, name: str) -> Any:
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as RdProducer
@@ -218,20 +169,17 @@ def _librdkafka_abort(producer: Any, error: Any) -> None:
 
 
 def main() -> None:
-    kind, bootstrap, name, maker, protocol = sys.argv[1:]
-    if maker == "librdkafka":
+    kind, bootstrap, name, *more = sys.argv[1:]
+    if kind == "teller":
+        asyncio.run(teller(bootstrap, name))
+    elif kind == "copier":
+        asyncio.run(copier(bootstrap, name, *more))
+    else:
         try:
-            if kind == "teller":
-                librdkafka_teller(bootstrap, name)
-            else:
-                librdkafka_copier(bootstrap, name, protocol)
+            librdkafka_teller(bootstrap, name)
         except BaseException:
             traceback.print_exc()
             os._exit(FATAL)  # a producer that is destroyed may wait for its brokers for ever
-    elif kind == "teller":
-        asyncio.run(teller(bootstrap, name))
-    else:
-        asyncio.run(copier(bootstrap, name, protocol))
 
 
 if __name__ == "__main__":

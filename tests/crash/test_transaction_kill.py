@@ -76,13 +76,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 
 @pytest.mark.parametrize(
-    ("maker", "protocol"), [("headwater", "consumer"), ("librdkafka", "classic")]
+    ("teller", "protocol"), [("teller", "consumer"), ("librdkafka-teller", "classic")]
 )
 def test_transactions_are_whole_though_nodes_and_clients_are_killed(
     make_headwater_cluster: MakeHeadwaterCluster,
     start: Callable[..., Worker],
     tmp_path: Path,
-    maker: str,
+    teller: str,
     protocol: str,
 ) -> None:
     topics = dict.fromkeys((ACCOUNTS, NUMBERS, COPIES), PARTITIONS)
@@ -93,10 +93,8 @@ def test_transactions_are_whole_though_nodes_and_clients_are_killed(
         "group.consumer.min.heartbeat.interval.ms": "1000",
     }
     cluster = make_headwater_cluster(settings, data=tmp_path / "cluster", topics=topics)
-    tellers, copiers = (
-        [start(kind, cluster.bootstrap, f"{kind}-{n}", maker, protocol) for n in range(2)]
-        for kind in ("teller", "copier")
-    )
+    tellers = [start(teller, cluster.bootstrap, f"teller-{n}") for n in range(2)]
+    copiers = [start("copier", cluster.bootstrap, f"copier-{n}", protocol) for n in range(2)]
     workers = [*tellers, *copiers]
 
     with Producer(cluster.bootstrap, linger_ms=5) as producer, Admin(cluster.bootstrap) as admin:
@@ -150,7 +148,7 @@ def test_transactions_are_whole_though_nodes_and_clients_are_killed(
     halves = Counter(name for name, _ in entries)
     assert set(halves.values()) == {2}, "a transfer was made by half, or twice"
     assert sum(int(amount) for _, amount in entries) == 0
-    confirmed = {name for teller in tellers for name in teller.reported() if len(name) == 16}
+    confirmed = {name for worker in tellers for name in worker.reported() if len(name) == 16}
     assert confirmed <= set(halves), "a transfer that was confirmed is lost"
     assert sorted(map(int, copies)) == list(range(sent))
 

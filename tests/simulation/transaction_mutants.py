@@ -288,6 +288,7 @@ _QUICK = (
 )
 _ANY: tuple[str, ...] = ()
 _MOVES = (*CRASHES, "isolate")
+_CLIENTS = ("kill client", "pause client")
 
 TRANSACTION_MUTANTS: dict[str, Wanted] = {
     plant.__name__.replace("_", " "): Wanted(
@@ -311,10 +312,10 @@ TRANSACTION_MUTANTS: dict[str, Wanted] = {
         (aborts_are_not_indexed, _ANY),
         (the_index_ends_with_the_first_abort, _ANY),
         (markers_are_reported_before_they_are_replicated, _MOVES),
-        (offsets_do_not_wait_for_the_end, _ANY),
-        (pending_offsets_are_not_unstable, _ANY),
+        (offsets_do_not_wait_for_the_end, _CLIENTS),
+        (pending_offsets_are_not_unstable, _CLIENTS),
         (markers_pass_the_groups_by, _ANY),
         (an_unknown_commit_becomes_an_abort, CUTS),
-        (the_consumer_does_not_go_back, _ANY),
+        (the_consumer_does_not_go_back, _CLIENTS),
     )
 }
