@@ -190,7 +190,7 @@ def open_transactions(node: Node) -> list[TransactionalProducer]:
         for number, commits in enumerate((True, False, None)):
             producer = TransactionalProducer(wire, f"t{number}")
             producers.append(producer)
-            producer.init()
+            producer.init(transaction_timeout_ms=600_000)  # a busy machine takes minutes to start
             assert producer.produce(_TOPIC, b"%d" % number) == 0
             if commits is not None:
                 producer.end(commits=commits)
