@@ -7,24 +7,18 @@ from typing import Any
 
 from headwater.broker.coordinators.driver import CoordinatorDriver
 from headwater.broker.coordinators.markers import MarkerSender
-from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.transaction_verification import TransactionVerification, Verified
 from headwater.client import exactly_once
-from headwater.client.errors import CommitOutcomeUnknown
-from headwater.client.producer.transaction_state import TransactionState
-from headwater.client.producer.transactions import Transactions
 from headwater.coordination import Decision, Effect
-from headwater.groups.offsets import Offsets
 from headwater.groups.shard import GroupShard
 from headwater.model import TopicPartition
 from headwater.protocol.messages.init_producer_id import InitProducerIdResponse
-from headwater.protocol.messages.write_txn_markers import WritableTxnMarker
 from headwater.storage import UNGUARDED, Log
 from headwater.storage.producer_state import CompletedTransaction, ProducerStates, SentBatch
 from headwater.storage.txn_index import TransactionIndex
 from headwater.transactions.shard import SendMarkers, TransactionShard
 from headwater.transactions.transaction import Identity, State, Transaction
-from tests.simulation.cluster_mutants import CRASHES, CUTS, Planted, Wanted, planted
+from tests.simulation.cluster_mutants import CRASHES, Planted, Wanted, planted
 
 # The coordinator
 
@@ -201,41 +195,7 @@ def the_index_ends_with_the_first_abort() -> Planted:
     return planted((Log, "aborted", aborted))
 
 
-def markers_are_reported_before_they_are_replicated() -> Planted:
-    """A leader that dies takes the marker along, and nobody writes another one."""
-
-    def append(
-        self: MarkerWriter, tp: TopicPartition, marker: WritableTxnMarker, write: Any
-    ) -> None:
-        self._find(tp).append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            commits=marker.transaction_result,
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
-            now_ms=self._clock.wall_ms(),
-        )
-        write.ended(tp, 0)
-
-    return planted((MarkerWriter, "_append", append))
-
-
 # Groups
-
-
-def offsets_do_not_wait_for_the_end() -> Planted:
-    """An offset counts before its transaction is committed, and after it is aborted."""
-    original = Offsets.apply
-
-    def apply(self: Offsets, key: Any, value: Any, *, offset: int, producer_id: int = -1) -> None:
-        original(self, key, value, offset=offset)
-
-    return planted((Offsets, "apply", apply))
-
-
-def pending_offsets_are_not_unstable() -> Planted:
-    """A consumer begins before the end of a transaction whose commit is on its way."""
-    return planted((Offsets, "is_unstable", lambda self, *arguments: False))
 
 
 def markers_pass_the_groups_by() -> Planted:
@@ -251,27 +211,6 @@ def markers_pass_the_groups_by() -> Planted:
 
 
 # The clients
-
-
-def an_unknown_commit_becomes_an_abort() -> Planted:
-    """A commit that was not answered is taken for one that failed."""
-    original = Transactions.commit
-
-    async def commit(self: Transactions) -> None:
-        try:
-            await original(self)
-        except CommitOutcomeUnknown as error:
-            self.state._is_end_asked = False
-            from headwater.client.errors import AbortableError
-
-            raise AbortableError(str(error)) from error
-
-    def begin_abort(self: TransactionState) -> None:
-        from headwater.client.producer.transaction_state import Phase
-
-        self.phase, self.error = Phase.ABORTING, None
-
-    return planted((Transactions, "commit", commit), (TransactionState, "begin_abort", begin_abort))
 
 
 def the_consumer_does_not_go_back() -> Planted:
@@ -311,11 +250,7 @@ TRANSACTION_MUTANTS: dict[str, Wanted] = {
         (the_dedupe_window_outlives_a_transaction, _ANY),
         (aborts_are_not_indexed, _ANY),
         (the_index_ends_with_the_first_abort, _ANY),
-        (markers_are_reported_before_they_are_replicated, _MOVES),
-        (offsets_do_not_wait_for_the_end, _CLIENTS),
-        (pending_offsets_are_not_unstable, _CLIENTS),
         (markers_pass_the_groups_by, _ANY),
-        (an_unknown_commit_becomes_an_abort, CUTS),
         (the_consumer_does_not_go_back, _CLIENTS),
     )
 }
