@@ -11,7 +11,7 @@ from headwater.net.oauth.http import endpoint_context
 from headwater.net.oauth.keys import JwksKeeper, JwksSettings
 from headwater.observability import Log
 from headwater.security.bearer import BearerValidator, TokenRules
-from headwater.security.oauth import URLS_VARIABLE, OAuthRefused, check_url
+from headwater.security.oauth import URLS_VARIABLE, OAuthRefused, check_url, shown
 from headwater.security.stores import NEEDS_EXTRA
 
 _MECHANISM = "OAUTHBEARER"
@@ -70,7 +70,8 @@ class BearerKeys:
                 self._keepers[settings] = keeper
                 self._added.set()
         except OAuthRefused as error:
-            raise ConfigError(_URL, url, str(error)) from None
+            reason = str(error).removeprefix(f"{_URL}={shown(url)} ")
+            raise ConfigError(_URL, shown(url), reason) from None
         audiences = config.listener_value(
             listener, "sasl.oauthbearer.expected.audience", _MECHANISM
         )

@@ -15,7 +15,9 @@ from typing import NamedTuple
 from headwater.broker.authentication import Authentication, SaslSettings
 from headwater.broker.bearer_keys import BearerKeys
 from headwater.config import ConfigError, NodeConfig
+from headwater.config.catalog import broker_definitions
 from headwater.config.listeners import PLAINTEXT
+from headwater.config.values import ConfigValue
 from headwater.io import Host
 from headwater.io.tls import Trust, client_context, file_stamp, read_file, server_context
 from headwater.metadata import Image
@@ -26,7 +28,7 @@ from headwater.net.peer import Login, PeerSecurity
 from headwater.observability import Log, printable
 from headwater.security.certificates import CertificateNames, names_of
 from headwater.security.mapping import PrincipalMapping
-from headwater.security.oauth import OAuthRefused
+from headwater.security.oauth import OAuthRefused, shown
 from headwater.security.principal import Principal
 from headwater.security.sasl.jaas import JaasEntry, jaas_entry_for
 from headwater.security.sasl.scram_server import Find, ScramSecret, ScramServer
@@ -502,18 +504,19 @@ def _jaas(config: NodeConfig, name: str, mechanism: str) -> JaasEntry | None:
 def _bearer_login(
     config: NodeConfig, name: str, entry: JaasEntry | None, *, is_needed: bool
 ) -> Login | None:
-    key = "sasl.oauthbearer.token.endpoint.url"
-    if not is_needed and not config.listener_value(name, key, "OAUTHBEARER"):
-        return None
+    def get(key: str) -> ConfigValue:
+        # Clients have a setting or two that brokers of Kafka do not.
+        known = key in broker_definitions()
+        return config.listener_value(name, key, "OAUTHBEARER") if known else None
+
+    url = "sasl.oauthbearer.token.endpoint.url"
+    if not is_needed and not get(url):
+        return None  # a node by itself connects to no other
     try:
-        token = token_keeper(
-            lambda key: config.listener_value(name, key, "OAUTHBEARER"),
-            {} if entry is None else entry.options,
-        )
+        token = token_keeper(get, {} if entry is None else entry.options)
     except OAuthRefused as error:
-        raise ConfigError(
-            key, config.listener_value(name, key, "OAUTHBEARER") or "", str(error)
-        ) from None
+        given = shown(str(get(url) or ""))
+        raise ConfigError(url, given, str(error).removeprefix(f"{url}={given} ")) from None
     return Login("OAUTHBEARER", token=token, extensions=None if entry is None else entry.extensions)
 
 
