@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,15 @@ from headwater.security.principal import Principal
 SUPER_USER = Principal("User", "root")
 PRINCIPALS = (Principal("User", "a"), Principal("User", "b", is_token=True), SUPER_USER)
 HOSTS = ("10.0.0.1", "10.0.0.2")
-NAMES = ("a", "ab", "abc", "abd", "b", "*", "hardcode")
+NAMES = ("a", "ab", "abc", "b", "*")
 RESOURCES = (AclResource.TOPIC, AclResource.GROUP)
-OPERATIONS = tuple(Operation)[2:]
+OPERATIONS = (
+    Operation.READ,
+    Operation.DESCRIBE,
+    Operation.ALTER_CONFIGS,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALL,
+)
 
 IMPLIED = {
     Operation.DESCRIBE: {
@@ -41,14 +48,9 @@ rules = st.builds(
     st.sampled_from(OPERATIONS),
     st.sampled_from((AclPermission.ALLOW, AclPermission.ALLOW, AclPermission.DENY)),
 )
-questions = st.tuples(
-    st.sampled_from(PRINCIPALS),
-    st.sampled_from(HOSTS),
-    st.sampled_from(OPERATIONS),
-    st.sampled_from(RESOURCES),
-    st.sampled_from(NAMES),
-)
 Question = tuple[Principal, str, Operation, AclResource, str]
+QUESTIONS: tuple[Question, ...] = tuple(product(PRINCIPALS, HOSTS, OPERATIONS, RESOURCES, NAMES))
+questions = st.sampled_from(QUESTIONS)
 
 
 def record(rule_id: bytes, rule: Rule) -> AccessControlEntryRecord:
@@ -97,12 +99,11 @@ def model_allows(all_rules: Iterable[Rule], question: Question, *, if_none: bool
 
 
 @given(
-    st.lists(st.lists(rules, max_size=8), min_size=1, max_size=3),
-    st.lists(questions, min_size=1, max_size=8),
+    st.lists(st.lists(rules, max_size=12), min_size=1, max_size=3),
     st.booleans(),
 )
 def test_decisions_are_those_of_the_plain_rules(
-    generations: list[list[Rule]], asked: list[Question], if_none: bool
+    generations: list[list[Rule]], if_none: bool
 ) -> None:
     authorizer = StandardAuthorizer({"User:root"}, allow_if_no_rule_is_found=if_none)
     known: dict[bytes, AccessControlEntryRecord] = {}
@@ -117,7 +118,7 @@ def test_decisions_are_those_of_the_plain_rules(
         known = kept | new
         authorizer.follow(known, changed)
         live = [Rule.from_record(each) for each in known.values()]
-        for question in asked:
+        for question in QUESTIONS:
             expected = model_allows(live, question, if_none=if_none)
             assert authorizer.allows(*question) is expected
             assert authorizer.allows(*question) is expected, "as remembered"
