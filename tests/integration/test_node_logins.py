@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import socket
 import ssl
@@ -14,7 +15,7 @@ import pytest
 
 from harness.wire import Closed, Wire, until
 from headwater import Admin, Consumer, Producer
-from headwater.client.admin.configs import broker_config
+from headwater.client.admin.configs import ConfigResource, ResourceType, broker_config
 from headwater.client.errors import AuthenticationFailed, ClientError
 from headwater.errors import ErrorCode
 from headwater.protocol.apis import APIS, ApiKey, request_class
@@ -222,6 +223,29 @@ def test_a_session_ends_when_it_has_expired() -> None:
                 while True:
                     wire.ask(MetadataRequest(topics=[]), 12)
         await_line(broker, "User:bob has expired")
+
+
+def test_no_log_line_has_a_secret_even_at_debug_level() -> None:
+    with EmbeddedBroker(QUICK, tls=True, users={"alice": "s3cret-one"}) as broker:
+        asyncio.run(_at_debug_level(broker))
+        for mechanism in MECHANISMS:
+            settings = broker.client_settings | {"sasl_mechanism": mechanism}
+            asyncio.run(there_and_back(broker, "t", settings))
+            with pytest.raises(AuthenticationFailed):
+                asyncio.run(there_and_back(broker, "t", settings | {"sasl_password": "s3cret-two"}))
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        users = f'{module} required user_alice="s3cret-one" user_bob="s3cret-three";'
+        asyncio.run(alter(broker, {"listener.name.sasl_ssl.plain.sasl.jaas.config": users}))
+        log = "".join(broker.log_lines)
+        assert "SASL_AUTHENTICATE" in log or "authenticated on SASL_SSL as User:alice" in log
+        for secret in ("s3cret", base64.b64encode(b"s3cret")[:6].decode(), "PRIVATE KEY"):
+            assert secret not in log
+
+
+async def _at_debug_level(broker: EmbeddedBroker) -> None:
+    async with Admin(broker.bootstrap, **broker.client_settings) as admin:
+        logger = ConfigResource(ResourceType.BROKER_LOGGER, "1")
+        await admin.alter_config(logger, {"root": "DEBUG"})
 
 
 # TLS
