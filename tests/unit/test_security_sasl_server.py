@@ -183,6 +183,13 @@ def test_a_final_message_that_proves_nothing_is_refused(final: bytes) -> None:
     refusal(scram(), b"n,,n=alice,r=x", final)
 
 
+def test_a_right_proof_for_another_channel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = "c=" + b64encode(b"y,,").decode()
+    monkeypatch.setattr("headwater.security.sasl.scram._FINAL_WITHOUT_PROOF", binding)
+    with pytest.raises(SaslRefused, match="binds another channel"):
+        exchange(ScramClient("SCRAM-SHA-256", "alice", "wonder", "nonce"), scram())
+
+
 def test_the_client_notices_a_server_that_does_not_know_the_password() -> None:
     liar = scram()
     secret = secret_of("SCRAM-SHA-256", "wonder")
