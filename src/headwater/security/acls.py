@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WILDCARD = "*"
 EVERYBODY = "User:*"
 CLUSTER_NAME = "kafka-cluster"
+_PRINCIPAL = "principal {!r}, expected TYPE:NAME, for instance User:alice"
 
 
 class AclResource(IntEnum):
@@ -98,7 +99,8 @@ class Rule(NamedTuple):
             raise _invalid("expected the name of a resource, got an empty one")
         if self.resource == AclResource.CLUSTER and self.name != CLUSTER_NAME:
             raise _invalid(f"the only resource of type CLUSTER is {CLUSTER_NAME}")
-        principal_of(self.principal)
+        if ":" not in self.principal:  # Kafka asks for no more
+            raise _invalid(_PRINCIPAL.format(self.principal))
 
     def __str__(self) -> str:
         pattern = " prefixed" if self.pattern == AclPattern.PREFIXED else ""
@@ -165,7 +167,7 @@ def principal_of(text: str) -> tuple[str, str]:
     form."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
-        raise _invalid(f"principal {text!r}, expected TYPE:NAME, for instance User:alice")
+        raise _invalid(_PRINCIPAL.format(text))
     return kind, name
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.controller_role import ControllerRole
 
+_UNKNOWN = 0  # other numbers that nobody knows just match nothing
+
 
 def handle(
     node: Broker | ControllerRole, context: Context, request: DescribeAclsRequest
@@ -34,7 +36,7 @@ def handle(
         request.operation,
         request.permission_type,
     )
-    if wanted.has_unknown:
+    if _UNKNOWN in (wanted.resource, wanted.pattern, wanted.operation, wanted.permission):
         # Kafka takes such a filter for a request that cannot be read.
         raise CloseConnection("DescribeAcls with an UNKNOWN element in its filter")
     try:
