@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.protocol.messages.fetch import FetchPartition, FetchRequest
-from headwater.replication.gathering import Gathering
 from headwater.replication.leader import FetchClock
 
 if TYPE_CHECKING:
@@ -40,20 +39,13 @@ class Parked(Protocol):
 class Feed:
     """Collects the partitions that a follower's next fetch has to read."""
 
-    __slots__ = ("clock", "gathering", "is_behind", "parked", "ready", "replica_id")
+    __slots__ = ("clock", "parked", "ready", "replica_id")
 
     def __init__(self, replica_id: int) -> None:
         self.replica_id = replica_id
         self.clock = FetchClock()
         self.ready: dict[Wanted, None] = {}  # the longest waiting first
         self.parked: Parked | None = None
-        self.gathering = Gathering()
-        self.is_behind = True  # the last answer had older records than those just appended
-
-    @property
-    def is_waiting_worth_while(self) -> bool:
-        """Whether the records that the follower lacks should wait for more."""
-        return not self.is_behind and self.gathering.is_worth_while
 
 
 class Wanted:
@@ -122,7 +114,6 @@ class Wanted:
         feed = self.feed
         assert feed is not None
         feed.ready[self] = None
-        feed.gathering.on_append(added_bytes)
         if feed.parked is not None:
             feed.parked.on_bytes(added_bytes)
 

@@ -9,13 +9,13 @@ Followers come the same way and differ in three places. The positions that a req
 first (`_take_positions`): they may move high watermarks, so that producers are answered and the
 response already has what is committed. Only partitions with news are read, which the session
 collects (`Feed`). A wait watches the session instead of each partition, and ends for records, not
-for a high watermark; the records of bulk producers may wait for more of them (`Gathering`).
+for a high watermark.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,7 +36,6 @@ from headwater.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from headwater.replication.gathering import WAIT_SECONDS
 from headwater.replication.leader import NO_BROKER_EPOCH, LeaderState
 from headwater.security.acls import AclResource
 from headwater.security.operations import Operation
@@ -94,7 +93,6 @@ class _Fetch:
         "_feed",
         "_found_bytes",
         "_incremental",
-        "_is_gathering",
         "_partitions",
         "_replica_id",
         "_request",
@@ -125,7 +123,6 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []
         self._found_bytes = 0
-        self._is_gathering = False
         # For readers of committed records: the last stable offset of each partition that is waited
         # for, and how many bytes were appended since it last moved.
         self._stable: dict[Partition, tuple[int, int]] | None = None
@@ -318,11 +315,6 @@ class _Fetch:
             if not self._incremental:
                 self._context.connection.stream.put_first()
             self._take_positions(feed)
-            if self._may_gather(feed):
-                self._found_bytes = feed.gathering.bytes
-                done = self._park()
-                self._gather(feed)
-                return done
         read = self.read()
         if (
             read.bytes >= self._bytes_min
@@ -331,50 +323,21 @@ class _Fetch:
             or not (self._wanted or feed)
         ):
             return self._respond(read)
-        self._found_bytes = read.bytes
-        if self._request.isolation_level == READ_COMMITTED:
-            self._stable = {each: (each.last_stable_offset, 0) for each in self._partitions}
-        done = self._park()
-        self._set_timer(self._request.max_wait_ms / 1000, self._finish)
-        return done
-
-    def _park(self) -> asyncio.Future[FetchResponse | None]:
         self._taken.clear()  # anything may happen before the next read
-        self._done = asyncio.get_running_loop().create_future()
-        if self._feed is not None:
-            self._feed.parked = self
+        loop = asyncio.get_running_loop()
+        self._found_bytes = read.bytes
+        self._done = loop.create_future()
+        if feed is not None:
+            feed.parked = self
         else:
             for partition in self._partitions:
                 partition.watchers[self] = None
+        if self._request.isolation_level == READ_COMMITTED:
+            self._stable = {each: (each.last_stable_offset, 0) for each in self._partitions}
         self._context.connection.on_gone[self._cancel] = None
         self._context.connection.on_next = self._on_next
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._finish)
         return self._done
-
-    def _set_timer(self, seconds: float, ring: Callable[[], None]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, ring)
-
-    def _may_gather(self, feed: Feed) -> bool:
-        """Returns whether the records that a follower lacks may wait for more: nothing else must
-        be said to it now."""
-        return (
-            self._incremental
-            and feed.is_waiting_worth_while
-            and feed.gathering.bytes >= self._bytes_min
-            and len(self._taken) == len(self._wanted)
-            and self._request.max_wait_ms > 0
-        )
-
-    def _gather(self, feed: Feed) -> None:
-        self._is_gathering = True
-        feed.gathering.on_wait()
-        self._set_timer(WAIT_SECONDS, self._on_gathered)
-
-    def _on_gathered(self) -> None:
-        assert self._feed is not None, "only followers wait for more"
-        self._feed.gathering.on_timeout()
-        self._finish()
 
     def on_more(self, partition: Partition, added_bytes: int) -> None:
         if self._stable is not None:
@@ -402,24 +365,8 @@ class _Fetch:
     def on_bytes(self, added_bytes: int) -> None:
         """Takes note of records for a follower."""
         self._found_bytes += added_bytes
-        if self._found_bytes < self._bytes_min:
-            return
-        assert self._feed is not None, "only followers have a feed"
-        if not self._feed.is_waiting_worth_while:
+        if self._found_bytes >= self._bytes_min:
             self.wake()
-        elif not self._is_gathering:
-            self._is_gathering = True
-            # The rest of the same produce request is not what the wait is for.
-            asyncio.get_running_loop().call_soon(self._gather_or_finish)
-
-    def _gather_or_finish(self) -> None:
-        feed = self._feed
-        if feed is None or feed.parked is not self:
-            return  # it was woken
-        if feed.is_waiting_worth_while:
-            self._gather(feed)
-        else:
-            self._finish()
 
     def _on_next(self, api: int) -> None:
         """Ends the wait for a request that came behind this one: responses go out in order, and the
@@ -477,10 +424,6 @@ class _Fetch:
     # Responding
 
     def _respond(self, read: _Read) -> FetchResponse | Awaitable[FetchResponse]:
-        feed = self._feed
-        if feed is not None:
-            feed.is_behind = read.bytes > feed.gathering.bytes
-            feed.gathering.on_answer()
         if read.cold:
             return self._respond_warm(read)
         return self._build(read)
