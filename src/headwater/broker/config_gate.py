@@ -38,6 +38,7 @@ _KINDS: dict[int, AclResource] = {
 }
 
 
+_LISTENERS = "listeners"
 _OF_SECURITY = re.compile(r"(^|\.)(ssl|sasl)\.")
 
 
@@ -60,12 +61,11 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
 def check_security(
     broker: Broker, context: Context, resource: Resource, alterations: Sequence[Alteration]
 ) -> None:
-    """Refuses keys, certificates and users for this broker's listeners that it cannot use. Only
-    this broker can tell: the files are on its disk."""
-    security = broker.security
-    if resource.type != ResourceType.BROKER or security is None:
+    """Refuses listeners other than those that this broker has open, and keys, certificates and
+    users that it cannot use. Only this broker can tell: the files are on its disk."""
+    if resource.type != ResourceType.BROKER:
         return
-    if not any(_OF_SECURITY.search(name) for name, _, _ in alterations):
+    if not any(name == _LISTENERS or _OF_SECURITY.search(name) for name, _, _ in alterations):
         return
     # First, or anybody could learn which files there are.
     check_cluster(broker, context, Operation.ALTER_CONFIGS)
@@ -77,8 +77,16 @@ def check_security(
             dynamic_broker=after if resource.name else layers.dynamic_broker,
             dynamic_default=layers.dynamic_default if resource.name else after,
         )
-        check_mechanisms(config)
-        security.check(config)
+        if config.listeners != broker.config.listeners:
+            raise ConfigError(
+                _LISTENERS,
+                ",".join(map(str, config.listeners)),
+                "expected those that are open: listeners are opened and closed by a restart, with "
+                "the new ones in the node's own settings",
+            )
+        if broker.security is not None:
+            check_mechanisms(config)
+            broker.security.check(config)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
