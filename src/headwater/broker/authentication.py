@@ -212,10 +212,10 @@ class Authentication:
     def _admit(self, connection: Connection, done: Authenticated) -> int:
         """Lets the connection in; returns the lifetime of its login in ms, 0 for ever."""
         sasl = self._sasl
-        lifetimes = [sasl.reauthentication_ms.get(self._mechanism, 0)]
-        if done.expires_at_ms is not None:
+        most_ms = sasl.reauthentication_ms.get(self._mechanism, 0)
+        lifetimes = [most_ms] if most_ms > 0 else []
+        if done.expires_at_ms is not None:  # 0 for a token in the tolerance for clocks
             lifetimes.append(max(0, done.expires_at_ms - sasl.clock.wall_ms()))
-        lifetimes = [each for each in lifetimes if each > 0] or lifetimes[1:]
         connection.principal = done.principal
         connection.proven()
         if sasl.lines.is_debug:

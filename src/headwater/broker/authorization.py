@@ -9,6 +9,7 @@ lists and bit fields of operations are no attempts to do something: they are `qu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import ApiError, ErrorCode
@@ -30,6 +31,7 @@ AUTHORIZER = "headwater.authorizer"  # the name of the audit log
 
 _NONE: frozenset[str] = frozenset()
 _GRANTED_MAX = 1000  # topics of one connection
+_AUDITED_MAX = 100  # names of one request, each with a line of the log
 _REFUSALS = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -75,14 +77,14 @@ def _denied(
     context: Context,
     operation: Operation,
     resource: AclResource,
-    names: Iterable[str],
+    names: Collection[str],
     quiet: bool,
 ) -> Collection[str]:
     """Asks the authorizer about some names; returns those that it denies."""
     principal, host = context.principal, context.client_host
     allows = authorizer.allows
     try:
-        refused = [name for name in names if not allows(principal, host, operation, resource, name)]
+        refused = {name for name in names if not allows(principal, host, operation, resource, name)}
     except NotReady as not_ready:
         if not_ready.is_first:
             node.log.warn(
@@ -93,8 +95,11 @@ def _denied(
     if not quiet:
         log = node.log.named(AUTHORIZER)
         if refused or log.is_debug:
-            for name in names:
+            for name in islice(names, _AUDITED_MAX):
                 _audit(log, context, operation, resource, name, allowed=name not in refused)
+            if len(names) > _AUDITED_MAX:
+                what = f"{len(names)} {resource.name} in all, of which {len(refused)} are denied"
+                _audit(log, context, operation, resource, what, allowed=not refused)
     return refused
 
 
@@ -197,7 +202,7 @@ def denied_topics(
             granted = _Granted(generation, node.log.named(AUTHORIZER))
             context.connection.granted = granted
         topics = granted.names.setdefault(operation + 0, set())
-        if len(topics) < _GRANTED_MAX:
+        if len(topics) + len(known) <= _GRANTED_MAX:
             topics.update(name for name in known if name not in refused)
     return refused
 

@@ -21,6 +21,7 @@ from headwater.protocol.frame import (
     read_response_header,
 )
 from headwater.protocol.messages.envelope import EnvelopeRequest
+from headwater.security.acls import host_text
 from headwater.security.principal import decode_principal, encode_principal
 
 _SIZE_BYTES = 4
@@ -52,7 +53,7 @@ def _packed(host: str) -> bytes:
 def take_out(request: EnvelopeRequest) -> Enclosed:
     """Returns what is in an envelope; raises ApiError with Kafka's codes if it is not valid."""
     try:
-        host = str(ip_address(request.client_host_address))
+        host = host_text(ip_address(request.client_host_address))
     except ValueError:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

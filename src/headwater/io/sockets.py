@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SENDFILE_BYTES_MAX = 1024 * 1024  # per turn, so that one reader cannot block the loop
 _COPIED_BYTES_MAX = 128 * 1024  # of larger responses the peer may as well begin to read a part
 _SMALL_BYTES_MAX = 4096  # larger requests are not those of a peer that waits for each response
+_MAPPED = "::ffff:"  # begins an IPv4 address in IPv6
 _NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 has it
 
 
@@ -73,8 +74,8 @@ class SocketStream:
         self._told = False
         self._error: OSError | None = None
         self._receiver: Receiver = NO_RECEIVER
-        self.local = Address(*sock.getsockname()[:2])
-        self.peer = Address(*sock.getpeername()[:2])
+        self.local = _address(sock.getsockname())
+        self.peer = _address(sock.getpeername())
 
     def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -452,6 +453,13 @@ class SocketNetwork:
         secret.start(receiver(secret))
         await secret.secured()
         return secret
+
+
+def _address(name: tuple[Any, ...]) -> Address:
+    """Returns the address of one end. A listener for both families shows IPv4 as a part of IPv6,
+    which no rule or limit for that address would match."""
+    host, port = name[:2]
+    return Address(host.removeprefix(_MAPPED) if "." in host else host, port)
 
 
 _Found = tuple[int, int, int, str, Any]  # as getaddrinfo has it

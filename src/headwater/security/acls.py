@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.errors import ApiError, ErrorCode
@@ -160,6 +161,12 @@ _FILTER_RESOURCES = frozenset(AclResource) - {AclResource.UNKNOWN}
 _FILTER_PATTERNS = frozenset(AclPattern) - {AclPattern.UNKNOWN}
 _FILTER_OPERATIONS = frozenset(Operation) - {Operation.UNKNOWN}
 _FILTER_PERMISSIONS = frozenset(AclPermission) - {AclPermission.UNKNOWN}
+
+
+def host_text(address: IPv4Address | IPv6Address) -> str:
+    """Returns an address as connections show theirs; IPv4 inside of IPv6 is IPv4, as in Java."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 def principal_of(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headwater.errors import ApiError, ErrorCode
@@ -19,6 +20,7 @@ from headwater.security.acls import (
     AclPermission,
     AclResource,
     Rule,
+    host_text,
     prefixes,
 )
 from headwater.security.operations import Operation
@@ -36,6 +38,7 @@ _IMPLIED_BY = {
 }
 
 _REMEMBERED_MAX = 20_000  # decisions; about 5 MB
+_REMEMBERED_NAME_MAX = 249  # characters, as of a topic; a client without rights chooses the names
 _RESOURCE_BITS = 8
 _KEPT_OUT_MAX = 100
 _SAMPLE_NAME = "hardcode"  # Kafka's, for whoever may do an operation on every name
@@ -118,7 +121,7 @@ class StandardAuthorizer:
         made = cls()
         made._is_loaded = True
         for rule in rules:
-            made._add(rule)
+            made._add(_matchable(rule))
         return made
 
     # Rules
@@ -135,7 +138,7 @@ class StandardAuthorizer:
                 self._remove(before)
             record = rules.get(rule_id)
             if record is not None:
-                rule = self._rules[rule_id] = Rule.from_record(record)
+                rule = self._rules[rule_id] = _matchable(Rule.from_record(record))
                 self._add(rule)
             self._remembered.clear()
             self.generation = object()
@@ -167,9 +170,10 @@ class StandardAuthorizer:
         known = self._remembered.get(key)
         if known is None:
             known = self.explain(principal, host, operation, resource, name).allowed
-            if len(self._remembered) >= _REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[key] = known
+            if len(name) <= _REMEMBERED_NAME_MAX:
+                if len(self._remembered) >= _REMEMBERED_MAX:
+                    self._remembered.clear()
+                self._remembered[key] = known
         return known
 
     def explain(
@@ -184,8 +188,8 @@ class StandardAuthorizer:
         if who in self._super_users:
             return Verdict(True, None, f"{who} is a super user")
         if not self._is_loaded:
-            is_first = who not in self._kept_out
-            if len(self._kept_out) < _KEPT_OUT_MAX:
+            is_first = who not in self._kept_out and len(self._kept_out) < _KEPT_OUT_MAX
+            if is_first:
                 self._kept_out.add(who)
             raise NotReady(is_first=is_first)
         allowing: Rule | None = None
@@ -248,6 +252,15 @@ def _is_denied(rule: Rule, denied: set[tuple[int, str]]) -> bool:
         if (AclPattern.LITERAL, rule.name) in denied:
             return True
     return any((AclPattern.PREFIXED, prefix) in denied for prefix in prefixes(rule.name))
+
+
+def _matchable(rule: Rule) -> Rule:
+    """Returns a rule with its host as connections show theirs. Java writes all eight groups of an
+    IPv6 address."""
+    try:
+        return rule._replace(host=host_text(ip_address(rule.host)))
+    except ValueError:
+        return rule  # a wildcard, or a text that no address equals
 
 
 def _concerns(rule: Rule, host: str, operation: Operation) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.broker.authorization import cluster_operations
+from headwater.broker.authorization import check_cluster, cluster_operations
 from headwater.broker.context import Context
 from headwater.broker.handlers.describe_cluster import BROKERS, CONTROLLERS
 from headwater.errors import ErrorCode
@@ -14,7 +14,7 @@ from headwater.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headwater.security.operations import NOT_ASKED
+from headwater.security.operations import NOT_ASKED, Operation
 
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
@@ -38,6 +38,8 @@ def handle(
             if known
             else f"endpoint type {request.endpoint_type}; 1 is brokers, 2 is controllers",
         )
+    # Unlike on brokers, as in Kafka.
+    check_cluster(role, context, Operation.ALTER)
     leader = role.metadata.leader
     listener = context.connection.listener
     return DescribeClusterResponse(

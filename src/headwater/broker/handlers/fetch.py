@@ -25,6 +25,7 @@ from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice
+from headwater.model import NO_NODE
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.fetch import (
     AbortedTransaction,
@@ -502,12 +503,17 @@ def handle(
 ) -> FetchResponse | Awaitable[FetchResponse | None]:
     if request.isolation_level not in _ISOLATION_LEVELS:
         return _refused(context, request, ErrorCode.INVALID_REQUEST)
+    replica_id = _replica_id(request)
+    if replica_id >= 0 and not is_allowed(
+        broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER, quiet=True
+    ):
+        replica_id = NO_NODE  # all is denied below; no session of a follower, no precedence
     try:
         selection = broker.fetch_sessions.select(
             request,
             by_id=context.version >= 13,
             now=broker.clock.monotonic(),
-            replica_id=_replica_id(request),
+            replica_id=replica_id,
         )
     except ApiError as refusal:
         return FetchResponse(error_code=refusal.code, responses=[])

@@ -64,13 +64,13 @@ def _remove_missing(
     missing: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
         found = broker.image.topics.get(topic.name)
-        gone = [
-            partition.partition_index
+        gone = {
+            partition.partition_index: None
             for partition in topic.partitions
             if topic.name in unreadable
             or found is None
             or partition.partition_index not in found.partitions
-        ]
+        }
         if gone:
             topic.partitions = [p for p in topic.partitions if p.partition_index not in gone]
             missing.append(
