@@ -237,6 +237,12 @@ ROWS = (
         (_cluster(_O.ALTER), _cluster(_O.ALTER_CONFIGS)),
         note="implied",
     ),
+    Row(
+        _K.DESCRIBE_CLUSTER,
+        {"endpoint_type": 2, "include_cluster_authorized_operations": True},
+        (_cluster(_O.ALTER),),
+        on_controller=True,
+    ),
     # Groups
     Row(_K.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, (_group(_O.DESCRIBE),)),
     Row(_K.FIND_COORDINATOR, {"key_type": 0, "key": GROUP}, (_group(_O.DESCRIBE),), version=3),

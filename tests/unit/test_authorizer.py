@@ -85,3 +85,29 @@ def test_super_users_are_separated_by_semicolons() -> None:
     assert parse_super_users(" User:CN=a,O=b ; User:c;") == {"User:CN=a,O=b", "User:c"}
     with pytest.raises(ApiError, match="'alice', expected TYPE:NAME"):
         parse_super_users("User:a;alice")
+
+
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),  # as Java writes it
+        ("::1", "::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_the_host_of_a_rule_matches_in_any_of_its_forms(written: str, host: str) -> None:
+    deny = READ_ORDERS._replace(host=written, permission=AclPermission.DENY)
+    guard = authorizer(READ_ORDERS, deny)
+    ask = (Operation.READ, AclResource.TOPIC, "orders-eu")
+    assert not guard.allows(ALICE, host, *ask)
+    assert guard.allows(ALICE, "10.0.0.2", *ask)
+    guard.follow({b"0": record(b"0", READ_ORDERS)}, (b"1",))
+    assert guard.allows(ALICE, host, *ask)  # the rule is deleted as it was added
+
+
+def test_only_names_that_resources_can_have_are_remembered() -> None:
+    guard = authorizer(READ_ORDERS)
+    for name in ("orders", "x" * 249, "x" * 250, "x" * 32_767):
+        guard.allows(ALICE, "10.0.0.1", Operation.READ, AclResource.TOPIC, name)
+    assert len(guard._remembered) == 2

@@ -67,6 +67,10 @@ def test_the_scope_of_an_address_stays_at_home() -> None:
     assert take_out(enclose(context_of("fe80::1%eth0"), REQUEST, 1)).origin.host == "fe80::1"
 
 
+def test_ipv4_inside_of_ipv6_is_ipv4() -> None:
+    assert take_out(enclose(context_of("::ffff:10.1.2.3"), REQUEST, 1)).origin.host == "10.1.2.3"
+
+
 def test_a_response_goes_back_only_to_its_request() -> None:
     header = take_out(enclose(context_of("::1"), REQUEST, 17)).header
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_message=None)])

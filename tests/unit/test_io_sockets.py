@@ -249,3 +249,23 @@ def test_a_listener_out_of_descriptors_waits_and_accepts_again() -> None:
         listener.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no listener for both families here")
+def test_an_ipv4_client_of_a_listener_for_both_families_has_its_ipv4_address() -> None:
+    async def story() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return Deaf()
+
+        listener = SocketNetwork().bind("::", 0, accept)
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.address.port)):
+            stream = await accepted
+            assert stream.peer.host == stream.local.host == "127.0.0.1"
+            stream.abort()
+        listener.close()
+
+    asyncio.run(story())

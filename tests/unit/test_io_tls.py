@@ -9,14 +9,17 @@ import hashlib
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trustme
 
-from headwater.io import FileSlice, Stream
+from headwater.io import FileSlice, Host, Stream
 from headwater.io.disk import SystemDisk
 from headwater.io.sockets import SocketNetwork
 from headwater.io.tls import Tls, TlsStream, Trust, client_context, is_pem
+from headwater.net import Answer, Connection, NetLimits, PendingResponse, Server
 
 AUTHORITY = trustme.CA()
 OTHER_AUTHORITY = trustme.CA()
@@ -158,6 +161,72 @@ class Listening:
 
     def close(self) -> None:
         self._listener.close()
+
+
+def test_a_file_that_was_cut_ends_the_connection(tmp_path: Path) -> None:
+    """The length that was announced cannot be delivered."""
+
+    async def run() -> None:
+        listener = Listening(server_context())
+        sink = await connected(listener.port, Tls(trusting(), "localhost"))
+        file = SystemDisk().open(str(tmp_path / "file"), create=True)
+        file.append(bytes(200_000))
+        part = FileSlice(file, 0, 200_000)
+        (served,) = listener.served
+        (tmp_path / "file").write_bytes(bytes(1000))
+        served.stream.send((b"head", part))
+        await served.is_closed.wait()
+        assert served.error is not None
+        assert "ends before" in str(served.error)
+        await sink.is_closed.wait()
+        assert b"head" not in sink.got[4:]
+        assert len(sink.got) < 1000
+        listener.close()
+
+    asyncio.run(run())
+
+
+def test_requests_behind_one_that_waits_are_served_when_it_is_answered() -> None:
+    """More than the receive buffer has room for: the stream is paused in the middle of it."""
+    requests, pending, first = 400, PendingResponse(), asyncio.Event()
+    served: list[int] = []
+
+    def dispatch(connection: Connection, frame: memoryview) -> Answer | PendingResponse:
+        served.append(len(frame))
+        first.set()
+        return pending if len(served) == 1 else (len(served).to_bytes(4),)
+
+    async def run() -> None:
+        server = Server(Host.system(), NetLimits(), lambda line: None)
+        gate: Any = SimpleNamespace(
+            context=server_context(),
+            opened=lambda connection: None,
+            secured=lambda connection, certificate: connection.proven(),
+        )
+        at = server.bind("x", "127.0.0.1", 0, dispatch, gate)
+        server.open()
+        sink = await connected(at.address.port, Tls(trusting(), "localhost"))
+        request = (1000).to_bytes(4) + bytes(1000)
+        sink.stream.send((request,))
+        await first.wait()
+        (connection,) = server.connections
+        pause, paused = connection.stream.pause, asyncio.Event()
+
+        def pausing() -> None:
+            pause()
+            paused.set()
+
+        connection.stream.pause = pausing  # type: ignore[method-assign]
+        sink.stream.send((request,) * (requests - 1))
+        await paused.wait()
+        pending.answer((b"1st.",))
+        await sink.until(lambda: len(sink.got) >= 4 * requests)
+        expected = [b"1st.", *((at + 2).to_bytes(4) for at in range(requests - 1))]
+        assert bytes(sink.got) == b"".join(expected)
+        sink.stream.close()
+        await server.stop(0.0)
+
+    asyncio.run(run())
 
 
 def test_both_sides_may_be_ours() -> None:

@@ -159,6 +159,7 @@ def test_a_proof_for_another_exchange_is_refused() -> None:
         b"n,,n=alice",
         b"\xff\xff",
         b"n,a=bob,n=alice,r=x",
+        b"n,,n=" + b"a" * 20_000 + b",r=x",
     ],
 )
 def test_a_first_message_that_is_not_scram_is_refused(first: bytes) -> None:
@@ -177,6 +178,8 @@ def test_a_first_message_that_is_not_scram_is_refused(first: bytes) -> None:
         b"c=biws,r=xn,p=" + b64encode(b"x" * 32),
         b"c=eSws,r=xn,p=" + b64encode(b"x" * 32),
         b"c=\xff,r=xn,p=x",
+        "c=biws,r=é,p=AA==".encode(),
+        b"c=biws,r=xn,p=" + b64encode(b"x" * 20_000),
     ],
 )
 def test_a_final_message_that_proves_nothing_is_refused(final: bytes) -> None:

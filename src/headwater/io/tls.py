@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import ssl
 from collections import deque
@@ -30,6 +31,7 @@ _BUFFERS = BufferPool(128 * 1024, kept_max=4)  # for encrypted data
 # Encrypted at a time. OpenSSL's buffers grow to it and stay as large, for each connection.
 _PIECE_BYTES = 64 * 1024
 _DECRYPTED_BYTES = 32 * 1024  # passed to OpenSSL at a time, for the same reason
+_UNREAD_BYTES_MAX = 16 * 1024 * 1024  # that the peer has not read; receivers stop far below it
 _AHEAD_BYTES = 1024 * 1024  # may wait for the kernel before more is encrypted
 
 
@@ -72,6 +74,7 @@ class TlsStream:
         self._receiver: Receiver = NO_RECEIVER
         self._is_secured = False
         self._is_paused = False
+        self._must_read = False  # data may be there that came before a pause
         self._is_closing = False
         self._is_gone = False
         self._error: OSError | None = None
@@ -169,8 +172,11 @@ class TlsStream:
 
     def _read(self) -> None:
         receiver = self._receiver
+        self._must_read = False
         while not (self._is_paused or self._is_gone):
             into = receiver.buffer()
+            if not into:  # it pauses the stream when it has served what it can
+                break
             try:
                 # With a buffer it returns a count, contrary to its stub.
                 count: int = self._tls.read(len(into), into)  # type: ignore[assignment]
@@ -189,6 +195,9 @@ class TlsStream:
             receiver.received(count)
         if not self._is_gone:
             self._flush()  # TLS has messages of its own
+            if self._inner.queued_bytes() > _UNREAD_BYTES_MAX:
+                # A peer may ask for new keys as often as it likes, and read none of the answers.
+                self.abort()
 
     def drained(self) -> None:
         if self._is_secured:
@@ -240,7 +249,7 @@ class TlsStream:
         while self._queue and not self._is_gone and self._inner.queued_bytes() < _AHEAD_BYTES:
             try:
                 self._tls.write(self._piece())
-            except ssl.SSLError as error:
+            except OSError as error:  # of TLS, or of the file
                 self._fail(error)
                 return
             self._flush()
@@ -256,7 +265,11 @@ class TlsStream:
             head = queue[0]
             count = min(len(head), _PIECE_BYTES - size)
             if isinstance(head, FileSlice):
-                taken.append(head.file.pread(count, head.position))
+                data = head.file.pread(count, head.position)
+                if len(data) < count:
+                    # As without TLS: the length that was announced cannot be delivered.
+                    raise OSError(errno.EIO, f"{head.file.path} ends before its slice does")
+                taken.append(data)
                 head.position += count
                 head.count -= count
             else:
@@ -280,6 +293,9 @@ class TlsStream:
         return self._queued + self._inner.queued_bytes()
 
     def turn(self, seconds: float) -> bool:
+        if self._must_read:
+            self._read_on()
+            return True
         return self._inner.turn(seconds)
 
     # Reading and ending
@@ -289,11 +305,18 @@ class TlsStream:
         self._inner.pause()
 
     def resume(self) -> None:
+        """Goes on reading, in the next turn of the loop: the receiver may be in the middle of
+        serving what it has, with a buffer that is still full."""
         self._is_paused = False
-        if self._is_secured:
-            self._read()  # data that was decrypted before the pause
-        if not self._is_paused:
-            self._inner.resume()
+        if self._is_secured and not self._must_read:
+            self._must_read = True
+            asyncio.get_running_loop().call_soon(self._read_on)
+        self._inner.resume()
+
+    def _read_on(self) -> None:
+        """Reads what came before a pause."""
+        if self._must_read:
+            self._read()
 
     def close(self) -> None:
         self._is_closing = True

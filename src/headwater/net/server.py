@@ -118,6 +118,9 @@ class Server:
                 gate.secured(connection, secret.peer_certificate())
             except CloseConnection as refusal:
                 connection.refuse(str(refusal))
+            except BaseException:
+                connection.refuse("its certificate cannot be read")  # nobody gets in by our bugs
+                raise
 
         secret = TlsStream(stream, Tls(context, is_server=True), on_handshake)
         connection = self._accept(secret, listener, dispatch)

@@ -28,6 +28,7 @@ _FIRST = re.compile(
 _FINAL = re.compile(
     r"(?P<unproven>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)(?:,[A-Za-z]+=[^,]*)*),p=(?P<proof>[^,]+)"
 )
+_TOKEN_BYTES_MAX = 16 * 1024  # a message has a name, nonces and a proof
 _SALT_BYTES = 32  # of Headwater's own clients
 
 
@@ -64,6 +65,8 @@ class ScramServer:
         self._secret: ScramSecret | None = None
 
     def answer(self, token: bytes) -> Challenge | Authenticated:
+        if len(token) > _TOKEN_BYTES_MAX:
+            raise SaslRefused(f"its token has {len(token)} bytes", user=self._user)
         try:
             said = token.decode()
         except UnicodeDecodeError:
@@ -80,7 +83,7 @@ class ScramServer:
         is_token = "tokenauth=true" in first["extensions"].lower().split(",")
         self._secret = secret = self._find(user, is_token)
         salt, iterations = (
-            (self._made_up_salt(user), ITERATIONS_MIN)
+            (self._made_up_salt(user, is_token=is_token), ITERATIONS_MIN)
             if secret is None
             else (secret.salt, secret.iterations)
         )
@@ -88,8 +91,10 @@ class ScramServer:
         self._said = f"r={nonce},s={b64encode(salt).decode()},i={iterations}"
         return Challenge(self._said.encode())
 
-    def _made_up_salt(self, user: str) -> bytes:
-        return hmac.digest(self._decoy, user.encode(), "sha256")[:_SALT_BYTES]
+    def _made_up_salt(self, user: str, *, is_token: bool) -> bytes:
+        # Salts of users that exist differ by mechanism, too.
+        what = f"{self._digest} {is_token} {user}"
+        return hmac.digest(self._decoy, what.encode(), "sha256")[:_SALT_BYTES]
 
     def _finish(self, first: re.Match[str], said: str) -> Authenticated:
         user, secret = self._user, self._secret
@@ -97,7 +102,8 @@ class ScramServer:
         if final is None:
             raise SaslRefused("its final message is malformed", user=user)
         # CVE-2024-56128: a proof for another exchange must not be accepted.
-        if not hmac.compare_digest(final["nonce"], first["nonce"] + self._nonce):
+        nonce = first["nonce"] + self._nonce
+        if not hmac.compare_digest(final["nonce"].encode(), nonce.encode()):
             raise SaslRefused("its final message has another nonce", user=user)
         if _decoded(final["binding"]) != first["header"].encode():
             raise SaslRefused("it binds another channel", user=user)
