@@ -37,6 +37,7 @@ _SIZE = Struct(">i")
 _ERROR_CODE = Struct(">h")
 _ERROR_CODE_AT = 8  # in a response to ApiVersions, after its size and correlation id
 _TOKENS_IN_FRAMES = 1  # the version of SaslHandshake since which tokens are in SaslAuthenticate
+_REFUSED_VERSIONS_MAX = 3  # requests for ApiVersions; a client that is too new asks again once
 _REAUTHENTICATION_SECONDS_MIN = 1.0
 
 
@@ -65,6 +66,7 @@ class Authentication:
         "_is_raw",
         "_mechanism",
         "_previous",
+        "_refused_versions",
         "_sasl",
         "_server",
         "_source",
@@ -77,11 +79,14 @@ class Authentication:
         self._dispatch = dispatch
         self._previous = previous
         self._has_versions = previous is not None
+        self._refused_versions = 0
         self._mechanism = ""
         self._server: SaslServer | None = None
         self._is_raw = False
 
     def begin(self, connection: Connection) -> None:
+        if self._previous is not None:
+            connection.must_prove()
         connection.serve_by(self, frame_bytes_max=self._sasl.receive_bytes_max)
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
@@ -100,11 +105,16 @@ class Authentication:
     def _choose(self, connection: Connection, frame: memoryview) -> Answer | PendingResponse:
         header, at = read_request_header(frame)
         key, version = header.api.key, header.version
-        if key == ApiKey.API_VERSIONS and not self._has_versions:
+        if (
+            key == ApiKey.API_VERSIONS
+            and not self._has_versions
+            and self._refused_versions < _REFUSED_VERSIONS_MAX
+        ):
             answer = self._dispatch(connection, frame)
             assert not isinstance(answer, PendingResponse)
             first = memoryview(answer[0])  # type: ignore[arg-type]  # a file slice it is not
             self._has_versions = not _ERROR_CODE.unpack_from(first, _ERROR_CODE_AT)[0]
+            self._refused_versions += not self._has_versions
             return answer
         if key != ApiKey.SASL_HANDSHAKE:
             return self._fail(

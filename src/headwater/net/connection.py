@@ -138,6 +138,10 @@ class Connection(Receiver):
             limits = replace(limits, frame_bytes_max=min(frame_bytes_max, limits.frame_bytes_max))
         self._limits = limits
 
+    def must_prove(self) -> None:
+        """Begins the deadline again, for another authentication."""
+        self._server.unproven[self] = self._server.now()
+
     def proven(self) -> None:
         """Ends the deadline of a connection that had to authenticate."""
         self._server.unproven.pop(self, None)
