@@ -72,7 +72,7 @@ def _coordinator(broker: Broker, context: Context, key_type: int, key: str) -> C
             node_id=-1,
             port=-1,
             error_code=refusal.code,
-            error_message=refusal.message if refusal.code is ErrorCode.INVALID_REQUEST else "",
+            error_message=(refusal.code is ErrorCode.INVALID_REQUEST and refusal.message) or "",
         )
     return Coordinator(key=key, node_id=at.id, host=at.host, port=at.port, error_message="")
 
