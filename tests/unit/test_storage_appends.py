@@ -250,6 +250,20 @@ def test_a_fetch_larger_than_a_segment_is_spread_over_segments() -> None:
     assert len(log.segments) > 2
 
 
+def test_a_large_fetch_of_small_batches_takes_little_memory() -> None:
+    log = open_log()
+    small = [batch(b"x", base_offset=offset) for offset in range(3000)]
+    log.append_as_follower(bytearray(b"".join(small[:10])), now_ms=NOW)
+    log.append_as_follower(bytearray(b"".join(small[10:2900])), now_ms=NOW)
+    log.append_as_follower(bytearray(b"".join(small[2900:])), now_ms=NOW)
+    cached = log.segments._newer, log.segments._older
+    assert [len(each) for each in cached] == [100, 256]
+    for offset in (0, 9, 10, 1500, 2899, 2900, 2999):
+        found = log.read(offset, bytes_max=1, upto=3000).slice
+        assert found is not None
+        assert _core.scan(found.read())[0][0].base_offset == offset
+
+
 def test_a_memory_disk_and_all_its_files_are_enough() -> None:
     disk = MemoryDisk()
     log = open_log(disk)

@@ -93,10 +93,11 @@ class Segments:
         first, last = batches[0], batches[-1]
         start = segment.size - first.position
         segment.found(start, batches, interval_bytes)
-        if len(self._newer) >= _POSITIONS_MAX:
+        recent = batches[-_POSITIONS_MAX:]  # the index finds the others
+        if len(self._newer) + len(recent) > _POSITIONS_MAX:
             self._older = self._newer
             self._newer = {}
-        for batch in batches:
+        for batch in recent:
             self._newer[batch.base_offset] = start + batch.position
         self.size += last.position + last.size - first.position
 
