@@ -46,6 +46,7 @@ class Server:
         self._log = log
         self._debug = debug
         self._serves_nodes = serves_nodes
+        self._turned_away: set[Connection] = set()  # those that end in the next turn of the loop
         self._per_ip: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
         self._pace = Pace()  # of all listeners but the reserved one
@@ -152,7 +153,7 @@ class Server:
         own = limits.of_listeners.get(listener, NO_LISTENER_LIMITS)
         if self._per_listener[listener] > own.connections_max:
             return f"max.connections is {own.connections_max} for listener {listener}"
-        if len(self.connections) <= limits.connections_max:
+        if len(self.connections) - len(self._turned_away) <= limits.connections_max:
             return None
         if listener == limits.reserved_listener and self._make_place():
             return None
@@ -162,7 +163,9 @@ class Server:
         """Closes the connection of another listener that was quiet for longest: nodes must reach
         each other also when clients have taken all places (KIP-402)."""
         others = (
-            each for each in self.connections if each.listener != self.limits.reserved_listener
+            each
+            for each in self.connections
+            if each.listener != self.limits.reserved_listener and each not in self._turned_away
         )
         quiet = min(others, key=lambda each: each.active_at, default=None)
         if quiet is None:
@@ -171,11 +174,13 @@ class Server:
         return True
 
     def _turn_away(self, connection: Connection, reason: str) -> None:
+        self._turned_away.add(connection)
         # The stream has not started yet and must not be closed before that.
         asyncio.get_running_loop().call_soon(connection.refuse, reason)
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._turned_away.discard(connection)
         self.unproven.pop(connection, None)
         self.stop_waiting(connection)
         self._debug(f"{connection.stream.peer} disconnected")
