@@ -203,6 +203,31 @@ def test_a_batch_with_another_number_of_tasks_is_refused_once_a_part_of_it_is_co
     assert_has(topics, topic, ["a", "b", "d", "d"])
 
 
+def test_a_driver_that_wakes_up_late_does_not_go_back_to_its_batch(
+    attempts: Attempts, topics: Topics, topic: str
+) -> None:
+    late = attempts.write(0, 1, "late")
+    attempts.commit(attempts.write(1, 0, "a"))
+    with pytest.raises(CheckpointError, match="batch 0 begins, but batch 1 of this query has begu"):
+        attempts.commit(late, Part(topic, 0, None))
+    attempts.abort(late)
+    attempts.commit(attempts.write(2, 0, "b"))
+    assert_has(topics, topic, ["a", "b"])
+
+
+def test_readers_do_not_wait_for_tasks_that_a_query_no_longer_has(
+    attempts: Attempts, topics: Topics, topic: str
+) -> None:
+    attempts.commit(*(attempts.write(0, task, "abc"[task]) for task in range(3)))
+    for task in range(3):
+        attempts.write(1, task, "lost")
+    attempts.commit(attempts.write(1, 0, "d", "e"), attempts.write(1, 1))
+    assert_has(topics, topic, ["a", "b", "c", "d", "e"])
+    with Admin(topics.bootstrap) as admin:
+        ongoing = admin.list_transactions(states=["Ongoing"])
+    assert not [each for each in ongoing if topic in each.transactional_id]
+
+
 def test_a_batch_that_takes_too_long_says_which_setting_to_raise(
     make_broker: MakeBroker, topic: str
 ) -> None:

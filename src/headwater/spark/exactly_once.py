@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+
 from headwater.client import errors
 from headwater.client.errors import ClientError, RetriableError
 from headwater.client.producer.shared import TransactionHandle
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headwater.spark")
 
+_EVENTS_MS = 30_000
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -172,11 +175,24 @@ def _check(spark: SparkSession, sent: list[Row]) -> None:
         if row.error is not None:
             kind = getattr(errors, row.error, ClientError)
             raise kind(row.text)
+    _wait_for_events(spark)
     tracker = spark.sparkContext.statusTracker()
     for stage in {row.stage for row in sent}:
         info = tracker.getStageInfo(stage)
         if info is None or info.currentAttemptId != 0:
             raise TaskRepeated("a stage that writes was run again; the batch is repeated")
+
+
+def _wait_for_events(spark: SparkSession) -> None:
+    """Waits until Spark has noted all that has happened, which it does a little later."""
+    jsc: Any = spark.sparkContext._jsc
+    try:
+        jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_MS)
+    except Py4JJavaError as error:
+        raise TaskRepeated(
+            f"Spark does not say within {_EVENTS_MS / 1000:g} s whether a stage that writes was "
+            "run again; the batch is repeated"
+        ) from error
 
 
 def _close_all(transactions: dict[str, QueryTransactions]) -> None:

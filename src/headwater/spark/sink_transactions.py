@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _OF_PROCESS_MAX = 8
-_ENDS_AT_ONCE = 16
+_AT_ONCE = 16
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 _T = TypeVar("_T")
@@ -299,32 +299,45 @@ class _Ends:
 
     async def _claim(self, query_id: str, batch_id: int, tasks: int) -> None:
         """Notes how many tasks a batch has before any of them is committed, and refuses the batch
-        if other tasks have committed a part of it."""
+        if other tasks have committed a part of it, or if a later batch has begun to commit."""
         group = f"{PREFIX}{query_id}-tasks"
         claim = (await self._markers([group]))[group]
-        if claim is not None and claim.offset == batch_id:
-            before = json.loads(claim.metadata or "{}").get("tasks")
-            if before == tasks:
+        if claim is not None:
+            if claim.offset > batch_id:
+                raise restored(batch_id, claim.offset, "has begun to commit")
+            before = json.loads(claim.metadata or "{}").get("tasks") or 0
+            is_repeated = claim.offset == batch_id
+            if is_repeated and before == tasks:
                 return
-            names = [_name(query_id, number) for number in range(max(tasks, before or 0))]
-            markers = (await self._markers(names)).values()
-            if any(marker is not None and marker.offset == batch_id for marker in markers):
+            # Tasks that the batch does not have any more may have left a transaction open, which
+            # nobody else would end. Fenced before their markers are read, and before the claim
+            # that no longer names them.
+            surplus = [_name(query_id, number) for number in range(tasks, before)]
+            await _for_all(surplus, self._fence)
+            if is_repeated and batch_id in await self._committed(query_id, tasks, surplus):
                 raise TasksChanged(
                     f"batch {batch_id} had {before} tasks, some of which are committed, and has "
                     f"{tasks} now: {_ADVICE}"
                 )
-            for name in names[tasks:]:
-                # Nobody else would end what these tasks have left open.
-                deadline = self._cluster.deadline(self._block_ms)
-                limit_ms = self._limit_ms
-                await init_producer(self._cluster, name, timeout_ms=limit_ms, deadline=deadline)
         told = OffsetAndMetadata(batch_id, metadata=json.dumps({"tasks": tasks}))
         for error in (await commit_offsets(self._router, group, {ANCHOR: told})).values():
             if error is not None:
                 raise error
 
-    async def _markers(self, groups: Sequence[str]) -> dict[str, OffsetAndMetadata | None]:
-        found = await fetch_offsets(self._router, {group: [ANCHOR] for group in groups})
+    async def _committed(self, query_id: str, tasks: int, surplus: Sequence[str]) -> set[int]:
+        """Returns the batches in the markers of a batch's tasks, and of `surplus`, now fenced."""
+        # Tasks that wait for their commit have taken over from earlier ones, so that their markers
+        # are right; a stable read would wait for that commit.
+        markers = await self._markers([_name(query_id, number) for number in range(tasks)])
+        markers |= await self._markers(surplus, require_stable=True)
+        return {marker.offset for marker in markers.values() if marker is not None}
+
+    async def _markers(
+        self, groups: Sequence[str], *, require_stable: bool = False
+    ) -> dict[str, OffsetAndMetadata | None]:
+        found = await fetch_offsets(
+            self._router, {group: [ANCHOR] for group in groups}, require_stable=require_stable
+        )
         markers: dict[str, OffsetAndMetadata | None] = {}
         for group, answer in found.items():
             if isinstance(answer, ClientError):
@@ -332,28 +345,39 @@ class _Ends:
             markers[group] = answer.get(ANCHOR)
         return markers
 
+    async def _fence(self, name: str) -> None:
+        """Aborts what was left open under a transactional id."""
+        deadline = self._cluster.deadline(self._block_ms)
+        await init_producer(self._cluster, name, timeout_ms=self._limit_ms, deadline=deadline)
+
     async def _end(self, handles: Sequence[TransactionHandle], *, commit: bool) -> None:
         """Ends all of them, and raises if one of them fails."""
-        slots = asyncio.Semaphore(_ENDS_AT_ONCE)
 
         async def end(handle: TransactionHandle) -> None:
             for left in reversed(range(COMMIT_ATTEMPTS if commit else 1)):
                 try:
-                    async with slots:
-                        deadline = self._cluster.deadline(self._block_ms)
-                        await end_transaction(
-                            self._cluster, handle, commit=commit, deadline=deadline
-                        )
+                    deadline = self._cluster.deadline(self._block_ms)
+                    await end_transaction(self._cluster, handle, commit=commit, deadline=deadline)
                     return
                 except RetriableError:
                     # It may be committed. If nobody can say, the marker will.
                     if not left:
                         raise
 
-        ended = await asyncio.gather(*map(end, handles), return_exceptions=True)
-        for error in ended:
-            if error is not None:
-                raise error
+        await _for_all(handles, end)
+
+
+async def _for_all(items: Iterable[_T], do: Callable[[_T], Awaitable[None]]) -> None:
+    """Does something for all of them, many at once, and raises if it fails for one of them."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: _T) -> None:
+        async with slots:
+            await do(item)
+
+    for error in await asyncio.gather(*map(one, items), return_exceptions=True):
+        if error is not None:
+            raise error
 
 
 _ends: dict[tuple[int, SinkOptions], _Ends] = {}

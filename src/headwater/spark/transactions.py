@@ -232,9 +232,9 @@ def too_long(what: str, seconds: float, limit_ms: int, error: ClientError) -> Ba
     )
 
 
-def restored(batch_id: int, committed: int) -> CheckpointError:
+def restored(batch_id: int, later: int, state: str = "is committed") -> CheckpointError:
     return CheckpointError(
-        f"batch {batch_id} begins, but batch {committed} of this query is committed: another "
+        f"batch {batch_id} begins, but batch {later} of this query {state}: another "
         "driver runs it, or the checkpoint was restored from a copy; then give the query a new "
         "checkpoint"
     )
