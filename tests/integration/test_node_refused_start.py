@@ -271,7 +271,7 @@ def test_a_listener_for_kerberos_is_refused_in_one_line_and_nothing_is_formatted
             {"ssl.keystore.key": "s3cret", "ssl.keystore.certificate.chain": "s3cret"},
             "ssl.keystore.certificate.chain=[hidden]: it is not in PEM format",
         ),
-        ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "/dev/null"}, "not in PEM format"),
+        ({"ssl.keystore.location": "/dev/null"}, "it cannot be read: it is not a regular file"),
     ],
 )
 def test_a_listener_without_a_usable_certificate_is_refused(
@@ -287,6 +287,22 @@ def test_a_listener_without_a_usable_certificate_is_refused(
     assert said in line
     assert "s3cret" not in line
     assert not data.exists()
+
+
+def test_a_truststore_without_certificates_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The certificates of the system must not take their place.
+    store = tmp_path / "trusted.pem"
+    store.write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    settings = {
+        "listeners": "SSL://127.0.0.1:19092",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(store),
+    }
+    assert main(["start", "--data", str(tmp_path / "data"), *as_options(settings)]) == 2
+    assert f"ssl.truststore.location='{store}': it holds no" in capsys.readouterr().err
 
 
 def test_listen_does_not_replace_a_protected_listener(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import hashlib
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import trustme
 from headwater.io import FileSlice, Host, Stream
 from headwater.io.disk import SystemDisk
 from headwater.io.sockets import SocketNetwork
-from headwater.io.tls import Tls, TlsStream, Trust, client_context, is_pem
+from headwater.io.tls import Tls, TlsStream, Trust, client_context, is_pem, read_file
 from headwater.net import Answer, Connection, NetLimits, PendingResponse, Server
 
 AUTHORITY = trustme.CA()
@@ -385,6 +386,17 @@ def test_certificates_come_from_files_or_text(tmp_path: Path) -> None:
     assert not is_pem(str(tmp_path / "store.jks"))
     with pytest.raises(FileNotFoundError):
         is_pem(str(tmp_path / "nowhere"))
+    assert "PRIVATE KEY" not in repr(texts)
+
+
+def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
+    pipe, large = tmp_path / "pipe", tmp_path / "large"
+    os.mkfifo(pipe)
+    with large.open("wb") as file:
+        file.truncate(8 * 1024 * 1024 + 1)
+    for path, said in ((pipe, "not a regular file"), (tmp_path, "directory"), (large, "more than")):
+        with pytest.raises(OSError, match=said):
+            read_file(str(path))
 
 
 def test_a_secured_connection_is_gone_without_the_collector() -> None:

@@ -168,6 +168,49 @@ def test_a_damaged_store_is_a_value_error(data: bytes) -> None:
         read_store(data, "JKS", "changeit", None)
 
 
+def test_a_jks_whose_key_is_empty_is_a_value_error() -> None:
+    entry = b"\0\0\0\1\0\1a" + bytes(8) + b"\0\0\0\2\x30\0\0\0\0\0"
+    whole = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + entry
+    with pytest.raises(ValueError, match="its key is empty"):
+        read_store(whole + bytes(20), "JKS", None, None)
+
+
+def test_a_certificate_without_content_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        names_of(b"\x30\0")
+
+
+def test_a_truststore_with_a_key_trusts_its_authorities_or_else_its_certificate() -> None:
+    own, authority = (certificate(name((NameOID.COMMON_NAME, each))) for each in ("x", "ca"))
+    lock = serialization.BestAvailableEncryption(b"changeit")
+
+    def anchors(*others: x509.Certificate) -> str:
+        data = pkcs12.serialize_key_and_certificates(b"x", KEY, own, others, lock)
+        return read_store(data, "PKCS12", "changeit", None).anchors()
+
+    assert first_certificate(anchors()) == der(own)
+    assert first_certificate(anchors(authority)) == der(authority)
+    chain = read_store(JKS, "JKS", "changeit", "keypass").anchors()
+    assert names_of(first_certificate(chain) or b"").subject == "CN=jks"
+    with pytest.raises(ValueError, match="holds no certificates"):
+        read_store(pem_key().encode(), "PEM", None, None).anchors()
+
+
+def test_blocks_of_pem_end_before_the_next_one_and_are_bounded() -> None:
+    good = certificate(name((NameOID.COMMON_NAME, "x"))).public_bytes(serialization.Encoding.PEM)
+    begin = "-----BEGIN CERTIFICATE-----"
+    # Without a bound on the search, this takes minutes.
+    assert normalized_pem(begin * 30_000 + good.decode()) == good.decode()
+    with pytest.raises(ValueError, match="at most 1048576"):
+        normalized_pem(good.decode() + " " * 1024 * 1024)
+
+
+def test_a_store_does_not_show_its_key() -> None:
+    store = read_store(pem_key().encode(), "PEM", None, None)
+    assert store.key is not None
+    assert "PRIVATE KEY" not in repr(store)
+
+
 def test_pem_given_as_jks_says_so() -> None:
     with pytest.raises(ValueError, match="set the type to PEM"):
         read_store(pem_key().encode(), "JKS", None, None)

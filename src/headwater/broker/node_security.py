@@ -434,7 +434,11 @@ def _material(config: NodeConfig, name: str) -> Material:
         trusted = _pem("ssl.truststore.certificates", inline)
     else:
         found = _store(config, name, _TRUST_STORE, None)
-        trusted = found.trusted or found.chain
+        path = text(_TRUST_STORE.location)
+        try:
+            trusted = None if path is None else found.anchors()
+        except ValueError as error:
+            raise ConfigError(_TRUST_STORE.location, path, str(error)) from None
     own = first = None
     if chain is not None and key is not None:
         first = first_certificate(chain)

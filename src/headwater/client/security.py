@@ -75,7 +75,7 @@ def _trust(config: ClientConfig) -> Trust:
     key_pem, key_password = config.ssl_keystore_key, config.ssl_key_password
     trusted = _store(config, "ssl_truststore")
     if trusted is not None:
-        ca, ca_pem = None, trusted.trusted or trusted.chain
+        ca, ca_pem = None, trusted.anchors()
     own = _store(config, "ssl_keystore")
     if own is not None:  # its key is decrypted
         chain, chain_pem, key_pem, key_password = None, own.chain, own.key, None

@@ -11,10 +11,10 @@ import contextlib
 import errno
 import os
 import ssl
+import stat
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.io.buffers import BufferPool
@@ -33,6 +33,7 @@ _PIECE_BYTES = 64 * 1024
 _DECRYPTED_BYTES = 32 * 1024  # passed to OpenSSL at a time, for the same reason
 _UNREAD_BYTES_MAX = 16 * 1024 * 1024  # that the peer has not read; receivers stop far below it
 _AHEAD_BYTES = 1024 * 1024  # may wait for the kernel before more is encrypted
+_FILE_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +347,8 @@ class Trust:
     chain_path: str | None = None
     key_path: str | None = None
     chain_pem: str | None = None
-    key_pem: str | None = None
-    key_password: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
     check_name: bool = True
     versions: tuple[str, ...] = ()
     ciphers: str | None = None
@@ -404,8 +405,19 @@ def server_context(trust: Trust, client_auth: str) -> ssl.SSLContext:
 
 
 def read_file(path: str) -> bytes:
-    """Returns the content of a file with keys or certificates. Raises OSError."""
-    return Path(path).read_bytes()
+    """Returns the content of a file with keys, certificates or a token. Raises OSError, also for
+    what is not a file or cannot be one of these: a pipe might never end."""
+    with open(path, "rb", opener=_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
+        data = file.read(_FILE_BYTES_MAX + 1)
+    if len(data) > _FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it has more than {_FILE_BYTES_MAX} bytes", path)
+    return data
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would wait for a writer
 
 
 def file_stamp(path: str) -> tuple[int, int, int]:
@@ -456,5 +468,4 @@ def _openssl_name(suite: str) -> str:
 
 def is_pem(path: str) -> bool:
     """Returns whether a file contains PEM data. Raises OSError if it cannot be read."""
-    with Path(path).open("rb") as file:
-        return b"-----BEGIN " in file.read(1024 * 1024)
+    return b"-----BEGIN " in read_file(path)

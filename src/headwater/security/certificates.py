@@ -41,7 +41,10 @@ class _Element(NamedTuple):
 def names_of(der: bytes) -> CertificateNames:
     """Reads a certificate. Raises ValueError if it is malformed."""
     (certificate,) = elements(memoryview(der))
-    body = elements(elements(certificate.content)[0].content)
+    parts = elements(certificate.content)
+    if not parts:
+        raise ValueError("the certificate is empty")
+    body = elements(parts[0].content)
     if body and body[0].tag == _VERSION:
         del body[0]
     if len(body) < 5:

@@ -11,6 +11,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 NEEDS_EXTRA = "needs the package cryptography: pip install 'headwater[security]'"
 
-_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
+_PEM_CHARS_MAX = 1024 * 1024
 _LINE = 64
 _JKS, _JCEKS, _SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
 _PRIVATE_KEY, _TRUSTED = 1, 2
@@ -36,6 +38,21 @@ class Store(NamedTuple):
     key: str | None
     chain: str | None  # of the key, the own certificate first
     trusted: str | None
+
+    def __repr__(self) -> str:
+        """Does not show the key."""
+        return f"Store(chain={self.chain!r}, trusted={self.trusted!r})"
+
+    def anchors(self) -> str:
+        """Returns the certificates that it trusts as a truststore. As in Java, a key without any
+        has its own certificate trusted, but not those that issued it. Raises ValueError if there
+        are none: the system's must not take their place."""
+        if self.trusted is not None:
+            return self.trusted
+        own = None if self.chain is None else first_certificate(self.chain)
+        if own is None:
+            raise ValueError("it holds no certificates")
+        return _as_pem("CERTIFICATE", own)
 
 
 def read_store(data: bytes, kind: str, password: str | None, key_password: str | None) -> Store:
@@ -60,8 +77,10 @@ def read_store(data: bytes, kind: str, password: str | None, key_password: str |
 def normalized_pem(text: str) -> str:
     """Returns PEM with the line breaks that OpenSSL wants: those of a value in a properties file
     may be gone."""
+    if len(text) > _PEM_CHARS_MAX:
+        raise ValueError(f"it has {len(text)} characters, at most {_PEM_CHARS_MAX} are accepted")
     parts = []
-    for label, body in _PEM.findall(text):
+    for label, body in _blocks(text):
         if ":" in body:  # headers of an old encrypted key; they are lines
             parts.append(f"-----BEGIN {label}-----{body}-----END {label}-----\n")
         else:
@@ -69,6 +88,16 @@ def normalized_pem(text: str) -> str:
     if not parts:
         raise ValueError("it is not in PEM format")
     return "".join(parts)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the label and the body of each block that ends before the next one begins."""
+    begins = list(_BEGIN.finditer(text))
+    ends = [*(each.start() for each in begins[1:]), len(text)]
+    for begin, limit in zip(begins, ends, strict=False):
+        end = text.find(f"-----END {begin[1]}-----", begin.end(), limit)
+        if end >= 0:
+            yield begin[1], text[begin.end() : end]
 
 
 def _as_pem(label: str, body: str | bytes) -> str:
@@ -79,7 +108,7 @@ def _as_pem(label: str, body: str | bytes) -> str:
 
 def first_certificate(pem: str) -> bytes | None:
     """Returns the DER form of the first certificate in PEM text."""
-    for label, body in _PEM.findall(pem):
+    for label, body in _blocks(pem):
         if label == "CERTIFICATE":
             try:
                 return b64decode("".join(body.split()), validate=True)
@@ -92,7 +121,7 @@ def _read_pem(data: bytes) -> Store:
     pem = normalized_pem(data.decode("ascii", "replace"))
     found = [
         (label, f"-----BEGIN {label}-----{body}-----END {label}-----\n")
-        for label, body in _PEM.findall(pem)
+        for label, body in _blocks(pem)
     ]
     certificates = "".join(text for label, text in found if label == "CERTIFICATE") or None
     key = "".join(text for label, text in found if label.endswith("PRIVATE KEY")) or None
@@ -185,7 +214,10 @@ def _last_octets(data: bytes) -> bytes:
     from headwater.security.certificates import elements
 
     (info,) = elements(memoryview(data))
-    return bytes(elements(info.content)[-1].content)
+    parts = elements(info.content)
+    if not parts:
+        raise ValueError("its key is empty")
+    return bytes(parts[-1].content)
 
 
 # PKCS12
@@ -210,8 +242,8 @@ def _read_pkcs12(data: bytes, password: str | None) -> Store:
         serialization.NoEncryption(),
     )
     chain = _in_order(store.cert.certificate, others)
-    trusted = [each for each in others if each not in chain]
-    return Store(key.decode(), _pem_of(chain), _pem_of(trusted))
+    # An authority that is trusted may also have issued the own certificate.
+    return Store(key.decode(), _pem_of(chain), _pem_of(others))
 
 
 def _in_order(own: Certificate, others: list[Certificate]) -> list[Certificate]:

@@ -373,6 +373,16 @@ def test_a_broken_store_is_refused(tmp_path: Path) -> None:
         Producer("localhost:9092", security_protocol="SSL", ssl_truststore_location=str(store))
 
 
+def test_a_truststore_without_certificates_is_refused(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    empty = tmp_path / "empty.jks"
+    empty.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\0" + bytes(20))
+    for store in (str(empty), certificates.key):
+        with pytest.raises(ConfigError, match="no certificate"):
+            Producer("localhost:9092", security_protocol="SSL", ssl_truststore_location=store)
+
+
 def test_settings_without_an_effect_are_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "headwater.client"), contextlib.suppress(ConfigError):
         Producer("localhost:9092", sasl_username="alice", ssl_ca_location="ca.pem")
