@@ -352,6 +352,7 @@ def test_a_new_cluster_has_the_users_that_were_given(tmp_path: Path) -> None:
         ("SCRAM-SHA-256=[name=a,password=]", "the password is empty"),
         ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==]", "expected salt"),
         ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==,salt=hidden!]", "salt is not in base64"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==,salt=é]", "salt is not in base64"),
         ("SCRAM-SHA-256=[name=a,password=hidden,iterations=9]", "expected 4096 to 16384"),
         ("SCRAM-SHA-256=[name=a,password=hidden,iterations=99999]", "expected 4096 to 16384"),
         ("SCRAM-SHA-256=[name=a,password=hidden,role=x]", "at most once"),

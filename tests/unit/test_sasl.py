@@ -6,8 +6,9 @@ from base64 import b64encode
 
 import pytest
 
+from headwater.net.peer.security import Login
 from headwater.security.sasl.client import BearerClient, PlainClient, SaslFailed
-from headwater.security.sasl.jaas import jaas_options
+from headwater.security.sasl.jaas import jaas_entry, jaas_options
 from headwater.security.sasl.scram import ScramClient
 
 # The example of RFC 7677.
@@ -47,6 +48,7 @@ def test_scram_escapes_a_name_and_says_when_it_is_a_token() -> None:
         (f"r={SERVER_NONCE},s=c2FsdA==,i=99999999999999", "iterations"),
         (f"r={SERVER_NONCE},s=c2FsdA==", "iterations"),
         (f"r={SERVER_NONCE},s=!!,i=4096", "no s="),
+        (f"r={SERVER_NONCE},s=é,i=4096", "no s="),
         (f"r={SERVER_NONCE},i=4096", "no s="),
         ("e=unknown-user", "unknown-user"),
         ("", "not part"),
@@ -82,6 +84,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed(final: str, re
 
 
 def test_plain_and_bearer_say_it_all_at_once() -> None:
+    assert "päss" not in repr(Login("PLAIN", "me", "päss"))
     plain = PlainClient("me", "päss")
     assert plain.first() == "\0me\0päss".encode()
     assert plain.answer(b"") is None
@@ -98,6 +101,7 @@ def test_a_jaas_config_has_the_options_of_its_module() -> None:
         jaas_options(text.replace("password='x'", 'password="'))
     found = jaas_options(text.replace("'x'", '"x;y\\\\"'))
     assert found == {"username": 'a "b"', "password": "x;y\\", "tokenauth": "true"}
+    assert "x;y" not in repr(jaas_entry(text.replace("'x'", '"x;y"')))
     assert jaas_options("some.Module required;") == {}
     assert jaas_options("some.Module OPTIONAL a=1") == {"a": "1"}
 

@@ -208,6 +208,9 @@ def test_keys_that_cannot_be_used_are_left_out() -> None:
         {"kty": "RSA", "n": 5},
         {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"},
         {"kty": "OKP", "crv": "Ed25519", "x": "AA"},
+        {"kty": "EC", "crv": ["P-256"], "x": "AA", "y": "AA"},
+        {"kty": ["EC"], "crv": {}, "use": [], "key_ops": {}},
+        {"kty": "EC", "crv": "P-256", "x": "\u00e9", "y": "A" * 10_000},
         {},
     ]
     assert [key.id for key in read_jwks(json.dumps({"keys": [*bad, "x", jwk()]}).encode())] == ["k"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable
 
 from headwater.broker.formatting import FormatRefused
@@ -100,5 +99,5 @@ def _fields(what: str, text: str) -> dict[str, str]:
 def _decoded(what: str, fields: dict[str, str], name: str) -> bytes:
     try:
         return b64decode(fields[name], validate=True)
-    except NotBase64:
+    except ValueError:  # also of text that is not ASCII
         raise FormatRefused(f"{what}: {name} is not in base64") from None

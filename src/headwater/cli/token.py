@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -191,7 +190,7 @@ def _hmac(options: Namespace) -> bytes:
     text = read_secret(options.hmac_file, "hmac of the token: ", what="hmac")
     try:
         return b64decode(text, validate=True)
-    except NotBase64:
+    except ValueError:  # also of text that is not ASCII
         raise CommandError("the hmac is not in base64, as `create` shows it", code=USAGE) from None
 
 

@@ -274,9 +274,10 @@ def _read_key(key: dict[str, Any]) -> Key | None:
     try:
         if key.get("kty") == "RSA":
             return Key(key_id, "RSA", algorithm, _rsa_key(key))
-        if key.get("kty") == "EC" and key.get("crv") in _CURVES:
-            return Key(key_id, key["crv"], algorithm, _ec_key(key))
-    except (ValueError, InvalidToken):
+        curve = key.get("crv")
+        if key.get("kty") == "EC" and isinstance(curve, str) and curve in _CURVES:
+            return Key(key_id, curve, algorithm, _ec_key(key))
+    except (ValueError, OverflowError, InvalidToken):
         return None
     return None
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from headwater.io import Host
 from headwater.io.tls import read_file
-from headwater.net.oauth.http import HttpFailed, send
+from headwater.net.oauth.http import send
 from headwater.observability import Log, printable
 from headwater.security.bearer import Key, read_jwks
 from headwater.security.oauth import shown
@@ -76,7 +76,7 @@ class JwksKeeper:
             try:
                 self._keys = await self._read()
                 self.loaded.set()
-            except (HttpFailed, OSError, ValueError) as error:
+            except Exception as error:  # whatever it is: no JWKS may stop the node
                 text = str(getattr(error, "strerror", None) or error).lower()
                 if text != failure:  # one line for each kind of failure, not for each attempt
                     failure = text

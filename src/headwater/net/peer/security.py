@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Login:
 
     mechanism: str
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     is_token: bool = False
     token: TokenSource | None = None
     extensions: Mapping[str, str] | None = None

@@ -33,6 +33,10 @@ class JaasEntry(NamedTuple):
     module: str
     options: dict[str, str]
 
+    def __repr__(self) -> str:
+        """Names the options without their values, which may be passwords."""
+        return f"JaasEntry(module={self.module!r}, options={sorted(self.options)})"
+
     @property
     def users(self) -> dict[str, str]:
         """The passwords of `user_NAME` options, by name: those that PLAIN accepts on a server."""

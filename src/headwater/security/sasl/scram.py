@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from typing import NamedTuple
 
 from headwater.security.sasl.client import SaslFailed
@@ -119,7 +118,7 @@ def _fields(said: str) -> dict[str, str]:
 def _decoded(fields: dict[str, str], name: str) -> bytes:
     try:
         return b64decode(fields[name], validate=True)
-    except (KeyError, NotBase64):
+    except (KeyError, ValueError):  # also of text that is not ASCII
         raise SaslFailed(f"its message has no {name}= in base64") from None
 
 
