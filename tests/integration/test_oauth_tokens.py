@@ -107,11 +107,49 @@ def test_a_token_near_its_end_is_replaced_and_a_failed_refresh_does_no_harm(
         token._refresh_at = 0.0
         server.answers = [(401, b"")]
         assert await token(host) == first
+        await _until(lambda: token._refresh_at > 0)
         token._refresh_at = 0.0
         server.claims["sub"] = "bob"
+        await _until(lambda: token._refreshing.done())
+        assert await token(host) == first
+        await _until(lambda: token._refresh_at > 0)
         assert await token(host) != first
 
     asyncio.run(story())
+    assert len(server.requests) == 3
+
+
+def test_a_server_that_hangs_stops_no_login_while_the_token_is_valid(server: TokenServer) -> None:
+    token = client(server.url())
+    host = Host.system()
+
+    async def story() -> None:
+        first = await token(host)
+        token._refresh_at = 0.0
+        server.is_up.clear()
+        async with asyncio.timeout(10):
+            assert [await token(host), await token(host)] == [first, first]
+        await _until(lambda: len(server.requests) == 2)
+
+    asyncio.run(story())
+
+
+def test_a_login_that_gives_up_leaves_the_request_to_the_others(server: TokenServer) -> None:
+    token = client(server.url())
+    host = Host.system()
+    server.is_up.clear()
+
+    async def story() -> None:
+        hasty, patient = (asyncio.create_task(token(host)) for _ in range(2))
+        await _until(lambda: server.requests)
+        hasty.cancel()
+        await asyncio.gather(hasty, return_exceptions=True)
+        server.is_up.set()
+        assert (await patient).count(".") == 2
+        assert hasty.cancelled()
+
+    asyncio.run(story())
+    assert len(server.requests) == 1
 
 
 def test_an_unsigned_token_is_not_used(server: TokenServer) -> None:
@@ -175,6 +213,12 @@ def test_the_certificate_of_the_endpoint_is_checked(
         with pytest.raises(AuthenticationFailed, match="certificate"):
             asyncio.run(client(server.url())(Host.system()))
         assert not server.requests
+        (tmp_path / "none.pem").write_bytes(authority.private_key_pem.bytes())
+        with pytest.raises(ConfigError, match=r"none\.pem: it holds no certificates"):
+            client(
+                server.url(),
+                sasl_jaas_config=f'{module} ssl.truststore.location="{tmp_path}/none.pem";',
+            )
         trusting = f'{module} ssl.truststore.location="{tmp_path}/ca.pem";'
         token = client(server.url(), sasl_jaas_config=trusting)
         assert asyncio.run(token(Host.system())).count(".") == 2

@@ -16,7 +16,8 @@ from tests.support.jwts import jwk, jwks, signed
 class TokenServer:
     """POST /token gives a token of the RSA key in `tests.support.jwts`, GET /jwks that key.
 
-    `answers` are sent first, as pairs of status and body; each request is kept in `requests`.
+    `answers` are sent first, as pairs of status and body; each request is kept in `requests`. While
+    `is_up` is not set, requests hang.
     """
 
     def __init__(self, certificate: ssl.SSLContext | None = None) -> None:
@@ -26,6 +27,8 @@ class TokenServer:
         self.claims: dict[str, Any] = {"sub": "alice", "aud": "kafka", "iss": "https://issuer"}
         self.lifetime_seconds = 3600.0
         self.chunked = False
+        self.is_up = threading.Event()
+        self.is_up.set()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,6 +42,7 @@ class TokenServer:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 fields = {name: values[0] for name, values in parse_qs(body).items()}
                 outer.requests.append((self.path, dict(self.headers), fields))
+                outer.is_up.wait()
                 self._answer(*outer._next(outer._granted))
 
             def _answer(self, status: int, body: bytes) -> None:
@@ -80,6 +84,7 @@ class TokenServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.is_up.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

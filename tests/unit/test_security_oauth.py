@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from headwater.client.config import ClientConfig
-from headwater.net.oauth.http import BODY_BYTES_MAX, Response, parse
+from headwater.net.oauth.http import BODY_BYTES_MAX, Response, ResponseReader
 from headwater.security.bearer import BearerValidator, TokenRules, read_jwks
 from headwater.security.oauth import (
     ASSERTION,
@@ -217,6 +217,10 @@ def test_a_key_that_cannot_sign_is_refused() -> None:
 # HTTP
 
 
+def parse(data: bytes, *, ended: bool) -> Response | None:
+    return ResponseReader().read(data, ended=ended)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -233,6 +237,19 @@ def test_a_response_is_read_when_it_is_complete(data: bytes) -> None:
             assert parse(data[:end], ended=False) is None
         except ValueError:
             pytest.fail(f"refused after {end} bytes")
+    reader = ResponseReader()
+    pieces = [reader.read(data[at : at + 1], ended=False) for at in range(len(data))]
+    assert next(each for each in pieces if each is not None) == Response(200, b"hello")
+
+
+def test_many_interim_responses_are_read_and_too_many_refused() -> None:
+    interim, last = (
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 204 OK\r\nContent-Length: 0\r\n\r\n",
+    )
+    assert parse(interim * 2_000 + last, ended=False) == Response(204, b"")
+    with pytest.raises(ValueError, match="not HTTP"):
+        parse(interim * 3_000, ended=False)
 
 
 def test_a_response_without_a_length_ends_with_the_connection() -> None:
@@ -251,6 +268,9 @@ def test_a_response_without_a_length_ends_with_the_connection() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 2_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 400_000,
         b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (2 * BODY_BYTES_MAX + 1),
     ],
 )

@@ -65,7 +65,7 @@ class BearerKeys:
             check_url(_URL, url, environment_list(URLS_VARIABLE))
             keeper = self._keepers.get(settings)
             if keeper is None:
-                context = endpoint_context(options)
+                context = endpoint_context(url, options)
                 keeper = JwksKeeper(self._host, settings, self._lines, context)
                 self._keepers[settings] = keeper
                 self._added.set()

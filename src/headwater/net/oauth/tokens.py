@@ -33,7 +33,8 @@ from headwater.security.stores import NEEDS_EXTRA
 
 class TokenKeeper:
     """Returns the token that is current. Connections that need one at the same time wait for one
-    request; a refresh that fails is tried again while the token is still valid."""
+    request, and none waits while the last token is valid: it is refreshed in the background, and
+    again if that fails."""
 
     def __init__(self, settings: OAuthSettings, context: ssl.SSLContext | None = None) -> None:
         """`context` is for the token endpoint."""
@@ -42,29 +43,44 @@ class TokenKeeper:
         self._token = ""
         self._refresh_at = 0.0  # wall clock, in seconds
         self._expires_at = 0.0
-        self._turn = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def __call__(self, host: Host) -> str:
         """Raises AuthenticationFailed."""
-        async with self._turn:
-            now = host.clock.wall_ms() / 1000
-            if now < self._refresh_at:
-                return self._token
+        now = host.clock.wall_ms() / 1000
+        if now < self._refresh_at:
+            return self._token
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(host))
+            self._refreshing.add_done_callback(_note_failure)
+        if not self._is_valid(now):
+            # A caller with a short timeout must not end the request that others wait for.
             try:
-                token = (await self._fetch(host)).strip()
-                lifetime = lifetime_of(token)
-                if lifetime.expires <= now:
-                    raise OAuthRefused("the token has expired")
-            except (OAuthRefused, OAuthFailed) as error:
-                if now < self._expires_at - 1:
-                    self._refresh_at = now + self._settings.retry_max_ms / 1000
-                    return self._token
-                raise AuthenticationFailed(
-                    f"no token from {shown(self._settings.url)}: {error}"
-                ) from None
-            self._token, self._expires_at = token, lifetime.expires
-            self._refresh_at = refresh_at(self._settings, lifetime, now, host.random)
-            return token
+                await asyncio.shield(self._refreshing)
+            except AuthenticationFailed as error:  # a copy: all callers get this error
+                raise AuthenticationFailed(str(error)) from None
+        return self._token
+
+    def _is_valid(self, now: float) -> bool:
+        return now < self._expires_at - 1
+
+    async def _refresh(self, host: Host) -> None:
+        try:
+            token = (await self._fetch(host)).strip()
+            lifetime = lifetime_of(token)
+            now = host.clock.wall_ms() / 1000
+            if lifetime.expires <= now:
+                raise OAuthRefused("the token has expired")
+        except (OAuthRefused, OAuthFailed) as error:
+            now = host.clock.wall_ms() / 1000
+            if self._is_valid(now):
+                self._refresh_at = now + self._settings.retry_max_ms / 1000
+                return
+            raise AuthenticationFailed(
+                f"no token from {shown(self._settings.url)}: {error}"
+            ) from None
+        self._token, self._expires_at = token, lifetime.expires
+        self._refresh_at = refresh_at(self._settings, lifetime, now, host.random)
 
     async def _fetch(self, host: Host) -> str:
         settings = self._settings
@@ -123,6 +139,12 @@ class TokenKeeper:
             raise OAuthFailed(f"{path}: {reason.lower()}") from None
 
 
+def _note_failure(refreshing: asyncio.Task[None]) -> None:
+    """Marks an error as seen: nobody may have waited for it, and the next login meets it again."""
+    if not refreshing.cancelled():
+        refreshing.exception()
+
+
 def token_keeper(get: Callable[[str], Any], options: Mapping[str, str]) -> TokenKeeper:
     """Returns the keeper for these settings: `get` returns one by Kafka's name, `options` are those
     of `sasl.jaas.config`, which also say which certificates the token endpoint must have. Raises
@@ -133,4 +155,4 @@ def token_keeper(get: Callable[[str], Any], options: Mapping[str, str]) -> Token
         allowed_urls=environment_list(URLS_VARIABLE),
         allowed_files=environment_list(FILES_VARIABLE),
     )
-    return TokenKeeper(settings, endpoint_context(options))
+    return TokenKeeper(settings, endpoint_context(settings.url, options))

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import ErrorCode
-from headwater.io import Host
 from headwater.net.peer.connection import PeerConnection
 from headwater.net.peer.errors import AuthenticationFailed, Refused, UnsupportedVersion
 from headwater.net.peer.security import Login
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from headwater.security.sasl.client import SaslFailed
+from headwater.security.sasl.client import SaslClient, SaslFailed
 
 _HANDSHAKE_VERSION = 1  # version 0 exchanges tokens without Kafka's framing
 
 
 async def authenticate(
-    connection: PeerConnection[Any], login: Login, host: Host, timeout_ms: int
+    connection: PeerConnection[Any], login: Login, client: SaslClient, timeout_ms: int
 ) -> int:
-    """Logs in; returns the lifetime of the session in ms, 0 if it does not expire."""
+    """Logs in with the exchange that `login` began; returns the lifetime of the session in ms, 0 if
+    it does not expire."""
     who = f"{connection.address}, {login.mechanism}"
     if login.username:
         who += f" as {login.username!r}"
@@ -28,7 +28,6 @@ async def authenticate(
         raise UnsupportedVersion(
             f"{connection.address} does not serve SaslHandshake version {_HANDSHAKE_VERSION}"
         )
-    client = await login.begin(host)
     chosen = await connection.exchange(
         SaslHandshakeRequest(mechanism=login.mechanism), _HANDSHAKE_VERSION, timeout_ms
     )

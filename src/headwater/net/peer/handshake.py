@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater import __version__
 from headwater.errors import ErrorCode
@@ -24,6 +24,9 @@ from headwater.net.peer.security import Login, PeerSecurity
 from headwater.observability.measures import Traffic
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from headwater.security.sasl.client import SaslClient
 
 E = TypeVar("E", bound=Exception)
 _RENEW_AT = (0.80, 0.90)  # of the lifetime of a login
@@ -70,8 +73,9 @@ async def connect(
             await host.network.connect(address.host, address.port, receiver, tls)
             await _negotiate_versions(made[0], timeout_ms)
             if security is not None and security.login is not None:
-                await _log_in(made[0], security.login, host, timeout_ms)
-                if security.renews and made[0].trusted_until != inf:
+                client = await security.login.begin(host)
+                await _log_in(made[0], security.login, client, host, timeout_ms)
+                if security.renews:
                     _renew_in_time(made[0], security.login, host, timeout_ms)
             is_usable = True
     except (TimeoutError, TimedOut):
@@ -132,25 +136,38 @@ def _known_there(response: ApiVersionsResponse) -> int:
     return 0
 
 
-async def _log_in(connection: PeerConnection[E], login: Login, host: Host, timeout_ms: int) -> None:
+async def _log_in(
+    connection: PeerConnection[E], login: Login, client: SaslClient, host: Host, timeout_ms: int
+) -> None:
     from headwater.net.peer.authentication import authenticate  # loads the mechanisms
 
-    lifetime_ms = await authenticate(connection, login, host, timeout_ms)
-    if lifetime_ms > 0:
-        connection.trusted_until = host.clock.monotonic() + lifetime_ms / 1000
+    lifetime_ms = await authenticate(connection, login, client, timeout_ms)
+    lifetime = lifetime_ms / 1000 if lifetime_ms > 0 else inf
+    connection.trusted_until = host.clock.monotonic() + lifetime
 
 
 def _renew_in_time(
     connection: PeerConnection[E], login: Login, host: Host, timeout_ms: int
 ) -> None:
-    """Logs in again on a connection before its login expires; what is asked meanwhile waits."""
+    """Logs in again on a connection before its login expires, if it does; what is asked meanwhile
+    waits."""
+    if connection.trusted_until == inf:
+        return
     lifetime = connection.trusted_until - host.clock.monotonic()
     delay = max(0.0, lifetime * host.random.uniform(*_RENEW_AT))
 
     async def renew() -> None:
-        connection.hold()
         try:
-            await _log_in(connection, login, host, timeout_ms)
+            try:
+                # Before anything waits: a token may be long in coming.
+                async with asyncio.timeout(timeout_ms / 1000):
+                    client = await login.begin(host)
+            except TimeoutError:
+                raise TimedOut(f"no credentials within {timeout_ms} ms") from None
+            if not connection.is_open:
+                return
+            connection.hold()
+            await _log_in(connection, login, client, host, timeout_ms)
         except Exception as error:  # the owner's, or ours: either ends the connection
             connection.give_up(f"the login could not be renewed: {error}")
             return
