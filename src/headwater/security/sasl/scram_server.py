@@ -42,6 +42,9 @@ class ScramSecret(NamedTuple):
     principal: Principal
     expires_at_ms: int | None = None
 
+    def __repr__(self) -> str:  # the keys let anybody in
+        return f"ScramSecret(principal={self.principal}, iterations={self.iterations})"
+
 
 Find = Callable[[str, bool], ScramSecret | None]
 """Returns the secret of a user or, if the second argument is true, of a delegation token."""
