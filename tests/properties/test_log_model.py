@@ -314,3 +314,20 @@ TestLogModel.settings = settings(
     stateful_step_count=60,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
+
+
+def test_a_removal_is_not_more_durable_than_the_name_of_the_segment_that_stays() -> None:
+    """The flush ends where that segment begins, so it was created after the flush."""
+    for seed in range(40):
+        model = LogModel()
+        model.begin(seed=0, interval=0)
+        model.append(count=1, later_ms=0, size=0)
+        model.append(count=1, later_ms=0, size=0)
+        model.flush()
+        model.append(count=4, later_ms=0, size=174)
+        model.flush()
+        model.append(count=2, later_ms=0, size=85)
+        model.delete_records(share=1.0)
+        model.retain()
+        model.cut_power(seed=seed)
+        model.teardown()

@@ -567,7 +567,7 @@ class Log:
             # What stays must be durable first: a crash that kept the removals but lost the new
             # name would leave no segment to say where the log ends, and one that lost the
             # producers' snapshot would bring back sequences of long ago.
-            if takes_all or self.recovery_point < self.segments[len(chosen)].base:
+            if takes_all or self.recovery_point <= self.segments[len(chosen)].base:
                 self._flush_now()
             retired = [self._retire(segment, reason) for segment, reason in chosen]
             # What was never flushed must not come back below a recovery point that has passed it.
