@@ -17,7 +17,17 @@ from benchmarks.group_size import group_size
 from benchmarks.groups import groups
 from benchmarks.latency import latency
 from benchmarks.python_clients import python_clients
-from benchmarks.report import Row, merged, plot, rows_of, save, spread, table
+from benchmarks.report import (
+    HEADLINES,
+    Row,
+    merged,
+    plot,
+    rows_of,
+    save,
+    spread,
+    table,
+    with_headlines,
+)
 from benchmarks.requests import requests
 from benchmarks.rows import Contest, Duel, Family, Measurement, Session, is_part
 from benchmarks.spark import spark
@@ -106,6 +116,10 @@ def main() -> int:
     goals = sum(row.named.goal is not None for row in rows)
     minutes = (time.monotonic() - started) / 60
     print(f"\n{held} of {goals} goals hold. Apache Kafka {version}; {minutes:.1f} minutes; {path}")
+    if options.readme:
+        readme = ROOT / "README.md"
+        readme.write_text(with_headlines(readme.read_text(), brokers))
+        print(f"written: {readme}")
     if options.plot:
         plot(brokers, path.with_suffix(".png"), subject.name)
         print(f"drawn: {path.with_suffix('.png')}")
@@ -210,6 +224,11 @@ def _options() -> argparse.Namespace:
         metavar="N",
         help="measure the brokers N times in turn; the table has the medians",
     )
+    parser.add_argument(
+        "--readme",
+        action="store_true",
+        help="write the rows that README has there; without --only, measure no others",
+    )
     parser.add_argument("--plot", action="store_true", help="also draw the ratios as a PNG")
     parser.add_argument(
         "--subject",
@@ -220,7 +239,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "bench-results", help="the disk to use"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.readme and not options.only:
+        options.only = list(HEADLINES.values())
+    return options
 
 
 if __name__ == "__main__":

@@ -100,6 +100,49 @@ def table(rows: Sequence[Row], other: str, subject: str) -> str:
     return "\n".join(lines)
 
 
+# The rows that README has, by their names there.
+HEADLINES = {
+    "start to first acknowledged produce": "start",
+    "resident memory under load": "memory.load",
+    "one-record requests/s, librdkafka": "requests.librdkafka",
+    "produce 100 B, ProducerPerformance": "produce.100.none.records",
+    "consume 100 B, ConsumerPerformance": "consume.100.java",
+    "restart to first acknowledgement after kill -9, 1 GB of log": "restart.kill",
+}
+
+
+def with_headlines(document: str, rows: Sequence[Row]) -> str:
+    """Returns a Markdown document whose rows of HEADLINES have these medians, each with the lowest
+    and the highest sample. Rows that were not measured on both sides stay as they are."""
+    by_key = {row.named.key: row for row in rows if row.ratio is not None}
+    lines = document.split("\n")
+    for at, line in enumerate(lines):
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < 2 or (key := HEADLINES.get(cells[1])) not in by_key:
+            continue
+        row = by_key[key]
+        assert row.other is not None
+        assert row.subject is not None
+        assert row.ratio is not None
+        ratio = f"{row.ratio:.2f}" if row.ratio < 1 else f"{row.ratio:.1f}"
+        lines[at] = f"| {cells[1]} | {_cell(row.other)} | {_cell(row.subject)} | {ratio}× |"  # noqa: RUF001
+    return "\n".join(lines)
+
+
+def _cell(side: Measurement) -> str:
+    unit = "" if side.unit in ("requests/s", "times") else f" {side.unit}"
+    if not side.samples[1:]:
+        return f"{_rounded(side.value)}{unit}"
+    low, high = _rounded(min(side.samples)), _rounded(max(side.samples))
+    return f"{_rounded(side.value)}{unit} ({low} to {high})"
+
+
+def _rounded(value: float) -> str:
+    """Three digits of large numbers and two of small ones: more would be noise."""
+    digits = 3 if value >= 100 else 2
+    return f"{float(f'{value:.{digits}g}'):,.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
+
+
 def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
     """Writes all samples of the run and the facts needed to interpret them."""
     folder.mkdir(parents=True, exist_ok=True)

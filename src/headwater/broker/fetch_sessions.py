@@ -55,7 +55,6 @@ class Wanted:
         "bytes_max",
         "current_epoch",
         "feed",
-        "known_high_watermark",
         "last_fetched_epoch",
         "log_start",
         "offset",
@@ -80,7 +79,6 @@ class Wanted:
         self.current_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start = -1
-        self.known_high_watermark = -1
         self.sent_high_watermark = -2  # nothing sent yet: the first response always counts as news
         self.sent_log_start = -2
 
@@ -91,7 +89,6 @@ class Wanted:
         self.current_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.log_start = asked.log_start_offset
-        self.known_high_watermark = asked.high_watermark
 
     # Subscribed to a partition (`partition.Subscriber`)
 

@@ -390,7 +390,7 @@ class LogDirs:
 
     def load_jobs(self, config_of: Callable[[str], TopicConfig]) -> list[LoadJob]:
         """Returns one job for each partition found. Logs that were being deleted go to `deletions`.
-        The metadata log is left out: `open_log` opens it for the quorum."""
+        The metadata log is left out: the quorum opens it."""
         jobs = []
         for directory in self._online():
             with directory.health.errors():
@@ -450,22 +450,6 @@ class LogDirs:
                 continue
             self.loaded(job)
         return self.reports
-
-    def open_log(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
-        """Opens the log of a partition that `load_jobs` leaves out, and scans it from its first
-        byte. The caller owns and closes it."""
-        directory = self._online()[0]
-        with directory.health.errors():
-            return Log.open(
-                self._disk,
-                f"{directory.path}/{names.dir_name(tp)}",
-                tp,
-                topic_id=topic_id,
-                config=config,
-                now_ms=self._clock.wall_ms(),
-                health=directory.health,
-                producer_expiration_ms=self._producer_expiration_ms,
-            )
 
     # Looking up.
 
