@@ -97,7 +97,7 @@ def test_a_word_count_is_exact_though_it_is_killed(
 
 
 def _counts(bootstrap: str) -> list[tuple[str, int]]:
-    """What is committed, in the order of each partition."""
+    """Returns the committed records, in the order of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

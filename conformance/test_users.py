@@ -54,7 +54,7 @@ def test_config_command_adds_lists_and_deletes_users(subject: Subject, topic: st
 
 
 def test_first_users_are_written_as_by_kafka_storage(jars: Path, tmp_path: Path) -> None:
-    """What both write for a user whose salt is given is the same."""
+    """Both write the same record for a user whose salt is given."""
     from headwater.broker.formatting import read_bootstrap
     from headwater.protocol.records.metadata_security import UserScramCredentialRecord
 
@@ -154,7 +154,7 @@ def guarded(
 
 
 def story(at: Guarded) -> list[Any]:
-    """What alice and bob see of tokens, without times and ids."""
+    """Returns the tokens that alice and bob see, without times and ids."""
     seen: list[Any] = []
 
     def ask(work: Any) -> Any:

@@ -67,7 +67,7 @@ _WHERE = {
 
 @dataclass(slots=True)
 class Tally:
-    """What the input has, and what outputs must therefore have."""
+    """The input, and the output that must follow from it."""
 
     numbers: Counter[str] = field(default_factory=Counter)
 

@@ -1,4 +1,4 @@
-"""Which rights each API needs, as data, and how to see that a node asks for exactly these.
+"""The rights that each API needs, as data, and a check that a node asks for exactly these.
 
 A row is a request, and the rights with which nobody is refused anything in it. `Guard` sends it
 without any right, with all of them, and with all but one, and reduces the answers to what depends

@@ -252,7 +252,7 @@ def decompress(codec: int, data: Buffer, output_bytes_max: int) -> bytes:
     """Raises OutputTooLarge rather than produce more than the bound."""
 
 def unfilled(size: int) -> bytearray:
-    """A bytearray with whatever is in its memory: for who fills all of it before it is read."""
+    """Returns an uninitialised bytearray: the caller must fill all of it before it is read."""
 
 def crc32c(data: Buffer, value: int = 0) -> int: ...
 def murmur2(data: Buffer) -> int:

@@ -59,7 +59,8 @@ class Worker:
         assert code is None, f"{self.name} ended with {code}: {self._errors.read_text()[-2000:]}"
 
     def reported(self) -> list[str]:
-        """What it said was committed; the last line may have been cut off by a kill."""
+        """Returns the transactions that it reported as committed; a kill may have cut off the last
+        line."""
         return [line for line in self._output.read_text().split("\n") if line]
 
 

@@ -1,4 +1,4 @@
-"""Which rights each API needs: the table of `harness/rights.py` against the node itself.
+"""The rights that each API needs: the table in `harness/rights.py` against the node.
 
 `conformance/test_authorization.py` compares the same answers with those of Apache Kafka.
 """
@@ -153,7 +153,7 @@ def test_a_user_who_logs_in_has_the_rights_of_the_rules(users: EmbeddedBroker) -
 
 
 def test_a_connection_loses_a_right_with_its_rule(guard: Guard) -> None:
-    """What a connection may do is remembered, but not longer than the rules last."""
+    """Permissions of a connection are remembered, but no longer than the rules last."""
     write = Right(Operation.WRITE, AclResource.TOPIC, SEEN)
     read = Right(Operation.READ, AclResource.TOPIC, SEEN)
     with guard.connect() as wire:

@@ -43,7 +43,7 @@ def admin_of(broker: EmbeddedBroker, user: str = "alice") -> Admin:
 
 
 def by_token(token: DelegationToken, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
-    """What a client needs to log in with a token."""
+    """Returns the settings to log in with a token."""
     password = b64encode(token.hmac).decode()
     options = f'username="{token.id}" password="{password}" tokenauth="true";'
     return {

@@ -40,7 +40,7 @@ def _allowed(server: TokenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def client(url: str, **settings: Any) -> Any:
-    """What gives a client its tokens."""
+    """The source of a client's tokens."""
     known: dict[str, Any] = {
         "sasl_oauthbearer_client_credentials_client_id": "me",
         "sasl_oauthbearer_client_credentials_client_secret": "hidden",

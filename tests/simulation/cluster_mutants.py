@@ -299,7 +299,7 @@ def coordinators_answer_before_the_commit() -> Planted:
 
 
 def coordinators_load_up_to_the_high_watermark() -> Planted:
-    """That of a new leader lags behind what its predecessor has acknowledged."""
+    """The high watermark of a new leader lags behind what its predecessor has acknowledged."""
     original = CoordinatorDriver._replay
 
     def replay(

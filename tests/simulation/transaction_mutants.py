@@ -214,7 +214,7 @@ def markers_pass_the_groups_by() -> Planted:
 
 
 def the_consumer_does_not_go_back() -> Planted:
-    """What was read for a transaction that was aborted is passed over."""
+    """Skips the input of a transaction that was aborted."""
     return planted((exactly_once, "first_offsets", lambda records: {}))
 
 

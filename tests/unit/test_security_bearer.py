@@ -1,4 +1,4 @@
-"""Which bearer tokens a server accepts."""
+"""The bearer tokens that a server accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a client may get tokens, what it asks, and when it asks again."""
+"""The sources of a client's tokens, its requests, and when it renews a token."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What handlers ask the authorizer, and the audit line of each decision.
+"""Asks the authorizer on behalf of handlers, and writes the audit line of each decision.
 
 A node without an authorizer allows everything; where a check would cost something for each topic
-or partition, a handler looks at `node.authorizer` first. What a node asks itself is always allowed.
-A denial is one line; what is allowed shows at level debug of `headwater.authorizer`. Filters of
-lists and bit fields of operations are no attempts to do something: they are `quiet`.
+or partition, a handler looks at `node.authorizer` first. A node's requests to itself are always
+allowed. A denial is logged as one line; permissions are logged at level debug of
+`headwater.authorizer`. Checks that only filter a list or fill in a bit field of operations are
+`quiet`: nobody has attempted anything.
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ def denied(
 
 
 class _Granted:
-    """What one connection may do, as long as the rules stay as they are: of the requests that come
-    by the thousand only the first one asks the authorizer."""
+    """Permissions of one connection, valid until a rule changes: of thousands of requests only the
+    first asks the authorizer."""
 
     __slots__ = ("audit", "generation", "names")
 

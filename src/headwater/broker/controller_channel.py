@@ -4,7 +4,7 @@ A node asks for itself (registration, heartbeats, in-sync replicas) and for its 
 requests travel in envelopes. If this node is the active controller, its handlers are called without
 the network. Otherwise the requests go over a connection to the controller's listener and follow
 the leadership: when the leader changes, when a node answers NOT_CONTROLLER, and when a connection
-ends, the request is sent again, to whoever leads then, until its deadline.
+ends, the request is sent again, to the controller of that time, until its deadline.
 
 A request may have been carried out before the connection ended. What nodes ask for is safe to
 repeat: it has an incarnation id, a broker epoch or a partition epoch, or skips a block of producer
@@ -237,7 +237,7 @@ class ControllerChannel:
 
 class _Link:
     """A connection to the node that leads, made when it is needed. Aimed at another node it closes,
-    and whoever waits for a response is told at once."""
+    and pending requests fail at once."""
 
     def __init__(
         self, host: Host, config: NodeConfig, in_flight_max: int, security: PeerSource

@@ -72,7 +72,7 @@ class Material(NamedTuple):
 
 @dataclass(slots=True)
 class ListenerGate:
-    """What connections of one listener pass. Its fields change with the settings of the node."""
+    """The gate of one listener. Its fields change with the settings of the node."""
 
     context: ssl.SSLContext | None
     mapping: PrincipalMapping

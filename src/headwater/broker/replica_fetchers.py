@@ -165,7 +165,7 @@ class Truncations:
 
 
 class _Position(NamedTuple):
-    """What a fetch says of a partition: a message would be slow to compare."""
+    """A partition as a fetch names it. A tuple, since messages are slow to compare."""
 
     epoch: int  # of its leader
     end: int

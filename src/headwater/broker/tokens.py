@@ -1,4 +1,4 @@
-"""Who may ask for delegation tokens: clients that have proved who they are, but not by a token.
+"""Restricts delegation tokens to clients that have authenticated, and not with a token.
 
 A broker checks that before it forwards a request, because only it knows the client's connection.
 """

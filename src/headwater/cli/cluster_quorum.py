@@ -170,7 +170,7 @@ def _directory(node: int, among: tuple[QuorumReplica, ...], what: str) -> str:
     if known:
         raise CommandError(
             f"node {node} {what} with several directories: {', '.join(known)}",
-            then="--directory names the one that is meant",
+            then="choose one with --directory",
         )
     if found:
         raise CommandError(

@@ -66,7 +66,7 @@ async def create_topics(address: str) -> None:
 
 
 async def transactional_ids(address: str) -> list[str]:
-    """Returns who has written in transactions: the pipeline, once it has."""
+    """Returns the transactional producers: the pipeline, once it has committed."""
     async with Admin(address) as admin:
         return [each.transactional_id for each in await admin.list_transactions()]
 

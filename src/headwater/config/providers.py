@@ -27,7 +27,7 @@ _BYTES_MAX = 1024 * 1024
 
 
 class Sources(NamedTuple):
-    """Where values come from. `real_path` makes a path absolute and follows links."""
+    """The sources of values. `real_path` makes a path absolute and follows links."""
 
     read: Callable[[str], bytes]
     real_path: Callable[[str], str]

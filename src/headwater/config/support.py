@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 def open_listeners(config: NodeConfig) -> list[Listener]:
-    """Returns the listeners beyond loopback that accept whoever reaches them."""
+    """Returns the listeners beyond loopback that need no authentication."""
     return [
         at
         for at in config.listeners

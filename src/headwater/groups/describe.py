@@ -184,7 +184,8 @@ def liveness(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, Membe
 
 
 def _is_awaited(group: ClassicGroup, member: ClassicMember) -> bool:
-    """While members gather, one without a parked JoinGroup; after that, the leader, who assigns."""
+    """Whether a rebalance waits for the member: while members gather, for those without a parked
+    JoinGroup; after that, for the leader, which assigns."""
     if group.state is State.PREPARING_REBALANCE:
         return member.id not in group.joins
     return group.state is State.COMPLETING_REBALANCE and member.id == group.members.leader

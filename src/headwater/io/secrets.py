@@ -1,4 +1,4 @@
-"""Where config providers find values: the files and the environment of this process."""
+"""The sources of config providers: the files and the environment of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection passes before its requests are served: TLS, a certificate, a login.
+"""The checks that a connection passes before it is served: TLS, a certificate, a login.
 
 A listener without protection has no gate, and its connections cost nothing for it.
 """

@@ -101,7 +101,7 @@ class Server:
     def _accept_guarded(
         self, stream: Stream, listener: str, dispatch: Dispatch, gate: Gate
     ) -> Receiver:
-        """Accepts a connection that has to prove who its peer is, and soon."""
+        """Accepts a connection whose peer has to authenticate before a deadline."""
         context = gate.context
         if context is None:
             connection = self._accept(stream, listener, dispatch)

@@ -37,8 +37,8 @@ class AclResource(IntEnum):
 
 
 class AclPattern(IntEnum):
-    """How a rule matches names. `ANY` and `MATCH` (every rule that applies to a name) are for
-    filters."""
+    """The ways in which a rule matches names. `ANY` and `MATCH` (every rule that applies to a name)
+    are for filters."""
 
     UNKNOWN = 0
     ANY = 1

@@ -1,8 +1,8 @@
-"""Who may do what: Kafka's StandardAuthorizer (KIP-801) over the rules in the metadata.
+"""Kafka's StandardAuthorizer (KIP-801) over the rules in the metadata.
 
 Rules that deny win over rules that allow. A check looks only at rules of the principal, or of
-everybody, for the resource's name or one of its prefixes, however many rules there are; and what
-was decided once is remembered until a rule changes.
+everybody, for the resource's name or one of its prefixes, however many rules there are. Decisions
+are remembered until a rule changes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REMEMBERED_MAX = 20_000  # decisions; about 5 MB
 _REMEMBERED_NAME_MAX = 249  # characters, as of a topic; a client without rights chooses the names
 _RESOURCE_BITS = 8
 _KEPT_OUT_MAX = 100
-_SAMPLE_NAME = "hardcode"  # Kafka's, for whoever may do an operation on every name
+_SAMPLE_NAME = "hardcode"  # Kafka's: stands for the right to do an operation on every name
 
 
 class NotReady(ApiError):

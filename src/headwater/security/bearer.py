@@ -54,7 +54,7 @@ class VerifiedToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say, from `sasl.oauthbearer.*`."""
+    """The claims that a token must have, from `sasl.oauthbearer.*`."""
 
     audiences: Sequence[str] = ()
     issuer: str | None = None

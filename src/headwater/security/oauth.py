@@ -1,8 +1,8 @@
-"""How a client gets a bearer token (KIP-768, KIP-1139): what it asks, and when it asks again.
+"""A client's requests for bearer tokens (KIP-768, KIP-1139), and when it renews them.
 
-Three ways: a file, the client credentials of RFC 6749, and a signed assertion (RFC 7523). The
-driver is in `net/oauth`. Addresses and files come from settings that may not be the operator's own,
-so only those that the environment allows are used (CVE-2025-27817).
+There are three ways to get one: a file, the client credentials of RFC 6749, and a signed assertion
+(RFC 7523). The driver is in `net/oauth`. Addresses and files come from settings that may not be the
+operator's own, so only those that the environment allows are used (CVE-2025-27817).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OAuthFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """How an assertion is made: it is a file, or signed with a key."""
+    """An assertion: the content of a file, or signed with a key."""
 
     file: str | None = None
     key_file: str | None = None

@@ -33,7 +33,7 @@ _WRONG_PASSWORD = "the password is wrong or the file is damaged"
 
 
 class Store(NamedTuple):
-    """What a store holds, as PEM."""
+    """The contents of a store, as PEM."""
 
     key: str | None
     chain: str | None  # of the key, the own certificate first

@@ -71,8 +71,8 @@ _T = TypeVar("_T")
 
 @dataclass
 class Part(WriterCommitMessage):
-    """What a task has written of a batch. `handle` ends its transaction; without one the task had
-    no rows, or they were committed before."""
+    """The part of a batch that one task has written. `handle` ends its transaction; None if the
+    task had no rows, or if they were committed before."""
 
     query_id: str
     batch_id: int

@@ -67,7 +67,7 @@ class Protection:
         return settings
 
     def client_settings(self, mechanism: str = MECHANISMS[0]) -> dict[str, Any]:
-        """What a client of Headwater needs, as the first of the users."""
+        """Returns the settings with which a client of Headwater logs in as the first user."""
         settings: dict[str, Any] = {"security_protocol": self.protocol}
         if self._folder is not None:
             settings["ssl_truststore_location"] = self.file("ca.pem")

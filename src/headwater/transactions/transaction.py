@@ -103,7 +103,7 @@ class Transaction:
     """A transactional id as its latest record describes it."""
 
     state: State
-    # Who writes the transaction, and in whose name its markers are written.
+    # The producer of the transaction, and the one in whose name its markers are written.
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -247,7 +247,7 @@ class Transaction:
         """The ongoing transaction goes on, and another instance will end it."""
         return replace(
             self,
-            # A transaction of a two-phase commit never times out, whoever takes it over.
+            # A transaction of a two-phase commit never times out, not even under a new owner.
             timeout_ms=NO_TIMEOUT_MS if self.timeout_ms == NO_TIMEOUT_MS else timeout_ms,
             updated_ms=now_ms,
             previous_producer_id=self._previous(client),

@@ -3,9 +3,9 @@
 A coordinator that has committed the end of a transaction hands over its partitions here, and is
 told which of them have their marker. Partitions that this broker leads are written at once, in the
 same turn of the loop. For every other broker there is one request in flight, and the next one has
-what has gathered meanwhile. What fails is tried again, wherever the leader is by then, until it is
-written, the partition is deleted, or the shard is no longer coordinated here: whoever loads it next
-begins anew.
+what has gathered meanwhile. Failed requests are retried, with the leader of that time, until the
+marker is written, the partition is deleted, or the shard has moved: its next coordinator starts
+over.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def mac(digest: str, key: bytes, text: bytes) -> bytes:
 
 
 class ScramKeys(NamedTuple):
-    """What a server keeps of a password: enough to check a proof, too little to make one."""
+    """The keys that a server stores instead of a password: enough to check a proof, not to make
+    one."""
 
     stored: bytes
     server: bytes

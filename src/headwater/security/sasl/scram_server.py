@@ -33,7 +33,7 @@ _SALT_BYTES = 32  # of Headwater's own clients
 
 
 class ScramSecret(NamedTuple):
-    """What the server knows of a user, or of a delegation token."""
+    """The credentials that a server keeps for a user, or for a delegation token."""
 
     salt: bytes
     stored_key: bytes

@@ -4,7 +4,7 @@ A history is a sequence of `Op`s: each operation of a process is invoked and com
 `fail` (it has certainly not happened) or `unknown` (it may have happened, or may yet happen). All
 values are unique, so that a value tells which send it came from. The checker takes the operations
 one by one, as they happen, and returns the anomalies that each of them shows; `finish` returns
-those that only the end of the history shows. It knows nothing about the simulation: whoever runs
+those that only the end of the history shows. It knows nothing about the simulation: a program with
 real clients can write the same history.
 
 What was acknowledged with acks=all, and what was read, is in the log for ever. What was

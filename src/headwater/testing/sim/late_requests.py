@@ -155,7 +155,7 @@ class LateActor:
             newest = random.random() < 0.7
             chosen = random.choice(list(kept)[-25:] if newest else list(kept))
             if chosen.key is ApiKey.INIT_PRODUCER_ID and random.random() < 0.8:
-                continue  # it fences whoever is there, which is of little interest
+                continue  # it fences the current producer, which is of little interest
             if chosen.key is ApiKey.PRODUCE and random.random() < 0.5:
                 continue
             if self._tap.is_safe(chosen):
