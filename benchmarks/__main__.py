@@ -30,6 +30,7 @@ from benchmarks.report import (
 )
 from benchmarks.requests import requests
 from benchmarks.rows import Contest, Duel, Family, Measurement, Session, is_part
+from benchmarks.security import rules, security
 from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
 from benchmarks.throughput import throughput
@@ -70,9 +71,10 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     cluster_load: ("cluster.load",),
     cluster_partitions: ("cluster.partitions",),
     transactions: ("transactions",),
+    rules: ("rules",),
 }
 # Both brokers at once.
-_DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",)}
+_DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",), security: ("tls", "logins")}
 # Several client programs on our broker.
 _CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark: ("spark",)}
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +27,8 @@ import json, sys, time
 from confluent_kafka import Consumer, TopicPartition
 bootstrap, topic, partitions, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 2,
-                     "enable.auto.commit": False, "queued.max.messages.kbytes": 131072})
+                     "enable.auto.commit": False, "queued.max.messages.kbytes": 131072,
+                     **json.loads(sys.argv[5])})
 consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 seen = size = 0
 started = None
@@ -76,6 +78,7 @@ def producer_performance(
     codec: str = "none",
     per_second: int = -1,
     warm_up: int = 0,
+    security: Mapping[str, str] | None = None,
 ) -> Produced:
     """Runs Kafka's ProducerPerformance with acks=all and its defaults otherwise, unthrottled unless
     there is a rate. The first `warm_up` records, while the tool itself starts, do not count."""
@@ -84,6 +87,7 @@ def producer_performance(
     if warm_up:
         arguments += ["--warmup-records", str(warm_up)]
     arguments += ["--command-property", "acks=all", f"compression.type={codec}"]
+    arguments += [f"{key}={value}" for key, value in (security or {}).items()]
     return _performance(jars, arguments)
 
 
@@ -105,10 +109,19 @@ def transactional_performance(
     return _performance(jars, arguments)
 
 
-def consumer_performance(jars: Path, node: Node, topic: str, *, records: int) -> Consumed:
+def consumer_performance(
+    jars: Path,
+    node: Reachable,
+    topic: str,
+    *,
+    records: int,
+    security: Mapping[str, str] | None = None,
+) -> Consumed:
     """Runs Kafka's ConsumerPerformance, which joins a group; joining is not counted."""
     arguments = ["--topic", topic, "--num-records", str(records), "--bootstrap-server"]
     arguments += [node.bootstrap, "--hide-header", "--timeout", "60000"]
+    for key, value in (security or {}).items():
+        arguments += ["--command-property", f"{key}={value}"]
     output = _java(jars, "org.apache.kafka.tools.ConsumerPerformance", arguments)
     # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
     columns = output.strip().splitlines()[-1].split(",")
@@ -138,10 +151,17 @@ def _console_seconds(jars: Path, node: Node, topic: str, partition: int, records
 
 
 def librdkafka_readers(
-    node: Node, topic: str, *, partitions: int, records: int, readers: int
+    node: Reachable,
+    topic: str,
+    *,
+    partitions: int,
+    records: int,
+    readers: int,
+    security: Mapping[str, str] | None = None,
 ) -> Consumed:
     """Runs confluent-kafka consumers that each read the whole topic; adds up their rates."""
     command = [sys.executable, "-c", _READER, node.bootstrap, topic, str(partitions), str(records)]
+    command.append(json.dumps(security or {}))
     children = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(readers)
     ]

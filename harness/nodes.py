@@ -182,7 +182,8 @@ class Headwater:
 
     def command(self, node: Node) -> list[str]:
         command = [str(HEADWATER), "start", "--data", str(self.log_folder(node))]
-        command += ["--listen", node.bootstrap]
+        if "listeners" not in node.settings:
+            command += ["--listen", node.bootstrap]
         for key, value in node.settings.items():
             command += ["--set", f"{key}={value}"]
         return command

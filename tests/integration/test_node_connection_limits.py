@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-import pytest
-
 from harness.wire import Closed, Wire, until
 from headwater import Admin
 from headwater.client.admin.configs import broker_config
-from headwater.client.errors import ClientError
 from headwater.testing import EmbeddedBroker
 
 TWO = {
@@ -59,13 +56,3 @@ def test_connections_that_come_too_quickly_wait(headwater_broker: EmbeddedBroker
     with EmbeddedBroker({"max.connection.creation.rate": "20"}) as broker, ExitStack() as open_:
         wires = [open_.enter_context(Wire(broker.bootstrap)) for _ in range(30)]
         assert all(map(is_served, wires))  # late, but none is refused
-
-
-def test_listeners_that_would_need_a_restart_are_refused(headwater_broker: EmbeddedBroker) -> None:
-    async def alter(listeners: str) -> None:
-        async with Admin(headwater_broker.bootstrap) as admin:
-            await admin.alter_config(broker_config(1), {"listeners": listeners})
-
-    with pytest.raises(ClientError, match="opened and closed by a restart"):
-        asyncio.run(alter("PLAINTEXT://127.0.0.1:1"))
-    asyncio.run(alter("PLAINTEXT://127.0.0.1:0"))  # as it is

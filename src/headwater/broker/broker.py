@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +30,6 @@ from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from headwater.broker.node_security import NodeSecurity
 
 
 class Endpoint(NamedTuple):
@@ -81,7 +80,8 @@ class Broker:
     transactions: TransactionCoordinator
     verification: TransactionVerification
     authorizer: Authorizer | None  # None: everything is allowed
-    security: NodeSecurity | None = None  # None: no listener has TLS or SASL
+    # Raises ConfigError for settings that this node cannot change to while it runs.
+    check_change: Callable[[NodeConfig], None] = lambda config: None
 
     @property
     def served(self) -> dict[int, Versions]:

@@ -6,7 +6,6 @@ only. All other resources go to the controller, unless a request names one twice
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from headwater.broker.authorization import check, check_cluster
 from headwater.config import ConfigError, node_config
 from headwater.config.alter import Alteration, altered
 from headwater.config.catalog import broker_definitions
-from headwater.config.support import check_mechanisms
+from headwater.config.validate_broker import LISTENER_KEYS, OF_SECURITY
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Resource, ResourceType
 from headwater.security.acls import AclResource
@@ -38,10 +37,6 @@ _KINDS: dict[int, AclResource] = {
 }
 
 
-_LISTENERS = "listeners"
-_OF_SECURITY = re.compile(r"(^|\.)(ssl|sasl)\.")
-
-
 def repeated(resources: Iterable[Resource]) -> frozenset[Resource]:
     return frozenset(resource for resource, count in Counter(resources).items() if count > 1)
 
@@ -58,14 +53,14 @@ def check_resource(broker: Broker, resource: Resource, repeated: frozenset[Resou
         check_is_here(broker, resource.name)
 
 
-def check_security(
+def check_node(
     broker: Broker, context: Context, resource: Resource, alterations: Sequence[Alteration]
 ) -> None:
-    """Refuses listeners other than those that this broker has open, and keys, certificates and
-    users that it cannot use. Only this broker can tell: the files are on its disk."""
+    """Refuses listeners that this broker cannot open, and keys, certificates and users that it
+    cannot use. Only this broker can tell: the addresses and the files are its own."""
     if resource.type != ResourceType.BROKER:
         return
-    if not any(name == _LISTENERS or _OF_SECURITY.search(name) for name, _, _ in alterations):
+    if not any(name in LISTENER_KEYS or OF_SECURITY.search(name) for name, _, _ in alterations):
         return
     # First, or anybody could learn which files there are.
     check_cluster(broker, context, Operation.ALTER_CONFIGS)
@@ -77,16 +72,7 @@ def check_security(
             dynamic_broker=after if resource.name else layers.dynamic_broker,
             dynamic_default=layers.dynamic_default if resource.name else after,
         )
-        if config.listeners != broker.config.listeners:
-            raise ConfigError(
-                _LISTENERS,
-                ",".join(map(str, config.listeners)),
-                "expected those that are open: listeners are opened and closed by a restart, with "
-                "the new ones in the node's own settings",
-            )
-        if broker.security is not None:
-            check_mechanisms(config)
-            broker.security.check(config)
+        broker.check_change(config)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
 

@@ -86,6 +86,7 @@ class Lifecycle:
         self.broker_epoch = _NEVER_REGISTERED
         self._is_fenced = True
         self._leaving = False
+        self._has_moved = False  # the addresses are not those that are registered
         self._turn = asyncio.Lock()  # a heartbeat that got lost must not arrive after the last one
         self._beat = asyncio.Event()  # set when the next heartbeat should not wait
 
@@ -156,6 +157,8 @@ class Lifecycle:
 
     def _listeners(self) -> Iterable[Listener]:
         for at in self._config.broker_listeners:
+            if at.name not in self._addresses:
+                continue  # it could not be opened
             found = self._config.reachable(
                 at, port=self._addresses[at.name].port, host_name=self._host.network.host_name
             )
@@ -274,7 +277,20 @@ class Lifecycle:
             else:
                 self._note_fenced(response.is_fenced)
                 if self._is_registered_without_directories():
-                    await self._register_directories()
+                    await self._amend("directories", because="metadata.version was raised")
+                if self._has_moved:
+                    self._has_moved = False  # first: they may change again meanwhile
+                    if not await self._amend("listeners", because="listeners were changed"):
+                        self._has_moved = True
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        self._config = config
+
+    def move(self, addresses: dict[str, Address]) -> None:
+        """Registers other addresses for clients, soon."""
+        self._addresses = addresses
+        self._has_moved = True
+        self.beat_now()
 
     def beat_now(self) -> None:
         """Sends the next heartbeat at once, for instance to report a failed directory."""
@@ -319,19 +335,20 @@ class Lifecycle:
             and not own.log_dirs
         )
 
-    async def _register_directories(self) -> None:
-        """Registers again, in the same incarnation and epoch, with the directories. A failure is
-        repeated after the next heartbeat."""
+    async def _amend(self, what: str, *, because: str) -> bool:
+        """Registers again, in the same incarnation and epoch; returns whether that succeeded. A
+        failure is repeated after the next heartbeat."""
         try:
             response = await self._ask_registration(self._config.broker_session_timeout_ms)
         except ApiError as refusal:
-            self._lines.warn(f"the directories cannot be registered: {refusal.message}")
-            return
+            self._lines.warn(f"the {what} cannot be registered: {refusal.message}")
+            return False
         if response.error_code:
             name = ErrorCode(response.error_code).name
-            self._lines.warn(f"the directories cannot be registered: {name}")
-            return
-        self._lines.info("registered the directories: metadata.version was raised")
+            self._lines.warn(f"the {what} cannot be registered: {name}")
+            return False
+        self._lines.info(f"registered the {what}: {because}")
+        return True
 
     async def _heartbeat(
         self, *, timeout_ms: int, want_shut_down: bool = False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.broker import node_log
 from headwater.broker.broker import Broker, broker_routes
 from headwater.broker.broker_channel import BrokerChannel
+from headwater.broker.broker_listeners import BrokerListeners
 from headwater.broker.cleaning import Cleaning
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
@@ -41,7 +42,7 @@ from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.config.listeners import PLAINTEXT
-from headwater.config.support import check_security, open_listeners
+from headwater.config.support import check_mechanisms, check_security, open_listeners
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
@@ -78,6 +79,7 @@ class Node:
         for name in node_log.LOGGERS:
             log.named(name)  # shown to admins before the first line is written
         self._server = self._new_server()
+        self._listeners = BrokerListeners(host.network, self._server, self._gate, log)
         # One of its own: it opens before the node has found its quorum, and closes last.
         self._controller_server = self._new_server(serves_nodes=True)
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot continue
@@ -99,7 +101,7 @@ class Node:
             undo.callback(host.workers.close)
             check_start(host, config)
             self._authorizer = build_authorizer(config, self._lines.failure)
-            self._security = self._new_security()
+            self._security = self._new_security(config)
             self._policies = build_policies(config, self._lines.failure)
             self._check_ports()
             self._lines.info(node_log.start_line(config))
@@ -125,7 +127,7 @@ class Node:
             undo.push_async_callback(self._end_tasks)
             undo.push_async_callback(self._quorum.stop)
             if self._security is not None:
-                self._run("the keys of bearer tokens", self._security.run())
+                self._run_security(self._security)
                 await self._security.loaded()
             await self._quorum.start()
             await self._unless_failed(self._join_quorum())
@@ -135,8 +137,6 @@ class Node:
             undo.pop_all()
         self._run("the metadata log", self._watch_metadata())
         self._run("the log directories", self._watch_directories())
-        if self._security is not None:
-            self._run("the files with certificates", self._follow_files(self._security))
 
     async def _start_broker(self) -> None:
         self._set_strays_aside()
@@ -166,13 +166,17 @@ class Node:
             if at.port:
                 self._host.network.bind(at.host, at.port, _refuse_connection).close()
 
-    def _new_security(self) -> NodeSecurity | None:
-        if set(self.config.listener_security_protocols) <= {PLAINTEXT}:
+    def _new_security(self, config: NodeConfig) -> NodeSecurity | None:
+        if set(config.listener_security_protocols) <= {PLAINTEXT}:
             return None  # loads no TLS
         from headwater.broker.node_security import NodeSecurity
 
         lines = self._lines.named(node_log.AUTHENTICATION)
-        return NodeSecurity(self._host, self.config, lines, lambda: self._metadata.image)
+        return NodeSecurity(self._host, config, lines, lambda: self._metadata.image)
+
+    def _run_security(self, security: NodeSecurity) -> None:
+        self._run("the keys of bearer tokens", security.run())
+        self._run("the files with certificates", self._follow_files(security))
 
     def _gate(self, listener: str) -> ListenerGate | None:
         return None if self._security is None else self._security.gate(listener)
@@ -453,7 +457,7 @@ class Node:
             broker_epoch=lambda: self._lifecycle.broker_epoch,
             is_lost=self._partitions.is_lost,
         )
-        self._broker.security = self._security
+        self._broker.check_change = self._check_change
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
         self._metadata.subscribe(self._groups.follow)
@@ -526,11 +530,8 @@ class Node:
 
     def _bind(self) -> None:
         self._dispatcher = Dispatcher(self._broker, self._broker.routes)
-        for at in self.config.broker_listeners:
-            listener = self._server.bind(
-                at.name, at.host, at.port, self._dispatcher, self._gate(at.name)
-            )
-            self.addresses[at.name] = listener.address
+        self._listeners.bind(self.config, self._dispatcher)
+        self.addresses = self._listeners.addresses
 
     # Running
 
@@ -564,12 +565,11 @@ class Node:
         except ConfigError as error:
             # From a directory of Kafka: the controller here refuses such a change.
             self._lines.error(f"a dynamic setting has no effect: {error}")
-        if self._security is not None:
-            try:
-                self._security.reload(config)
-            except ConfigError as error:
-                # The broker that was asked has checked it; files may have changed since.
-                self._lines.error(f"TLS and users stay as they were: {error}")
+        try:
+            self._resecure(config)
+        except ConfigError as error:
+            # The broker that was asked has checked it; files may have changed since.
+            self._lines.error(f"TLS and users stay as they were: {error}")
         self.config = config
         self._server.limits = self._controller_server.limits = _limits(config)
         if config.is_controller:
@@ -578,7 +578,27 @@ class Node:
             self._broker.config = config
             self._partitions.reconfigure(config)
             self._log_dirs.cordon(config.cordoned_log_dirs)
+            self._lifecycle.reconfigure(config)
             self._lifecycle.beat_now()  # the controller places replicas by it
+            if self._listeners.follow(config):
+                self._lifecycle.move(dict(self.addresses))
+
+    def _resecure(self, config: NodeConfig) -> None:
+        if self._security is not None:
+            self._security.reload(config)
+            return
+        security = self._security = self._new_security(config)
+        if security is not None:
+            self._run_security(security)
+
+    def _check_change(self, config: NodeConfig) -> None:
+        """Raises ConfigError for settings that this node cannot change to while it runs."""
+        self._listeners.check(self.config, config)
+        check_mechanisms(config)
+        if self._security is None:
+            self._new_security(config)  # all of it can be made
+        else:
+            self._security.check(config)
 
     def drop_connections(self) -> int:
         """Closes all connections; returns how many clients had. For tests of clients."""

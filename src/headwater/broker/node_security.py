@@ -166,13 +166,14 @@ class NodeSecurity:
         made = self._make(config)
         self._check_change(made)
         changed = []
-        for name, gate in self._made.gates.items():
-            new = made.gates[name]
+        gates = {}
+        for name, new in made.gates.items():
+            gate = gates[name] = self._made.gates.get(name, new)
             if new.certificate != gate.certificate:
                 changed.append(name)
             gate.take(new)
         self._config = config
-        self._made = made._replace(gates=self._made.gates)
+        self._made = made._replace(gates=gates)
         return changed
 
     def _has_changed_files(self) -> bool:

@@ -6,6 +6,7 @@ rely on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from headwater.config.catalog import LISTENER_OVERRIDE, broker_definitions
@@ -66,17 +67,23 @@ _QUOTAS = (
 )
 
 
+# What only the broker itself can validate, which it does before it asks the controller.
+LISTENER_KEYS = ("listeners", "listener.security.protocol.map")
+OF_SECURITY = re.compile(r"(^|\.)(ssl|sasl)\.")
+
+
 def validate_broker_configs(
     configs: Mapping[str, str],
     current: NodeConfig,
     *,
     per_broker: bool,
+    is_own: bool = True,
     eligible_leader_replicas: bool = False,
 ) -> None:
-    """Refuses the new dynamic settings of this broker or, without `per_broker`, of the cluster.
+    """Refuses the new dynamic settings of a broker or, without `per_broker`, of the cluster.
 
-    `current` are the effective settings of the broker that validates. Unknown keys pass, as in
-    Kafka: a plugin may read them.
+    `current` are the effective settings of the node that validates, which are those of another node
+    unless `is_own`. Unknown keys pass, as in Kafka: a plugin may read them.
     """
     for key, text in configs.items():
         _check_key(key, text, per_broker=per_broker)
@@ -87,6 +94,12 @@ def validate_broker_configs(
             "expected only for the cluster or a topic while eligible leader replicas are enabled",
         )
     layers = current.layers
+    if not is_own:
+        configs = {
+            key: text
+            for key, text in configs.items()
+            if key not in LISTENER_KEYS and not OF_SECURITY.search(key)
+        }
     dynamic_broker = configs if per_broker else layers.dynamic_broker
     dynamic_default = layers.dynamic_default if per_broker else configs
     try:

@@ -236,4 +236,5 @@ def _validate_broker(state: ControllerState, resource: Resource, after: Mapping[
         dynamic_broker=layers.dynamic_broker,
         dynamic_default=layers.dynamic_default,
     )
-    validate_broker_configs(after, current, per_broker=per_broker)
+    is_own = not per_broker or int(resource.name) == state.node.node_id
+    validate_broker_configs(after, current, per_broker=per_broker, is_own=is_own)

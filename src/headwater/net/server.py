@@ -83,6 +83,17 @@ class Server:
         if self._sweep is None:
             self._schedule_sweep()
 
+    def unbind(self, name: str) -> None:
+        """Closes a listener; its connections go on."""
+        self.listeners.pop(name).close()
+        self._open.discard(name)
+
+    def end_connections(self, name: str) -> None:
+        """Ends the connections of a listener, each when it has its pending responses."""
+        for connection in list(self.connections):
+            if connection.listener == name:
+                connection.close_if_quiet()
+
     def _keep_pace(self, name: str, listener: Listener, own: Pace) -> None:
         """Counts a new connection, and stops accepting for a while if there were too many: those
         that come then wait in the backlog (KIP-612)."""

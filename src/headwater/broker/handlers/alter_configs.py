@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.broker.config_gate import check_resource, check_security, repeated
+from headwater.broker.config_gate import check_node, check_resource, repeated
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.alter_configs import result
 from headwater.config.alter import Alteration, AlterOperation
@@ -36,8 +36,7 @@ async def handle(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"expected values, not null, for {', '.join(nulls)}"
                 )
-            if broker.security is not None:
-                check_security(broker, context, resource, _replacement(broker, resource, asked))
+            check_node(broker, context, resource, _replacement(broker, resource, asked))
             remaining.resources.append(asked)
         except ApiError as refusal:
             results[resource] = result(resource, refusal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import check_cluster
-from headwater.broker.config_gate import check_resource, check_security, repeated
+from headwater.broker.config_gate import check_node, check_resource, repeated
 from headwater.broker.context import Context
 from headwater.broker.controller_handlers.incremental_alter_configs import alterations, result
 from headwater.broker.node_log import alter_log_levels
@@ -41,7 +41,7 @@ async def handle(
                 results[resource] = result(resource, None)
             else:
                 check_resource(broker, resource, named_twice)
-                check_security(broker, context, resource, wanted)
+                check_node(broker, context, resource, wanted)
                 remaining.resources.append(asked)
         except ApiError as refusal:
             results[resource] = result(resource, refusal)
