@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from conformance.conftest import Subject
 from conformance.records import create_topic, produce
 from conformance.test_disk import dump, files
 from conformance.test_exchange import handed_over, voters_are_in_the_log
+from harness import kafka_jars
 from harness.nodes import Flavour, Headwater, Kafka, Node, run_java
 from harness.transactions import TransactionalProducer, find_coordinator
 from harness.wire import Wire, until
@@ -25,6 +27,7 @@ from headwater.blocking import Producer as BlockingProducer
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+_GROUP_COPIER = Path(__file__).parent / "java" / "GroupCopier.java"
 _PATIENCE = 60.0
 _TOPIC = "orders"
 _TWO_PHASES = {
@@ -112,6 +115,57 @@ def test_the_copier_copies_each_record_once(
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert events, done.stdout + done.stderr
     assert committed_values(subject.bootstrap, copy) == values
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_the_java_client_copy_each_record_once(
+    subject: Subject, topic: str, protocol: str, tmp_path: Path
+) -> None:
+    """Kafka's own copier is a classic member only. These two abort at random, and one of them is
+    killed; its successor has the same transactional id."""
+    copy, count = f"{topic}-copy", 1200
+    create_topic(subject.bootstrap, topic, 4)
+    create_topic(subject.bootstrap, copy, 2)
+    values = [b"%d" % number for number in range(count)]
+    produce(subject.bootstrap, topic, "none", values[: count // 2])
+
+    def copied(at_least: int) -> list[bytes]:
+        return until(
+            lambda: (
+                found
+                if len(found := committed_values(subject.bootstrap, copy, 2)) >= at_least
+                else None
+            ),
+            f"{at_least} copies",
+            4 * _PATIENCE,
+        )
+
+    with ExitStack() as stack:
+
+        def start(name: str) -> subprocess.Popen[bytes]:
+            command = kafka_jars.java_command(
+                subject.jars,
+                str(_GROUP_COPIER),
+                *(subject.bootstrap, topic, copy, f"{topic}-group", protocol, f"{topic}-{name}"),
+                options=("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            )
+            output = stack.enter_context((tmp_path / f"{name}.out").open("ab"))
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        first, _ = start("first"), start("second")
+        copied(1)
+        produce(subject.bootstrap, topic, "none", values[count // 2 :])
+        copied(count // 2)
+        first.kill()
+        first.wait()
+        start("first")
+        found = copied(count)
+    assert sorted(found, key=int) == values
+    printed = "".join(path.read_text() for path in tmp_path.glob("*.out"))
+    assert "by chance" in printed, printed
 
 
 def test_the_transactions_tool_lists_describes_and_aborts(subject: Subject, topic: str) -> None:

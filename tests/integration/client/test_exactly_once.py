@@ -1,4 +1,5 @@
-"""Consume, transform, produce in transactions, and transactions that processes share; on a node."""
+"""Consume, transform, produce in transactions, transactions that processes share, and what goes on
+beside them: interceptors, metrics and Arrow; on a node."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +19,12 @@ from harness.wire import Wire, batch
 from headwater import (
     AbortableError,
     Admin,
+    ClientError,
     Consumer,
     Producer,
     ProducerFenced,
+    ProducerRecord,
+    RecordMetadata,
     TopicPartition,
     blocking,
     exactly_once,
@@ -164,6 +169,50 @@ def test_the_blocking_loop_commits_batch_by_batch(broker: EmbeddedBroker, source
                 records.commit()
                 break
     assert asyncio.run(committed_results(broker, f"{source}-results")) == list(range(COUNT))
+
+
+class Observer:
+    """An interceptor that marks each record, and notes how it ended."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return replace(record, value=(record.value or b"") + b"0")
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ClientError | None
+    ) -> None:
+        self.outcomes.append("written" if error is None else type(error).__name__)
+
+
+@story
+async def test_interceptors_metrics_and_arrow_work_in_transactions(
+    broker: EmbeddedBroker, source: str
+) -> None:
+    results, observer = f"{source}-results", Observer()
+    rows = pa.record_batch({"value": pa.array([b"%d" % each for each in range(100, 300)])})
+    async with Producer(
+        broker.bootstrap, transactional_id=source, interceptors=[observer], linger_ms=60_000
+    ) as producer:
+        async with producer.transaction():
+            await producer.submit_arrow(rows, topic=results)  # interceptors see no rows
+            producer.submit(results, value=b"1")
+        assert observer.outcomes == ["written"]
+        await producer.begin_transaction()
+        producer.submit(results, value=b"2")
+        await producer.flush()
+        producer.submit(results, value=b"3")  # still waits when the transaction is aborted
+        await producer.submit_arrow(rows, topic=results)
+        await producer.abort_transaction()
+        assert observer.outcomes == ["written", "written", "TransactionAborted"]
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets({TopicPartition(source, 0): 1}, f"{source}-group")
+        metrics = producer.metrics()
+    calls = ("init", "begin", "send-offsets", "commit", "abort")
+    assert [metrics[f"txn-{call}-total"] for call in calls] == [1, 3, 1, 2, 1]
+    assert all(metrics[f"txn-{call}-time-ns-total"] > 0 for call in calls)
+    assert await committed_results(broker, results) == [10, *range(100, 300)]
 
 
 @story

@@ -1,8 +1,8 @@
 """Runs many seeds: `python -m headwater.testing.sim --seeds 1000 --jobs 2`.
 
-Without `--kind`, as many of a node, of a log and of a cluster. One seed again, with all that
-happened in it: `--kind cluster --seed 17 --events`. A failure prints its seed and the last events;
-the last line says how many seeds held and which rare things were seen.
+Without `--kind`, as many of a node, of a log, of a cluster and of its transactions. One seed again,
+with all that happened in it: `--kind cluster --seed 17 --events`. A failure prints its seed and the
+last events; the last line says how many seeds held and which rare things were seen.
 """
 
 from __future__ import annotations
