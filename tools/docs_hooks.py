@@ -35,11 +35,12 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)"
 
 
 _SETTINGS_INTRODUCTION = """
-Every key is Kafka's, with Kafka's default. A node takes them from `--config server.properties` and
-`--set key=value`; those that can be changed while it runs, by `headwater config set` and any Kafka
-tool. Keys that Kafka has and Headwater does not act on yet are accepted with one warning line and
-marked *no effect* here. A node refuses to start with values other than the default for keys marked
-*refused*: they ask for a protection that does not exist yet.
+Every key is Kafka's, with Kafka's default; those that begin with `headwater.` are our own. A node
+takes them from `--config server.properties` and `--set key=value`; those that can be changed while
+it runs, by `headwater config set` and any Kafka tool. Keys that Kafka has and Headwater does not
+act on yet are accepted with one warning line and marked *no effect* here. A node refuses to start
+with values other than the default for keys marked *refused*: they ask for a protection that does
+not exist yet.
 """
 
 

@@ -47,13 +47,22 @@ def wait(
     return cluster.partition(topic)
 
 
+def said(cluster: HeadwaterCluster, *words: str) -> bool:
+    return any(all(word in line for word in words) for line in cluster.log_lines)
+
+
 def test_leaders_go_back_to_their_preferred_replicas(cluster: HeadwaterCluster) -> None:
     create(cluster, "balanced", [2, 3, 1])
     wait(cluster, "balanced", lambda found: found.leader == 2)
     cluster.kill(2)
     wait(cluster, "balanced", lambda found: found.leader == 3)
+    until(lambda: said(cluster, "broker 2 is fenced"))
+    until(lambda: said(cluster, "leaders of partitions changed: ", "balanced-0 2 to 3"))
     cluster.start(2)
     wait(cluster, "balanced", lambda found: found.leader == 2)
+    until(lambda: said(cluster, "leaders of partitions changed: ", "balanced-0 3 to 2"))
+    assert said(cluster, "the active controller in epoch ")
+    assert said(cluster, " leads the quorum in epoch ")
 
 
 def test_a_topic_deleted_while_a_replica_is_down_is_removed_there_later(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,46 @@ def test_a_logger_at_debug_shows_what_its_part_does(
     with Wire(broker.bootstrap) as wire:
         wire.describe_cluster()
     assert [line for line in messages(broker) if line.startswith("headwater.")] == debug
+
+
+def test_a_slow_request_is_one_line_with_its_client_escaped(make_broker: MakeBroker) -> None:
+    broker = make_broker({"headwater.log.slow.ms": "1"})
+
+    def slow() -> list[str]:
+        return [line for line in messages(broker) if line.startswith("slow request: ")]
+
+    with Wire(broker.bootstrap, client_id="a slow\n\x1b[31mone") as wire:
+        wire.create_topic("wide", partitions=300)
+        line = next(line for line in slow() if " api=CREATE_TOPICS " in line)
+        assert alter(wire, ResourceType.BROKER, "1", "headwater.log.slow.ms", "600000") == 0
+        before = len(slow())
+        wire.create_topic("wider", partitions=300)
+        assert len(slow()) == before
+    assert ' client="a slow\\\\n\\\\x1b[31mone" ' in line
+    assert " principal=User:ANONYMOUS listener=PLAINTEXT total_ms=" in line
+    assert " local_ms=" in line
+    assert " request_bytes=" in line
+
+
+def test_a_fetch_that_waits_for_records_is_not_slow(make_broker: MakeBroker) -> None:
+    broker = make_broker({"headwater.log.slow.ms": "300"})
+    with Wire(broker.bootstrap) as wire:
+        wire.create_topic("orders")
+        assert wire.fetch("orders", max_wait_ms=400) is not None
+    assert not [line for line in messages(broker) if "slow request" in line and "FETCH" in line]
+
+
+def test_the_log_can_be_json(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path, "--log-format", "json")
+    with node, Wire(node.address, client_id="a\nb") as wire:
+        wire.create_topic("orders")
+        assert alter(wire, ResourceType.BROKER_LOGGER, "1", "headwater.requests", "DEBUG") == 0
+        wire.describe_cluster()
+    lines = [json.loads(line) for line in node.errors.splitlines()]
+    assert {line["node"] for line in lines} == {1}
+    assert lines[0]["message"].startswith("starting headwater")
+    created = next(
+        line for line in lines if line["message"] == "topic orders created: partitions=1"
+    )
+    assert (created["level"], created["logger"]) == ("info", "headwater.controller")
+    assert [line for line in lines if line["level"] == "debug"]

@@ -256,14 +256,13 @@ class Authentication:
     ) -> PendingResponse:
         """Ends the connection after a delay, which slows down guessing."""
         sasl = self._sasl
-        what = [f"listener={connection.listener}"]
+        fields: dict[str, object] = {"listener": connection.listener}
         if self._mechanism:
-            what.append(f"mechanism={self._mechanism}")
+            fields["mechanism"] = self._mechanism
         if user:
-            what.append(f"user={printable(user)}")
-        sasl.lines.warn(
-            f"authentication of {connection.stream.peer} failed: {' '.join(what)}: "
-            f"{printable(reason)}"
+            fields["user"] = user
+        sasl.lines.bounded.warn(
+            f"authentication of {connection.stream.peer} failed", **fields, reason=reason
         )
         return connection.dismiss(parts, after_seconds=sasl.failure_delay_seconds)
 

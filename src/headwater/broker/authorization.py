@@ -113,13 +113,18 @@ def _audit(
     *,
     allowed: bool,
 ) -> None:
-    api = "" if context.api is None else f" api={context.api.name}"
-    line = (
-        f"{'allowed' if allowed else 'authorization denied'}: "
-        f"principal={printable(str(context.principal))} operation={operation.name} "
-        f"resource={resource.name}:{printable(name)} host={context.client_host}{api}"
-    )
-    (log.debug if allowed else log.info)(line)
+    fields: dict[str, object] = {
+        "principal": context.principal,
+        "operation": operation.name,
+        "resource": f"{resource.name}:{name}",
+        "host": context.client_host,
+    }
+    if context.api is not None:
+        fields["api"] = context.api.name
+    if allowed:
+        log.debug("allowed", **fields)
+    else:
+        log.bounded.info("authorization denied", **fields)
 
 
 def check(

@@ -134,6 +134,8 @@ class ControllerDriver:
         if can_register and (known is None or known.incarnation_id != self.incarnation_id):
             self._do(machine.decide_register_controller(self.registration()))
         self._activated.set()
+        if len(metadata.describe_quorum().voters) > 1:
+            self._log.info(f"the active controller in epoch {end.epoch}")
         for broker in machine.image.brokers.values():
             self._probes.probe(broker)
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from headwater.broker.context import Context, InOrder
 from headwater.broker.node_log import REQUESTS
+from headwater.broker.request_watch import RequestWatch, Seen
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, PendingResponse
 from headwater.net.connection import CloseConnection
@@ -239,8 +240,9 @@ def _not_served(key: int) -> str:
 class Dispatcher:
     """Serves the frames of the listeners of one kind."""
 
-    def __init__(self, parts: Parts, routes: Routes) -> None:
+    def __init__(self, parts: Parts, routes: Routes, watch: RequestWatch | None = None) -> None:
         self._parts = parts
+        self._watch = watch
         self._find_route = routes.find
         self._routes = routes.found
         self._served = routes.served
@@ -269,23 +271,33 @@ class Dispatcher:
                 f"client={printable(client_id or '')}"
             )
         context = Context(connection, version, client_id, None, route.api)
+        watch, seen = self._watch, None
+        if watch is not None and watch.is_on:
+            seen = watch.begin(context, request, len(frame))
         try:
             handled = route.handle(self._parts, context, request)
             if isinstance(handled, Message):
-                return route.answer(correlation_id, handled)
+                answer = route.answer(correlation_id, handled)
+                if seen is not None:
+                    seen.answered(handled, answer)
+                return answer
         except Exception as error:
-            return self._failed(route, connection, correlation_id, error)
+            return self._failed(route, connection, correlation_id, error, seen)
         if handled is None:
+            if seen is not None:
+                seen.answered(None, ())
             return ()
+        if seen is not None:
+            seen.waits()
         overlapping = route.overlapping and not isinstance(handled, InOrder)
         pending = PendingResponse(overlapping=overlapping)
         if isinstance(handled, asyncio.Future):  # no task for what only waits
             handled.add_done_callback(
-                lambda done: self._on_done(route, connection, correlation_id, done, pending)
+                lambda done: self._on_done(route, connection, correlation_id, done, pending, seen)
             )
             return pending
         task = asyncio.ensure_future(
-            self._finish(route, connection, correlation_id, handled, pending)
+            self._finish(route, connection, correlation_id, handled, pending, seen)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -306,13 +318,16 @@ class Dispatcher:
         correlation_id: int,
         handled: Awaitable[Message | None],
         pending: PendingResponse,
+        seen: Seen | None,
     ) -> None:
         try:
             message = await handled
             parts = route.answer(correlation_id, message) if message is not None else ()
         except Exception as error:
-            self._answer_failed(route, connection, correlation_id, error, pending)
+            self._answer_failed(route, connection, correlation_id, error, pending, seen)
         else:
+            if seen is not None:
+                seen.answered(message, parts)
             pending.answer(parts)
 
     def _on_done(
@@ -322,6 +337,7 @@ class Dispatcher:
         correlation_id: int,
         done: asyncio.Future[Message | None],
         pending: PendingResponse,
+        seen: Seen | None,
     ) -> None:
         if done.cancelled():
             pending.answer(())
@@ -330,8 +346,10 @@ class Dispatcher:
             message = done.result()
             parts = route.answer(correlation_id, message) if message is not None else ()
         except Exception as error:
-            self._answer_failed(route, connection, correlation_id, error, pending)
+            self._answer_failed(route, connection, correlation_id, error, pending, seen)
         else:
+            if seen is not None:
+                seen.answered(message, parts)
             pending.answer(parts)
 
     def _answer_failed(
@@ -341,28 +359,37 @@ class Dispatcher:
         correlation_id: int,
         error: Exception,
         pending: PendingResponse,
+        seen: Seen | None,
     ) -> None:
         try:
-            parts = self._failed(route, connection, correlation_id, error)
+            parts = self._failed(route, connection, correlation_id, error, seen)
         except CloseConnection as refusal:
             connection.refuse(str(refusal))
         else:
             pending.answer(parts)
 
     def _failed(
-        self, route: Route, connection: Connection, correlation_id: int, error: Exception
+        self,
+        route: Route,
+        connection: Connection,
+        correlation_id: int,
+        error: Exception,
+        seen: Seen | None,
     ) -> Answer:
         """Logs an unexpected error once; returns it if the response has an error code."""
         if isinstance(error, CloseConnection):
             raise error
         code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, NotReady):
-            self._parts.log.failure(f"{route.api.name} v{route.version} failed", error)
+            self._log.bounded.failure(f"{route.api.name} v{route.version} failed", error)
         try:
             message = route.response(error_code=code)  # type: ignore[call-arg]
-            return route.answer(correlation_id, message)
+            answer = route.answer(correlation_id, message)
         except (TypeError, EncodeError):  # no such field, or not in this version
             raise CloseConnection(f"{route.api.name} failed: {printable(str(error))}") from None
+        if seen is not None:
+            seen.answered(message, answer)
+        return answer
 
     async def stop(self) -> None:
         for task in self._tasks:

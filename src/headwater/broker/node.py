@@ -37,6 +37,7 @@ from headwater.broker.partitions import Partitions
 from headwater.broker.plugins import build_authorizer, build_policies
 from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
+from headwater.broker.request_watch import RequestWatch
 from headwater.broker.start_check import check_start
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
@@ -74,6 +75,9 @@ class Node:
         self.cluster_id = ""
         self._host = host
         self._lines = log
+        log.write_as(str(config.value("headwater.log.format")), node=config.node_id)
+        self._watch = RequestWatch(host.clock, log)
+        self._watch.configure(config)
         self._tasks: list[asyncio.Task[None]] = []
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
         for name in node_log.LOGGERS:
@@ -88,7 +92,7 @@ class Node:
         return Server(
             self._host,
             _limits(self.config),
-            self._lines.warn,
+            self._lines.named(node_log.CONNECTIONS).bounded.warn,
             _socket_options(self.config),
             debug=self._lines.named(node_log.CONNECTIONS).debug,
             serves_nodes=serves_nodes,
@@ -323,7 +327,7 @@ class Node:
             ),
             authorizer=self._authorizer,
         )
-        self._controller_dispatcher = Dispatcher(role, role.routes)
+        self._controller_dispatcher = Dispatcher(role, role.routes, self._watch)
         for at in self.config.controller_listeners:
             listener = self._controller_server.bind(
                 at.name,
@@ -529,7 +533,7 @@ class Node:
                 self._lines.warn(f"{log.tp} is not in the metadata; its log was renamed to {path}")
 
     def _bind(self) -> None:
-        self._dispatcher = Dispatcher(self._broker, self._broker.routes)
+        self._dispatcher = Dispatcher(self._broker, self._broker.routes, self._watch)
         self._listeners.bind(self.config, self._dispatcher)
         self.addresses = self._listeners.addresses
 
@@ -571,6 +575,7 @@ class Node:
             # The broker that was asked has checked it; files may have changed since.
             self._lines.error(f"TLS and users stay as they were: {error}")
         self.config = config
+        self._watch.configure(config)
         self._server.limits = self._controller_server.limits = _limits(config)
         if config.is_controller:
             self._controller_role.config = config

@@ -22,15 +22,19 @@ from headwater.config.values import shown
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import process_id
 from headwater.metadata import Image, ResourceType
+from headwater.metadata.model import NO_LEADER_CHANGE
 from headwater.metadata.records import RecordType
+from headwater.model import NO_NODE
 from headwater.observability import ROOT, Log, printable
 from headwater.protocol import Message
+from headwater.protocol.records.metadata_nodes import BrokerRegistrationChangeRecord
 from headwater.protocol.records.metadata_security import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
 )
 from headwater.protocol.records.metadata_topics import (
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -73,6 +77,7 @@ _LEVELS = {
     "TRACE": "debug",
 }
 _HIDDEN = "[hidden]"
+_LEADERS_SHOWN = 20  # partitions of one decision that are named
 
 # Shown elsewhere in the line.
 _IN_START_LINE = frozenset({"node.id", "broker.id", "process.roles", "listeners", "log.dirs"})
@@ -114,12 +119,13 @@ def _shown(key: str, text: str) -> str:
 
 
 def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
-    """Describes changes of topics, settings, users and rules in metadata records. `before` is the
-    image that they were decided on."""
+    """Describes changes of topics, leaders, settings, users and rules in metadata records. `before`
+    is the image that they were decided on."""
     created: dict[bytes, str] = {}
     settings: dict[str, list[str]] = {}  # of topics that are created
     partitions: Counter[bytes] = Counter()
     others: list[str] = []
+    elected: list[PartitionChangeRecord] = []
     for record in records:
         match record:
             case TopicRecord():
@@ -134,6 +140,12 @@ def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
                 settings[record.resource_name].append(f", {record.name}={record.value}")
             case ConfigRecord():
                 others.append(_config_line(record))
+            case PartitionChangeRecord() if record.leader != NO_LEADER_CHANGE:
+                elected.append(record)
+            case BrokerRegistrationChangeRecord(fenced=fenced) if fenced:
+                state = "fenced" if fenced > 0 else "unfenced"
+                if len(before.brokers) > 1:
+                    others.append(f"broker {record.broker_id} is {state}")
             case AccessControlEntryRecord():
                 others.append(f"rule created: {printable(str(Rule.from_record(record)))}")
             case RemoveAccessControlEntryRecord(id=rule_id) if rule_id in before.acls:
@@ -148,6 +160,23 @@ def change_lines(records: Iterable[Message], before: Image) -> Iterator[str]:
             topic = before.topics_by_id[topic_id]
             yield f"topic {topic.name} has {len(topic.partitions) + count} partitions now"
     yield from others
+    if elected and len(before.brokers) > 1:  # nobody else could lead a node's own partitions
+        yield _leaders_line(elected, before)
+
+
+def _leaders_line(elected: Sequence[PartitionChangeRecord], before: Image) -> str:
+    """Describes new leaders in one line: a broker that fails may lead thousands of partitions."""
+    shown: list[str] = []
+    for record in elected[:_LEADERS_SHOWN]:
+        topic = before.topics_by_id.get(record.topic_id)
+        old = topic.partitions.get(record.partition_id) if topic is not None else None
+        if topic is None or old is None:
+            continue
+        was, now = (str(n) if n != NO_NODE else "none" for n in (old.leader, record.leader))
+        shown.append(f"{topic.name}-{record.partition_id} {was} to {now}")
+    rest = len(elected) - len(shown)
+    more = f" and {rest} more" if rest else ""
+    return f"leaders of partitions changed: {', '.join(shown)}{more}"
 
 
 _KINDS = {
@@ -179,7 +208,7 @@ _SECURITY_LINES: dict[int, Callable[[Any], str]] = {
 
 def _config_line(record: ConfigRecord) -> str:
     kind = _KINDS[record.resource_type]
-    what = f"{kind} {record.resource_name}" if record.resource_name else f"all {kind}s"
+    what = f"{kind} {printable(record.resource_name)}" if record.resource_name else f"all {kind}s"
     if record.value is None:
         return f"{what}: {record.name} was reset to its default"
     is_broker = record.resource_type == ResourceType.BROKER
@@ -208,7 +237,9 @@ def alter_log_levels(
     for logger, level in levels.items():
         if level is None:
             loggers[logger].follow(node.log)
+            node.log.info(f"logger {logger} follows {ROOT} again")
         else:
+            node.log.info(f"logger {logger} was set to {level.upper()}")
             loggers[logger].level = level
 
 

@@ -97,11 +97,11 @@ class AutoTopics:
             for topic in response.topics:
                 if topic.error_code not in _CREATED:
                     code = ErrorCode(topic.error_code).name
-                    self._lines.warn(
+                    self._lines.bounded.warn(
                         f"topic {topic.name} cannot be created: {code}: {topic.error_message}"
                     )
         except ApiError as refusal:
-            self._lines.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
+            self._lines.bounded.warn(f"topics {', '.join(names)} cannot be created: {refusal}")
         finally:
             self._under_way.difference_update(names)
 

@@ -154,6 +154,7 @@ class QuorumDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Future[None] | None = None  # done when the fetcher should look again
         self._known: tuple[Role, int, int] | None = None
+        self._told: tuple[int, int] | None = None  # the leader and epoch of the last line
         self._next_server = 0
         self._problem = ""  # why the leader cannot be reached, as it was last seen
         self._problem_said: str | None = None
@@ -243,9 +244,19 @@ class QuorumDriver:
                 for parked in list(self._parked):
                     self._release(parked)
             self._lines.debug(f"{raft.role.value} in epoch {raft.epoch}, leader {raft.leader_id}")
+            self._tell_leader()
         if self._parked:
             self._release_ready()
         self._arm()
+
+    def _tell_leader(self) -> None:
+        """Says which other node leads the quorum; the leader itself says so as the controller."""
+        raft = self._metadata.raft
+        leader = (raft.leader_id, raft.epoch)
+        if raft.leader_id in (NO_NODE, self.me.id) or leader == self._told:
+            return
+        self._told = leader
+        self._lines.info(f"node {raft.leader_id} leads the quorum in epoch {raft.epoch}")
 
     def _arm(self) -> None:
         deadline = self._metadata.raft.next_deadline()

@@ -28,7 +28,9 @@ from headwater.cli.cluster_plan import (
 from headwater.cli.errors import USAGE, CommandError
 from headwater.cli.settings import DATA_DEFAULT, check_settings, given_settings, unguarded
 from headwater.cli.supervision import LEFT
+from headwater.io.clock import SystemClock
 from headwater.io.service import ServiceManager
+from headwater.observability import Log
 
 _STDERR = 2
 _CHUNK_BYTES = 65536
@@ -77,11 +79,13 @@ def _supervise(plan: ClusterPlan, options: Namespace, data: str) -> int:
             f"data={data}"
         )
 
+    is_json = given_settings(options).get("headwater.log.format") == "json"
     supervisor = Supervisor(
         {node.id: node for node in plan.nodes},
         command,
         announce,
         restarts=options.restart,
+        report=_report_in_json if is_json else _report,
     )
     return asyncio.run(supervisor.run())
 
@@ -131,12 +135,15 @@ class Supervisor:
         announce: Callable[[Sequence[str]], str],
         *,
         restarts: bool,
+        report: Callable[[str], None],
     ) -> None:
-        """`command` returns the command line of a node, `announce` the line for when all serve."""
+        """`command` returns the command line of a node, `announce` the line for when all serve,
+        `report` writes what happens to the log."""
         self._children = [_Child(node) for node in nodes.values()]
         self._command = command
         self._announce = announce
         self._restarts = restarts
+        self._report = report
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -182,7 +189,7 @@ class Supervisor:
                 self._say_ready()
             if all(watch.done() for watch in self._watching.values()):
                 self._failed = True
-                _report("no node is left")
+                self._report("no node is left")
                 return
             timeout = _REPORT_SECONDS if waiting and not self._announced else None
             try:
@@ -190,7 +197,7 @@ class Supervisor:
                     await self._changed.wait()
             except TimeoutError:
                 self._manager.busy("starting", seconds=3 * _REPORT_SECONDS)
-                _report(f"still waiting for {_named(waiting)} to serve")
+                self._report(f"still waiting for {_named(waiting)} to serve")
             self._changed.clear()
 
     def _say_ready(self) -> None:
@@ -250,21 +257,21 @@ class Supervisor:
         child.address = line[len(_READY) :].split()[0].decode()
         child.pause = _RESTART_SECONDS_MIN
         if self._announced:
-            _report(f"node {child.node.id} serves again on {child.address}")
+            self._report(f"node {child.node.id} serves again on {child.address}")
         self._changed.set()
 
     def _on_death(self, child: _Child, code: int) -> None:
         assert child.process is not None
         who = f"node {child.node.id} (process {child.process.pid}) {_how_it_ended(code)}"
         if self._restarts:
-            _report(f"{who}; starting it again in {child.pause:.0f} s")
+            self._report(f"{who}; starting it again in {child.pause:.0f} s")
         elif self._announced:
-            _report(
+            self._report(
                 f"{who}; the others go on. --restart starts a dead node again; now, end this "
                 "command with Ctrl-C and run it once more"
             )
         else:
-            _report(f"{who} before all nodes were ready; stopping the others")
+            self._report(f"{who} before all nodes were ready; stopping the others")
             self._failed = True
             self._stopping.set()
         self._changed.set()
@@ -288,7 +295,7 @@ class Supervisor:
             await asyncio.wait(waiting.values(), timeout=_REPORT_SECONDS)
             waiting = {node: watch for node, watch in waiting.items() if not watch.done()}
             if waiting:
-                _report(f"waiting for {_named(list(waiting))} to stop; Ctrl-C ends it at once")
+                self._report(f"waiting for {_named(list(waiting))} to stop; Ctrl-C ends it at once")
 
     async def _let_leave(self, child: _Child) -> None:
         assert child.process is not None
@@ -323,13 +330,24 @@ async def _each_line(stream: asyncio.StreamReader, take: Callable[[bytes], None]
 
 
 def _print_line(node_id: int, line: bytes) -> None:
+    if line.startswith(b"{"):  # JSON, which names the node itself
+        line += b"\n"
+    else:
+        line = b"[node %d] %s\n" % (node_id, line)
     with contextlib.suppress(OSError):  # a log that cannot be written must not stop the nodes
-        os.write(_STDERR, b"[node %d] %s\n" % (node_id, line))
+        os.write(_STDERR, line)
 
 
 def _report(text: str) -> None:
     with contextlib.suppress(OSError):
         os.write(_STDERR, f"headwater start: {text}\n".encode())
+
+
+def _report_in_json(text: str) -> None:
+    log = Log(SystemClock(), lambda line: os.write(_STDERR, line.encode()))
+    log.write_as("json")
+    with contextlib.suppress(OSError):
+        log.info(text)
 
 
 def _how_it_ended(code: int) -> str:

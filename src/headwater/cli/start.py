@@ -88,6 +88,11 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--restart", action="store_true", help="with --nodes: start a node that dies again"
     )
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        help="how log lines are written (headwater.log.format; default: text)",
+    )
     # For the process that supervises several nodes, and for tests.
     for flag in ("--supervised", "--faults"):
         parser.add_argument(flag, action="store_true", help=SUPPRESS)
@@ -97,6 +102,8 @@ def define(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    if options.log_format is not None:
+        options.set.append(f"headwater.log.format={options.log_format}")
     if options.nodes is not None:
         from headwater.cli.local_cluster import run_cluster
 

@@ -78,6 +78,7 @@ def broker_definitions() -> Mapping[str, ConfigDef]:
         cluster,
         coordinators,
         groups,
+        headwater,
         log,
         network,
         security,
@@ -85,7 +86,7 @@ def broker_definitions() -> Mapping[str, ConfigDef]:
     )
 
     definitions: dict[str, ConfigDef] = {}
-    for area in (cluster, network, log, groups, coordinators, tiered, security):
+    for area in (cluster, network, log, groups, coordinators, tiered, security, headwater):
         definitions.update(read_table(area.TABLE))
     return definitions
 

@@ -25,7 +25,7 @@ async def handle(
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{header.api.name} is not served here")
     except ApiError as refusal:
         if refusal.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            role.log.warn(f"an envelope from {context.client_host} was refused: {refusal}")
+            role.log.bounded.warn(f"an envelope from {context.client_host} was refused: {refusal}")
         return EnvelopeResponse(error_code=refusal.code)
     forwarded = Context(
         context.connection, header.version, header.client_id, origin, header.api.key

@@ -1,0 +1,143 @@
+"""What is noticed about requests while somebody wants to know: a line for each slow one.
+
+A dispatcher asks `begin` about each request and tells what has become of it. While nobody wants to
+know anything, a request costs one look at `is_on`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.broker.context import Context
+from headwater.broker.node_log import REQUESTS
+from headwater.config import NodeConfig
+from headwater.errors import ErrorCode
+from headwater.io import Clock
+from headwater.net import Answer
+from headwater.observability import Log
+from headwater.protocol import Message
+from headwater.protocol.apis import ApiKey
+from headwater.protocol.schema import fields_of
+
+# Requests that wait on purpose, and for how long they may. A request that is not slower than it
+# asked to be is not slow.
+_PATIENCE = {
+    ApiKey.FETCH: ("max_wait_ms",),
+    ApiKey.SHARE_FETCH: ("max_wait_ms",),
+    ApiKey.JOIN_GROUP: ("rebalance_timeout_ms", "session_timeout_ms"),
+}
+_PATIENT = frozenset({ApiKey.SYNC_GROUP})  # waits for other members
+
+_ERRORS_MAX = 10_000  # results of one response that are looked at for their error codes
+
+
+class Seen:
+    """One request on its way."""
+
+    __slots__ = ("_began", "_context", "_handled", "_request", "_size", "_watch")
+
+    def __init__(self, watch: RequestWatch, context: Context, request: Message, size: int) -> None:
+        self._watch = watch
+        self._context = context
+        self._request = request
+        self._size = size
+        self._handled = 0.0
+        self._began = watch.now()
+
+    def waits(self) -> None:
+        """The handler has returned, and the answer is not ready."""
+        self._handled = self._watch.now()
+
+    def answered(self, message: Message | None, parts: Answer) -> None:
+        """The answer is ready; None is none, for a peer that expects none."""
+        now = self._watch.now()
+        slow = self._watch.slow_seconds
+        if slow is not None and now - self._began >= slow:
+            self._report(message, now)
+
+    def _report(self, message: Message | None, now: float) -> None:
+        context = self._context
+        api = context.api
+        assert api is not None
+        total = now - self._began
+        if api in _PATIENT:
+            return
+        patience_ms = max(
+            (getattr(self._request, name) for name in _PATIENCE.get(api, ())), default=0
+        )
+        slow = self._watch.slow_seconds
+        if slow is None or total - max(0, patience_ms) / 1000 < slow:
+            return
+        local = (self._handled or now) - self._began
+        self._watch.lines.warn(
+            "slow request",
+            api=api.name,
+            version=context.version,
+            client=context.client_id or "",
+            peer=context.connection.stream.peer,
+            principal=context.principal,
+            listener=context.connection.listener,
+            total_ms=round(total * 1000),
+            local_ms=round(local * 1000),
+            request_bytes=self._size,
+            **({"errors": shown_errors(message)} if errors_of(message) else {}),
+        )
+
+
+class RequestWatch:
+    """What is to be noticed about the requests of a node's listeners."""
+
+    __slots__ = ("is_on", "lines", "now", "slow_seconds")
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self.now: Callable[[], float] = clock.monotonic
+        self.lines = log.named(REQUESTS).bounded
+        self.slow_seconds: float | None = None
+        self.is_on = False
+
+    def configure(self, config: NodeConfig) -> None:
+        slow_ms = config.value("headwater.log.slow.ms")
+        assert isinstance(slow_ms, int)
+        self.slow_seconds = slow_ms / 1000 if slow_ms > 0 else None
+        self.is_on = self.slow_seconds is not None
+
+    def begin(self, context: Context, request: Message, size: int) -> Seen:
+        return Seen(self, context, request, size)
+
+
+def errors_of(message: Message | None) -> dict[str, int]:
+    """Returns the error codes anywhere in a response, by name, and how often each is there."""
+    found: dict[str, int] = {}
+    if message is not None:
+        _count_errors([message], found)
+    return found
+
+
+def shown_errors(message: Message | None) -> str:
+    """Returns the error codes of a response as `NAME`, or `NAME*3` for three of them."""
+    found = errors_of(message)
+    return ",".join(name if count == 1 else f"{name}*{count}" for name, count in found.items())
+
+
+def _count_errors(messages: list[Message], found: dict[str, int]) -> None:
+    left = _ERRORS_MAX
+    while messages and left:
+        message = messages.pop()
+        left -= 1
+        for field in fields_of(type(message)):
+            value = getattr(message, field.name)
+            if field.name == "error_code":
+                if value:
+                    name = _name_of(value)
+                    found[name] = found.get(name, 0) + 1
+            elif isinstance(value, Message):
+                messages.append(value)
+            elif isinstance(value, list) and value and isinstance(value[0], Message):
+                messages += value[:left]
+
+
+def _name_of(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

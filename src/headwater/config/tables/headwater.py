@@ -1,0 +1,8 @@
+"""Settings of Headwater's own, which Kafka does not have."""
+
+TABLE = """
+headwater.log.format STRING text L fixed + in(text|json)
+    How log lines are written: text or json.
+headwater.log.slow.ms LONG 5000 L cluster + >=0
+    Requests that take this long longer than they asked to wait are logged; 0 means none, in ms.
+"""
