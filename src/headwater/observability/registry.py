@@ -1,0 +1,110 @@
+"""What a process measures, as families of samples that are read while somebody scrapes.
+
+Counting is done elsewhere, in plain integers. A collector is a function that is called for each
+scrape and yields what it finds: a `Family`, then the samples of that family, then the next. It does
+little between two yields, and yields None where it has done some work without a sample: whoever
+reads it (`exposition`) stops there to let the event loop go on, so that a scrape of many thousand
+partitions never holds it for long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from headwater.observability.histogram import Histogram
+
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+class Family(NamedTuple):
+    """The name and the meaning of the samples that follow. A counter's name ends in `_total`."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+
+class Labels:
+    """Labels of a sample: pairs of name and value, and their text, which is made once."""
+
+    __slots__ = ("pairs", "text")
+
+    def __init__(self, **values: str | int) -> None:
+        self.pairs = tuple((name, str(value)) for name, value in values.items())
+        self.text = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in self.pairs)
+
+
+NO_LABELS = Labels()
+
+
+class Sample(NamedTuple):
+    """The value of a counter or a gauge."""
+
+    labels: Labels
+    value: float
+
+
+class Distribution(NamedTuple):
+    """The values of a histogram family."""
+
+    labels: Labels
+    histogram: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The values of a summary family: what each quantile is, and all values ever."""
+
+    labels: Labels
+    quantiles: tuple[tuple[float, float], ...]
+    count: int
+    total: float
+
+
+Item = Family | Sample | Distribution | Quantiles | None
+Collector = Callable[[], Iterator[Item]]
+
+
+class Registry:
+    """The collectors of a process, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._collectors: dict[Collector, None] = {}
+
+    def register(self, collector: Collector) -> Callable[[], None]:
+        """Has a collector read at each scrape; returns what ends that."""
+        self._collectors[collector] = None
+
+        def unregister() -> None:
+            self._collectors.pop(collector, None)
+
+        return unregister
+
+    def collect(self) -> Iterator[Item]:
+        """Yields everything, each family once: samples of a family that another collector has
+        already told of are left out, for no reader takes a family in two places."""
+        seen: set[str] = set()
+        for collector in tuple(self._collectors):
+            is_new = False
+            for item in collector():
+                if isinstance(item, Family):
+                    is_new = item.name not in seen
+                    seen.add(item.name)
+                yield item if is_new else None
+
+
+def metric_name(text: str) -> str:
+    """Returns a text as the name of a metric or of a label: lower case, with underscores."""
+    name = _NO_NAME.sub("_", text).strip("_").lower()
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def one(name: str, kind: Kind, meaning: str, value: float) -> tuple[Item, Item]:
+    """Returns a family with its only sample, which has no labels."""
+    return Family(name, kind, meaning), Sample(NO_LABELS, value)
