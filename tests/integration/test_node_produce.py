@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,6 +18,7 @@ from headwater.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tests.conftest import MakeBroker
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -236,3 +239,24 @@ def test_the_batch_on_the_wire_is_the_batch_that_was_sent(wire: Wire, topic: str
     assert found.base_offset == 1
     assert found.leader_epoch >= 0
     assert got[16:] == sent[16:]
+
+
+def test_a_client_that_asks_for_many_producer_ids_has_to_wait(make_broker: MakeBroker) -> None:
+    broker = make_broker({"headwater.producer.ids.per.second.max": "1"})
+    with ExitStack() as open_wires:
+        waiting: list[Wire] = []
+        for _ in range(200):
+            wire = open_wires.enter_context(Wire(broker.bootstrap))
+            wire.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+            waiting.append(wire)
+            ready = [each for each in waiting if select.select([each.socket], [], [], 0)[0]]
+            answers = [each.receive() for each in ready]
+            waiting = [each for each in waiting if each not in ready]
+            assert all(each.producer_id >= 0 for each in answers if not each.error_code)
+            codes = {each.error_code for each in answers} - {0}
+            if codes:
+                break
+        assert codes == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        assert waiting  # each answer comes in its turn, and the first in about a second
+        assert waiting[0].receive().producer_id >= 0
+    assert sum("producer ids a second" in line for line in broker.log_lines) >= 1

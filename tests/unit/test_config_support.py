@@ -80,7 +80,6 @@ def test_connections_between_nodes_need_a_mechanism_that_exists() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("principal.builder.class", "com.example.Builder"),
         ("client.quota.callback.class", "com.example.Quotas"),
         ("ssl.engine.factory.class", "com.example.Engines"),
         ("sasl.server.callback.handler.class", "com.example.Handler"),
@@ -124,3 +123,33 @@ def test_a_policy_is_a_python_class(kind: str) -> None:
     error = refused(COMBINED | {key: "com.example.Policy"})
     assert error.key == key
     assert "python:MODULE.CLASS" in error.expected
+
+
+_KAFKAS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_OF_LISTENER = "listener.name.plaintext.principal.builder.class"
+
+
+@pytest.mark.parametrize("key", ["principal.builder.class", _OF_LISTENER])
+def test_a_principal_builder_is_kafkas_or_a_python_class(key: str) -> None:
+    for name in (_KAFKAS, "python:company.Builder"):
+        check_supported(node_config(COMBINED | {key: name}))
+    error = refused(COMBINED | {key: "com.example.Builder"})
+    assert error.key == key
+    assert "python:MODULE.CLASS" in error.expected
+
+
+@pytest.mark.parametrize(
+    ("static", "dynamic"),
+    [
+        ({}, {_OF_LISTENER: "python:company.Builder"}),
+        ({"principal.builder.class": "python:company.Builder"}, {_OF_LISTENER: _KAFKAS}),
+        ({_OF_LISTENER: "python:company.Builder"}, {_OF_LISTENER: "python:other.Builder"}),
+    ],
+)
+def test_only_the_file_of_a_node_changes_its_principal_builder(
+    static: dict[str, str], dynamic: dict[str, str]
+) -> None:
+    config = node_config(COMBINED | static, dynamic_broker=dynamic)
+    with pytest.raises(ConfigError, match="only the node's own file"):
+        check_supported(config)
+    check_supported(node_config(COMBINED | static, dynamic_broker=dict(static)))

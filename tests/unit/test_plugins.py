@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from headwater.broker.plugins import build_authorizer, build_policies
+from headwater.broker.plugins import (
+    NoPrincipal,
+    Peer,
+    PrincipalBuilders,
+    build_authorizer,
+    build_policies,
+)
 from headwater.config import ConfigError, node_config
 from headwater.controller.policies import NewTopic
 from headwater.errors import ErrorCode
@@ -47,6 +53,18 @@ class NoRetention:
             raise ValueError(f"retention.ms of {resource.name} is not yours to set")
 
 
+class ByDepartment:
+    def build(self, peer: Peer) -> Any:
+        match peer.user:
+            case "mallory":
+                raise ValueError("mallory has left")
+            case "broken":
+                raise KeyError("oh")
+            case "wrong":
+                return "no-type"
+        return f"User:{peer.user}@{peer.listener.lower()}"
+
+
 class Nothing:
     pass
 
@@ -54,7 +72,7 @@ class Nothing:
 @pytest.fixture(autouse=True)
 def module() -> Iterator[None]:
     made = ModuleType("company")
-    for each in (Guard, SmallTopics, NoRetention, Nothing):
+    for each in (Guard, SmallTopics, NoRetention, ByDepartment, Nothing):
         setattr(made, each.__name__, each)
     sys.modules["company"] = made
     yield
@@ -136,3 +154,45 @@ def test_policies_refuse_single_topics_and_settings() -> None:
     assert refusal.code is ErrorCode.POLICY_VIOLATION
     assert "not yours to set" in str(refusal)
     assert bench.machine.image.config(topic) == {}
+
+
+def test_a_principal_builder_names_users_and_its_failure_lets_nobody_in() -> None:
+    failures: list[str] = []
+    builders = PrincipalBuilders(
+        config(
+            **{
+                "principal.builder.class": "python:company.ByDepartment",
+                "listener.name.plaintext.principal.builder.class": (
+                    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+                ),
+            }
+        ),
+        lambda text, error: failures.append(text),
+    )
+    assert builders
+    assert builders.of("PLAINTEXT") is None
+    build = builders.of("TEAM")
+    assert build is not None
+
+    def peer(user: str) -> Peer:
+        return Peer("TEAM", "SASL_SSL", "10.0.0.1", user, "PLAIN")
+
+    assert build(peer("alice")) == Principal("User", "alice@team")
+    for user, said in (
+        ("mallory", "mallory has left"),
+        ("broken", "the principal builder failed"),
+        ("wrong", "returned 'no-type', expected TYPE:NAME"),
+    ):
+        with pytest.raises(NoPrincipal, match=said):
+            build(peer(user))
+    assert failures == ["the principal builder failed, and a client was refused"]
+
+
+def test_without_a_principal_builder_there_is_none() -> None:
+    builders = PrincipalBuilders(config(), lambda text, error: None)
+    assert not builders
+    assert builders.of("PLAINTEXT") is None
+    with pytest.raises(ConfigError, match="a class with the method build"):
+        PrincipalBuilders(
+            config(principal_builder_class="python:company.Nothing"), lambda text, error: None
+        )

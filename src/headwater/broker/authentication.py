@@ -31,7 +31,12 @@ from headwater.protocol.messages.sasl_handshake import (
     SaslHandshakeResponse,
 )
 from headwater.security.principal import Principal
-from headwater.security.sasl.server import Authenticated, SaslRefused, SaslServer
+from headwater.security.sasl.server import (
+    Authenticated,
+    Challenge,
+    SaslRefused,
+    SaslServer,
+)
 
 _SIZE = Struct(">i")
 _ERROR_CODE = Struct(">h")
@@ -51,6 +56,8 @@ class SaslSettings:
     failure_delay_seconds: float
     clock: Clock
     lines: Log
+    # The principal builder: returns the principal of a user, or raises SaslRefused.
+    identify: Callable[[Connection, str, Principal], Principal] | None = None
 
 
 Source = Callable[[], SaslSettings]
@@ -159,9 +166,7 @@ class Authentication:
         _check_version(key, version)
         token = decode(SaslAuthenticateRequest, frame, version, at).auth_bytes
         try:
-            said = server.answer(token)
-            if isinstance(said, Authenticated):
-                self._check_same(said.principal)
+            said = self._answer(connection, server, token)
         except SaslRefused as refused:
             if isinstance(server, _Refusing):  # Kafka, too, answers nothing here
                 return self._fail(connection, str(refused), user=refused.user)
@@ -185,9 +190,7 @@ class Authentication:
         """Serves a client of SaslHandshake version 0, whose tokens have no header. It learns of a
         refusal by the end of the connection."""
         try:
-            said = server.answer(bytes(frame))
-            if isinstance(said, Authenticated):
-                self._check_same(said.principal)
+            said = self._answer(connection, server, bytes(frame))
         except SaslRefused as refused:
             return self._fail(connection, str(refused), user=refused.user)
         if isinstance(said, Authenticated):
@@ -196,6 +199,17 @@ class Authentication:
         else:
             token = said.token
         return (_SIZE.pack(len(token)) + token,)
+
+    def _answer(
+        self, connection: Connection, server: SaslServer, token: bytes
+    ) -> Challenge | Authenticated:
+        said = server.answer(token)
+        if isinstance(said, Authenticated):
+            if self._sasl.identify is not None:
+                found = self._sasl.identify(connection, self._mechanism, said.principal)
+                said = said._replace(principal=found._replace(is_token=said.principal.is_token))
+            self._check_same(said.principal)
+        return said
 
     def _check_same(self, principal: Principal) -> None:
         if self._previous is None or self._previous.principal == principal:

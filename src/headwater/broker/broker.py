@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.context import Context
@@ -17,6 +17,7 @@ from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
+from headwater.broker.producer_id_pace import ProducerIdPace
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.config import NodeConfig
 from headwater.io import Clock, Workers
@@ -82,6 +83,7 @@ class Broker:
     authorizer: Authorizer | None  # None: everything is allowed
     # Raises ConfigError for settings that this node cannot change to while it runs.
     check_change: Callable[[NodeConfig], None] = lambda config: None
+    producer_id_pace: ProducerIdPace = field(default_factory=ProducerIdPace)
 
     @property
     def served(self) -> dict[int, Versions]:

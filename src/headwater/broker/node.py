@@ -34,7 +34,7 @@ from headwater.broker.marker_writer import MarkerWriter
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
-from headwater.broker.plugins import build_authorizer, build_policies
+from headwater.broker.plugins import PrincipalBuilders, build_authorizer, build_policies
 from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.request_watch import RequestWatch
@@ -105,6 +105,7 @@ class Node:
             undo.callback(host.workers.close)
             check_start(host, config)
             self._authorizer = build_authorizer(config, self._lines.failure)
+            self._principal_builders = PrincipalBuilders(config, self._lines.failure)
             self._security = self._new_security(config)
             self._policies = build_policies(config, self._lines.failure)
             self._check_ports()
@@ -171,12 +172,13 @@ class Node:
                 self._host.network.bind(at.host, at.port, _refuse_connection).close()
 
     def _new_security(self, config: NodeConfig) -> NodeSecurity | None:
-        if set(config.listener_security_protocols) <= {PLAINTEXT}:
+        builders = self._principal_builders
+        if not builders and set(config.listener_security_protocols) <= {PLAINTEXT}:
             return None  # loads no TLS
         from headwater.broker.node_security import NodeSecurity
 
         lines = self._lines.named(node_log.AUTHENTICATION)
-        return NodeSecurity(self._host, config, lines, lambda: self._metadata.image)
+        return NodeSecurity(self._host, config, lines, lambda: self._metadata.image, builders)
 
     def _run_security(self, security: NodeSecurity) -> None:
         self._run("the keys of bearer tokens", security.run())

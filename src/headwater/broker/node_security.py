@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headwater.broker.authentication import Authentication, SaslSettings
 from headwater.broker.bearer_keys import BearerKeys
+from headwater.broker.plugins import Build, NoPrincipal, Peer, PrincipalBuilders
 from headwater.config import ConfigError, NodeConfig
 from headwater.config.catalog import broker_definitions
 from headwater.config.listeners import PLAINTEXT
@@ -29,10 +30,16 @@ from headwater.observability import Log, printable
 from headwater.security.certificates import CertificateNames, names_of
 from headwater.security.mapping import PrincipalMapping
 from headwater.security.oauth import OAuthRefused, shown
-from headwater.security.principal import Principal
+from headwater.security.principal import ANONYMOUS, Principal
 from headwater.security.sasl.jaas import JaasEntry, jaas_entry_for
 from headwater.security.sasl.scram_server import Find, ScramSecret, ScramServer
-from headwater.security.sasl.server import BearerServer, PlainServer, PlainUsers, SaslServer
+from headwater.security.sasl.server import (
+    BearerServer,
+    PlainServer,
+    PlainUsers,
+    SaslRefused,
+    SaslServer,
+)
 from headwater.security.stores import (
     NEEDS_EXTRA,
     Store,
@@ -79,10 +86,15 @@ class ListenerGate:
     sasl: SaslSettings | None
     own: CertificateNames | None = None
     certificate: bytes | None = None  # its own, in DER form
+    protocol: str = PLAINTEXT
+    build: Build | None = None  # the principal builder
 
     def opened(self, connection: Connection) -> None:
         if self.sasl is not None:
             Authentication(self._sasl_now, connection.dispatch).begin(connection)
+        elif self.context is None:  # nothing else comes before the first request
+            self._identify(connection, ANONYMOUS)
+            connection.proven()
 
     def _sasl_now(self) -> SaslSettings:
         assert self.sasl is not None, "the protocol of a listener does not change"
@@ -91,6 +103,7 @@ class ListenerGate:
     def secured(self, connection: Connection, certificate: bytes | None) -> None:
         if self.sasl is not None:
             return  # the login says who it is
+        user, subject = ANONYMOUS, None
         if certificate is not None:
             try:
                 subject = names_of(certificate).subject
@@ -101,13 +114,33 @@ class ListenerGate:
                 raise CloseConnection(
                     f"no rule of ssl.principal.mapping.rules matches {printable(subject)}"
                 )
-            connection.principal = Principal("User", name)
+            user = Principal("User", name)
+        self._identify(connection, user, subject)
         connection.proven()
+
+    def _identify(
+        self, connection: Connection, user: Principal, subject: str | None = None
+    ) -> None:
+        """Gives a connection its principal; raises CloseConnection if it gets none."""
+        if self.build is not None:
+            peer = Peer(
+                connection.listener,
+                self.protocol,
+                connection.stream.peer.host,
+                user.name,
+                subject=subject,
+            )
+            try:
+                user = self.build(peer)
+            except NoPrincipal as refusal:
+                raise CloseConnection(printable(str(refusal))) from None
+        connection.principal = user
 
     def take(self, new: ListenerGate) -> None:
         """Becomes like another gate, for the connections from now on."""
         self.context, self.mapping = new.context, new.mapping
         self.sasl, self.own, self.certificate = new.sasl, new.own, new.certificate
+        # Not the protocol, nor the principal builder: they last as long as the listener.
 
 
 class _Made(NamedTuple):
@@ -121,9 +154,15 @@ class _Made(NamedTuple):
 
 class NodeSecurity:
     def __init__(
-        self, host: Host, config: NodeConfig, lines: Log, image: Callable[[], Image]
+        self,
+        host: Host,
+        config: NodeConfig,
+        lines: Log,
+        image: Callable[[], Image],
+        builders: PrincipalBuilders,
     ) -> None:
         """`image` is the metadata with the users of SCRAM. Raises ConfigError."""
+        self._builders = builders
         self._host = host
         self._lines = lines
         self._image = image
@@ -228,7 +267,7 @@ class NodeSecurity:
     def _make(self, config: NodeConfig) -> _Made:
         gates = {}
         for at in config.listeners:
-            if at.protocol != PLAINTEXT:
+            if at.protocol != PLAINTEXT or self._builders.of(at.name) is not None:
                 gates[at.name] = self._gate(config, at.name, at.protocol)
         brokers = controllers = None
         if config.is_broker:
@@ -260,8 +299,9 @@ class NodeSecurity:
                 )
             own, certificate = material.own, material.certificate
             context = self._server_context(config, name, protocol, material.trust)
-        sasl = self._sasl(config, name) if protocol.startswith("SASL") else None
-        return ListenerGate(context, mapping, sasl, own, certificate)
+        build = self._builders.of(name)
+        sasl = self._sasl(config, name, protocol, build) if protocol.startswith("SASL") else None
+        return ListenerGate(context, mapping, sasl, own, certificate, protocol, build)
 
     def _server_context(
         self, config: NodeConfig, name: str, protocol: str, trust: Trust
@@ -286,7 +326,9 @@ class NodeSecurity:
         except (OSError, ValueError) as error:
             raise _unusable(name, error) from None
 
-    def _sasl(self, config: NodeConfig, name: str) -> SaslSettings:
+    def _sasl(
+        self, config: NodeConfig, name: str, protocol: str, build: Build | None
+    ) -> SaslSettings:
         enabled = config.listener_value(name, "sasl.enabled.mechanisms")
         assert isinstance(enabled, tuple)
         servers = {mechanism: self._server_of(config, name, mechanism) for mechanism in enabled}
@@ -301,7 +343,21 @@ class NodeSecurity:
             config.connection_failed_authentication_delay_ms / 1000,
             self._host.clock,
             self._lines,
+            self._identify_by(build, protocol) if build is not None else None,
         )
+
+    @staticmethod
+    def _identify_by(
+        build: Build, protocol: str
+    ) -> Callable[[Connection, str, Principal], Principal]:
+        def identify(connection: Connection, mechanism: str, user: Principal) -> Principal:
+            host = connection.stream.peer.host
+            try:
+                return build(Peer(connection.listener, protocol, host, user.name, mechanism))
+            except NoPrincipal as refusal:
+                raise SaslRefused(str(refusal), user=user.name) from None
+
+        return identify
 
     def _server_of(self, config: NodeConfig, name: str, mechanism: str) -> Callable[[], SaslServer]:
         if mechanism == "PLAIN":

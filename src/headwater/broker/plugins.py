@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.config import ConfigError, NodeConfig
+from headwater.config.catalog import broker_definition
 from headwater.config.support import PYTHON_PREFIX, STANDARD_AUTHORIZER
 from headwater.controller.policies import Policies, PolicyRefused
 from headwater.errors import ApiError
 from headwater.security.acls import AclResource, parse_super_users
 from headwater.security.authorizer import Authorizer, StandardAuthorizer
 from headwater.security.operations import Operation
+from headwater.security.principal import Principal
+from headwater.security.tokens import parse_principal
 
 if TYPE_CHECKING:
     from headwater.protocol.records.metadata_security import AccessControlEntryRecord
-    from headwater.security.principal import Principal
 
 _SUPER_USERS = "super.users"
+_PRINCIPAL_BUILDER = "principal.builder.class"
 _ALLOW_IF_NO_RULE = "allow.everyone.if.no.acl.found"
 
 Failed = Callable[[str, BaseException], None]
@@ -143,3 +146,63 @@ class PythonAuthorizer:
         self, rules: Mapping[bytes, AccessControlEntryRecord], changed: Iterable[bytes]
     ) -> None:
         """Goes by no rules of the metadata."""
+
+
+class Peer(NamedTuple):
+    """What a principal builder is told about a connection that has authenticated."""
+
+    listener: str
+    protocol: str
+    host: str
+    user: str  # of the login, or by `ssl.principal.mapping.rules`; ANONYMOUS without either
+    mechanism: str | None = None  # of SASL
+    subject: str | None = None  # of the certificate, where that is what authenticates
+
+
+class NoPrincipal(Exception):
+    """The principal builder does not let a connection in; the text is for the log."""
+
+
+Build = Callable[[Peer], Principal]
+
+
+class PrincipalBuilders:
+    """The principal builders of a node's listeners. Only the node's own file names them."""
+
+    def __init__(self, config: NodeConfig, on_failure: Failed) -> None:
+        """Raises ConfigError for a class that cannot be had."""
+        self._on_failure = on_failure
+        self._made: dict[str, Any] = {}  # by the key that names it
+        for key, text in config.properties.items():
+            definition = broker_definition(key)
+            if definition is None or definition.name != _PRINCIPAL_BUILDER:
+                continue
+            if text.startswith(PYTHON_PREFIX):
+                self._made[key] = python_object(key, text, ["build"], config.properties)
+            else:
+                self._made[key] = None  # Kafka's own, instead of that of all listeners
+
+    def __bool__(self) -> bool:
+        return any(made is not None for made in self._made.values())
+
+    def of(self, listener: str) -> Build | None:
+        """Returns the builder of a listener, None where principals are as in Kafka."""
+        key = f"listener.name.{listener.lower()}.{_PRINCIPAL_BUILDER}"
+        made = self._made.get(key if key in self._made else _PRINCIPAL_BUILDER)
+        if made is None:
+            return None
+
+        def build(peer: Peer) -> Principal:
+            """Raises NoPrincipal."""
+            try:
+                text = made.build(peer)
+            except ValueError as refusal:
+                raise NoPrincipal(str(refusal)) from None
+            except Exception as error:
+                self._on_failure("the principal builder failed, and a client was refused", error)
+                raise NoPrincipal("the principal builder failed") from None
+            if not isinstance(text, str) or not all(parse_principal(text)[:2]):
+                raise NoPrincipal(f"the principal builder returned {text!r}, expected TYPE:NAME")
+            return parse_principal(text)
+
+        return build

@@ -17,11 +17,11 @@ from headwater.config.values import ConfigError
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PYTHON_PREFIX = "python:"  # before the name of a class of the user's own
+_PRINCIPAL_BUILDER = "principal.builder.class"
 
 # What a node without the feature would do, by setting. Any value but the default is refused.
 GUARDS = {
     "client.quota.callback.class": "no quota would apply",
-    "principal.builder.class": "connections would have no user",
     "sasl.client.callback.handler.class": "nobody would be authenticated",
     "sasl.login.callback.handler.class": "nobody would be authenticated",
     "sasl.login.class": "nobody would be authenticated",
@@ -98,6 +98,7 @@ def check_security(config: NodeConfig) -> None:
     _check_guards(config)
     _check_authorizer(config)
     _check_policies(config)
+    _check_principal_builders(config)
 
 
 def check_mechanisms(config: NodeConfig) -> None:
@@ -152,6 +153,26 @@ def _check_policies(config: NodeConfig) -> None:
                 f"expected {PYTHON_PREFIX}MODULE.CLASS; a node without its policy would allow what "
                 "the policy refuses",
             )
+
+
+def _check_principal_builders(config: NodeConfig) -> None:
+    """Raises ConfigError for a principal builder that is not there, or that the API names: the
+    classes of a node are its own file's to name."""
+    static = config.layers.static
+    for key, text in config.layers.merged.items():
+        definition = broker_definition(key)
+        if definition is None or definition.name != _PRINCIPAL_BUILDER:
+            continue
+        if not text.startswith(PYTHON_PREFIX) and text.strip() != definition.default:
+            raise ConfigError(
+                key,
+                text,
+                f"expected {definition.default}, or {PYTHON_PREFIX}MODULE.CLASS for a class of "
+                "your own; a node without its principal builder would let users in by other names",
+            )
+        in_file = static.get(key, static.get(_PRINCIPAL_BUILDER, definition.default_text))
+        if text.strip() != str(in_file).strip():
+            raise ConfigError(key, text, f"expected {in_file}; only the node's own file changes it")
 
 
 def _check_guards(config: NodeConfig) -> None:

@@ -19,7 +19,8 @@ class Gate(Protocol):
         """The TLS settings of new connections."""
 
     def opened(self, connection: Connection) -> None:
-        """Prepares a connection; nothing of it has been read."""
+        """Prepares a connection; nothing of it has been read. Raises CloseConnection, where no TLS
+        comes first."""
 
     def secured(self, connection: Connection, certificate: bytes | None) -> None:
         """Takes note of the certificate that the peer has shown. Raises CloseConnection."""

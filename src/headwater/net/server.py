@@ -117,7 +117,10 @@ class Server:
         if context is None:
             connection = self._accept(stream, listener, dispatch)
             self.unproven[connection] = connection.active_at
-            gate.opened(connection)
+            try:
+                gate.opened(connection)
+            except CloseConnection as refusal:
+                self._turn_away(connection, str(refusal))
             return connection
         from headwater.io.tls import Tls, TlsStream  # not loaded for those who do without TLS
 

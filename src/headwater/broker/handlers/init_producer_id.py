@@ -6,6 +6,7 @@ what they have left open is aborted.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from headwater.broker.authorization import check, check_cluster, may_any
 from headwater.broker.context import Context
 from headwater.errors import ApiError, ErrorCode
 from headwater.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from headwater.observability import printable
 from headwater.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -33,11 +35,49 @@ def handle(
         return _refused(refusal.code)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id == "":
+        return _refused(ErrorCode.INVALID_REQUEST)
+    delay = _delay(broker, context)
+    if delay is None:
+        # As where ids have run out: the client tries again after a while.
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    if delay > 0:
+        return _after(delay, broker, context, request)
+    return _initialized(broker, context, request)
+
+
+def _delay(broker: Broker, context: Context) -> float | None:
+    """Returns for how long the client has to wait for its turn; None if that is too long."""
+    per_second = broker.config.value("headwater.producer.ids.per.second.max")
+    assert isinstance(per_second, int)
+    principal, host = context.principal, context.client_host
+    delay = broker.producer_id_pace.delay(
+        principal, host, broker.clock.monotonic(), per_second=per_second
+    )
+    if delay is None or delay > 0:
+        broker.log.bounded.warn(
+            f"{printable(str(principal))} at {host} asks for more than {per_second} producer ids a "
+            "second, and has to wait"
+        )
+    return delay
+
+
+async def _after(
+    seconds: float, broker: Broker, context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    await asyncio.sleep(seconds)
+    if context.connection.gone:  # nobody would use the id
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    answer = _initialized(broker, context, request)
+    return answer if isinstance(answer, InitProducerIdResponse) else await answer
+
+
+def _initialized(
+    broker: Broker, context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if request.transactional_id is None:
         # Kafka, too, ignores what id an idempotent producer had before: it gets a new one.
         return _new_id(broker)
-    if not request.transactional_id:
-        return _refused(ErrorCode.INVALID_REQUEST)
     try:
         answer = broker.transactions.init(request, version=context.version)
     except ApiError as refusal:

@@ -5,4 +5,6 @@ headwater.log.format STRING text L fixed + in(text|json)
     How log lines are written: text or json.
 headwater.log.slow.ms LONG 5000 L cluster + >=0
     Requests that take this long longer than they asked to wait are logged; 0 means none, in ms.
+headwater.producer.ids.per.second.max INT 100 L cluster + >=0
+    Producer ids that a user gets from one address; more must wait for their turn. 0 means no limit.
 """

@@ -13,7 +13,7 @@ delegation.token.max.lifetime.ms LONG 604800000 M fixed + >=1
     Maximum lifetime of a token, in ms; after this it cannot be renewed.
 delegation.token.secret.key PASSWORD null M fixed +
     Secret that signs tokens; the same on every broker.
-principal.builder.class CLASS org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder M broker -
+principal.builder.class CLASS org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder M broker +
     Plugin class that determines the user of a connection.
 sasl.client.callback.handler.class CLASS null M fixed -
     Callback handler class for SASL clients.
