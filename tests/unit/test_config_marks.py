@@ -88,7 +88,6 @@ _NOT_YET = {
     "internal.metadata.delete.delay.millis": "internal",
     "internal.metadata.log.segment.bytes": "internal",
     "internal.metadata.max.batch.size.in.bytes": "internal",
-    "replica.selector.class": "consumers read from leaders",
     "replica.socket.receive.buffer.bytes": "the kernel sizes buffers by itself",
     "replication.quota.window.num": "no quotas yet",
     "replication.quota.window.size.seconds": "no quotas yet",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.config import ConfigError, node_config
+from headwater.config.node import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from headwater.config.support import STANDARD_AUTHORIZER, check_supported
 
 DATA = {"log.dirs": "/d"}
@@ -106,6 +107,17 @@ def test_another_authorizer_is_refused(name: str) -> None:
     error = refused(COMBINED | {"authorizer.class.name": name})
     assert (error.key, error.value) == ("authorizer.class.name", name)
     assert STANDARD_AUTHORIZER in error.expected
+
+
+@pytest.mark.parametrize("name", ["", LEADER_SELECTOR, RACK_AWARE_SELECTOR])
+def test_a_replica_selector_is_one_of_kafkas(name: str) -> None:
+    check_supported(node_config(COMBINED | {"replica.selector.class": name}))
+
+
+def test_another_replica_selector_is_refused() -> None:
+    error = refused(COMBINED | {"replica.selector.class": "com.example.Selector"})
+    assert (error.key, error.value) == ("replica.selector.class", "com.example.Selector")
+    assert RACK_AWARE_SELECTOR in error.expected
 
 
 def test_settings_of_the_authorizer_have_no_effect_without_one() -> None:

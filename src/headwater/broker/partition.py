@@ -477,8 +477,11 @@ class Partition:
         if log.start == log.end:
             self._begin_within(data)
         count = log.append_as_follower(data, now_ms=now_ms).bytes if len(memoryview(data)) else 0
-        follower.on_fetched(leader_high_watermark=high_watermark, log_end=log.end)
+        self._held_bytes += count
+        has_moved = follower.on_fetched(leader_high_watermark=high_watermark, log_end=log.end)
         log.producers.high_watermark_at(follower.high_watermark)
+        if has_moved:
+            self._on_high_watermark()
         if leader_start > log.start:
             start = follower.log_start(leader_start=leader_start, log_start=log.start)
             log.delete_records_before(start)
@@ -505,6 +508,7 @@ class Partition:
     def cut_ended(self, job: TruncationJob) -> None:
         self.log.cut_ended(job)
         self.is_being_cut = False
+        self._told_high_watermark, self._held_bytes = self.high_watermark, 0
         self.changed()
 
     # Changes of role and place
@@ -578,6 +582,7 @@ class Partition:
             epoch=state.leader_epoch,
             high_watermark=high_watermark,
         )
+        self._told_high_watermark, self._held_bytes = high_watermark, 0
         self.changed()
 
     def changed(self) -> None:

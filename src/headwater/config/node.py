@@ -31,6 +31,9 @@ from headwater.config.listeners import (
 from headwater.config.topic import TopicDefaults
 from headwater.config.values import ConfigValue
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 class NodeConfig(NamedTuple):
     """All settings of a node, validated one by one and against each other."""
@@ -120,6 +123,7 @@ class NodeConfig(NamedTuple):
     replica_fetch_min_bytes: int
     replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int
+    replica_selector_class: str | None
     replica_socket_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     unclean_leader_election_enable: bool

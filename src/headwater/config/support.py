@@ -12,7 +12,7 @@ import re
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
 from headwater.config.listeners import PLAINTEXT, SASL_MECHANISMS, Listener
-from headwater.config.node import NodeConfig
+from headwater.config.node import LEADER_SELECTOR, RACK_AWARE_SELECTOR, NodeConfig
 from headwater.config.values import ConfigError
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -61,6 +61,11 @@ _OTHER_MECHANISM = re.compile(r"\.(plain|gssapi|scram-sha-\d+)\.sasl\.", re.IGNO
 def check_supported(config: NodeConfig) -> None:
     """Raises ConfigError for the first setting that a node of this release must refuse."""
     check_security(config)
+    selector = config.replica_selector_class
+    if selector not in (None, "", LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+        raise ConfigError(
+            "replica.selector.class", selector, f"expected {RACK_AWARE_SELECTOR} or nothing"
+        )
     if config.value("remote.log.storage.system.enable"):
         raise ConfigError(
             "remote.log.storage.system.enable",

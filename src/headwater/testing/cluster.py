@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from headwater.cli.cluster_plan import ClusterPlan, PlannedNode, new_plan, plan_on_disk
@@ -139,12 +139,15 @@ class HeadwaterCluster:
         data: str | os.PathLike[str] | None = None,
         memory: bool = False,
         topics: Mapping[str, int] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
         """Takes Kafka's settings, for each node, with the defaults of `headwater start --nodes`,
         except that groups begin at once. `data` is a directory, or None for a temporary one. With
         `memory`, a node that was killed or stopped comes back empty and fetches its replicas again.
-        `topics` are created at the start, each with its number of partitions."""
+        `topics` are created at the start, each with its number of partitions. `racks` has the
+        `broker.rack` of node 1, 2 and so on."""
         self._settings = _UNLESS_GIVEN | dict(settings or {})
+        self._racks = dict(enumerate(racks, 1))
         self._topics = dict(topics or {})
         self._memory = memory
         self._temporary = None if data is not None else tempfile.mkdtemp(prefix="headwater-")
@@ -205,6 +208,8 @@ class HeadwaterCluster:
             options = ["--faults"]
             for key, value in self._settings.items():
                 options += ["--set", f"{key}={value}"]
+            if node_id in self._racks:
+                options += ["--set", f"broker.rack={self._racks[node_id]}"]
             node.launch(
                 node_command(
                     self._plan, node.planned, options, memory=self._memory, again=node.starts > 0

@@ -23,7 +23,7 @@ off; `make_headwater_cluster` starts one of any size, and so does a marker with 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -65,6 +65,7 @@ class MakeHeadwaterCluster(Protocol):
         data: str | os.PathLike[str] | None = None,
         memory: bool = False,
         topics: Mapping[str, int] | None = None,
+        racks: Sequence[str] = (),
     ) -> HeadwaterCluster: ...
 
 
@@ -154,6 +155,7 @@ def make_headwater_cluster(request: pytest.FixtureRequest) -> Iterator[MakeHeadw
             data: str | os.PathLike[str] | None = None,
             memory: bool = False,
             topics: Mapping[str, int] | None = None,
+            racks: Sequence[str] = (),
         ) -> HeadwaterCluster:
             cluster = HeadwaterCluster(
                 base | dict(settings or {}),
@@ -161,6 +163,7 @@ def make_headwater_cluster(request: pytest.FixtureRequest) -> Iterator[MakeHeadw
                 data=data,
                 memory=memory,
                 topics=marked.topics | dict(topics or {}),
+                racks=racks,
             )
             request.node.stash.setdefault(_BROKERS, []).append(cluster)
             return running.enter_context(cluster)

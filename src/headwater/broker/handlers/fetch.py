@@ -5,6 +5,9 @@ is read (`read`); if the bytes found are fewer than `min_bytes` and nothing is w
 waits on its partitions (`start`, `on_more`) until there are enough, `max_wait_ms` has passed or the
 peer sends another request, and reads again; the response is built from what was read (`_build`).
 
+A consumer may read from any replica, up to the high watermark that is known there. The leader sends
+one that says its rack to the closest replica if `replica.selector.class` is set (KIP-392).
+
 Followers come the same way and differ in three places. The positions that a request names are taken
 first (`_take_positions`): they may move high watermarks, so that producers are answered and the
 response already has what is committed. Only partitions with news are read, which the session
@@ -23,6 +26,7 @@ from headwater.broker.authorization import denied_topics, is_allowed
 from headwater.broker.context import Context
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
+from headwater.config.node import RACK_AWARE_SELECTOR
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice
 from headwater.model import NO_NODE
@@ -37,6 +41,7 @@ from headwater.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from headwater.replication.closest import closest_replica
 from headwater.replication.leader import NO_BROKER_EPOCH, LeaderState
 from headwater.security.acls import AclResource
 from headwater.security.operations import Operation
@@ -49,6 +54,7 @@ READ_COMMITTED = 1
 _READ = Operation.READ  # members of an Enum are slow to look up
 _ISOLATION_LEVELS = (0, READ_COMMITTED)
 _ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
+_CLOSEST_SINCE = 11  # KIP-392: consumers may read from followers, and say in which rack they are
 _TOPIC_IDS_SINCE = 13
 _NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -95,6 +101,7 @@ class _Fetch:
         "_found_bytes",
         "_incremental",
         "_partitions",
+        "_racks",
         "_replica_id",
         "_request",
         "_session",
@@ -130,6 +137,14 @@ class _Fetch:
         # The partitions of a follower's positions that were found good in this turn of the loop.
         self._taken: dict[Wanted, Partition] = {}
         self._denied = None if broker.authorizer is None else self._denied_topics()
+        # The brokers that the client can reach, with their racks: the closest one may serve it.
+        self._racks: dict[int, str | None] | None = None
+        if (
+            request.rack_id
+            and self._replica_id < 0
+            and broker.config.replica_selector_class == RACK_AWARE_SELECTOR
+        ):
+            self._racks = {node.id: node.rack for node in broker.endpoints(context)}
 
     # Rights
 
@@ -213,7 +228,7 @@ class _Fetch:
                     slice_.position, slice_.count
                 ):
                     read.cold.append(_Cold(slice_, partition.log, wanted, data))
-            elif data.diverging_epoch is not None:
+            elif data.diverging_epoch is not None or data.preferred_read_replica != NO_NODE:
                 read.urgent = True
         return read
 
@@ -235,7 +250,7 @@ class _Fetch:
     ) -> int:
         """Fills in one partition's part of the response; returns its bytes of records."""
         is_taken = wanted in self._taken
-        if self._replica_id == _ANY_REPLICA:
+        if self._may_read_followers():
             high_watermark = partition.lead_or_follow(wanted.current_epoch).high_watermark
         else:
             leader = partition.lead(wanted.current_epoch)
@@ -253,6 +268,14 @@ class _Fetch:
         data.log_start_offset = log.start
         if not committed:
             data.aborted_transactions = None
+        if self._racks is not None and partition.leader is not None:
+            closest = closest_replica(
+                partition.leader, self._racks, rack=self._request.rack_id, offset=wanted.offset
+            )
+            if closest is not None:
+                data.preferred_read_replica = closest
+                data.aborted_transactions = None
+                return 0
         if wanted.last_fetched_epoch >= 0 and not is_taken:
             data.diverging_epoch = self._divergence(partition, wanted)
             if data.diverging_epoch is not None:
@@ -282,6 +305,11 @@ class _Fetch:
                 for a in log.aborted(wanted.offset, upto)
             ]
         return len(found.slice)
+
+    def _may_read_followers(self) -> bool:
+        if self._replica_id >= 0:
+            return False
+        return self._context.version >= _CLOSEST_SINCE or self._replica_id == _ANY_REPLICA
 
     def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
         """Returns the end of the reader's last epoch, or of the one before it, if the reader's log
@@ -452,7 +480,9 @@ class _Fetch:
             if session is not None:
                 news = wanted.is_news(
                     error=data.error_code,
-                    has_records=len(data.records) > 0 or data.diverging_epoch is not None,
+                    has_records=len(data.records) > 0
+                    or data.diverging_epoch is not None
+                    or data.preferred_read_replica != NO_NODE,
                     high_watermark=data.high_watermark,
                     log_start=data.log_start_offset,
                 )

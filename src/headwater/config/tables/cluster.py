@@ -93,8 +93,8 @@ replica.high.watermark.checkpoint.interval.ms LONG 5000 H fixed +
     How often high watermarks are written to disk, in ms.
 replica.lag.time.max.ms LONG 30000 H fixed +
     A follower that has not caught up for this long leaves the in-sync replicas, in ms.
-replica.selector.class STRING null M fixed -
-    Plugin class that selects the replica from which a consumer reads.
+replica.selector.class STRING null M fixed +
+    Class that selects the replica from which a consumer reads: the leader, or one in its rack.
 replica.socket.receive.buffer.bytes INT 65536 H fixed -
     Size of the socket buffer for fetches from a leader.
 replica.socket.timeout.ms INT 30000 H fixed +
