@@ -111,10 +111,12 @@ class FleetWatch:
     def _view(self, member: Member) -> _View | None:
         life, node = member.machine.life, member.node
         if life is None or node is None or member.has_ended:
-            return None  # what a node has in memory whose disk has failed counts no more
+            return None
         view = self._views.get(member.id)
         if view is not None and view.life is life:
-            return view
+            # What a node has in memory whose disk has failed counts no more: it is stopping, and
+            # has told nobody.
+            return None if view.metadata._failure is not None else view
         metadata: MetadataLog | None = getattr(node, "_metadata", None)
         if metadata is None or not hasattr(metadata, "raft"):
             return None  # not opened yet
