@@ -31,6 +31,8 @@ WITHOUT_ROW = {
     ApiKey.RENEW_DELEGATION_TOKEN: "owners and renewers of a token only",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "owners and renewers of a token only",
     ApiKey.DESCRIBE_DELEGATION_TOKEN: "needs a principal that has logged in",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "everybody may ask",
+    ApiKey.PUSH_TELEMETRY: "everybody may push what was asked for",
 }
 # Rows that show what is refused although other rights are there.
 PARTLY_REFUSED = {

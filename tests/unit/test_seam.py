@@ -30,6 +30,7 @@ MACHINES = (
     "share",
     "transactions",
     "quotas",
+    "telemetry",
 )
 MACHINES_IMPORT_NO = {"asyncio", "socket", "time", "os", "logging", "threading"}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.broker.client_telemetry import ClientTelemetry
 from headwater.broker.context import Context
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.coordinators.groups import GroupCoordinator
@@ -25,12 +26,16 @@ from headwater.metadata import Image
 from headwater.model import NO_NODE
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
-from headwater.protocol.apis import APIS, Versions
+from headwater.protocol.apis import APIS, ApiKey, Versions
 from headwater.security.authorizer import Authorizer
 from headwater.storage import LogDirs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# Advertised while there is somewhere to export what clients push. Whoever asks is answered.
+_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 
 class Endpoint(NamedTuple):
@@ -80,6 +85,7 @@ class Broker:
     marker_writer: MarkerWriter
     transactions: TransactionCoordinator
     verification: TransactionVerification
+    telemetry: ClientTelemetry
     authorizer: Authorizer | None  # None: everything is allowed
     # Raises ConfigError for settings that this node cannot change to while it runs.
     check_change: Callable[[NodeConfig], None] = lambda config: None
@@ -90,6 +96,8 @@ class Broker:
         """The APIs and versions to advertise. Those of forwarded APIs must be known to the active
         controller, too."""
         served, known = self.routes.served, self.channel.controller_versions
+        if not self.telemetry.is_exported:
+            served = {key: each for key, each in served.items() if key not in _TELEMETRY}
         if known is None:
             return served
         return {

@@ -16,6 +16,7 @@ from headwater.broker.broker import Broker, broker_routes
 from headwater.broker.broker_channel import BrokerChannel
 from headwater.broker.broker_listeners import BrokerListeners
 from headwater.broker.cleaning import Cleaning
+from headwater.broker.client_telemetry import ClientTelemetry
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.controller_membership import ControllerMembership
@@ -434,6 +435,7 @@ class Node:
                 self._broker_channel,
                 host.clock,
             ),
+            telemetry=ClientTelemetry(config, host),
             authorizer=self._authorizer,
         )
         self._housekeeping = Housekeeping(
@@ -466,6 +468,7 @@ class Node:
         self._broker.check_change = self._check_change
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
+        self._metadata.subscribe(self._broker.telemetry.follow)
         self._metadata.subscribe(self._groups.follow)
         self._metadata.subscribe(self._broker_channel.follow)
         self._metadata.subscribe(self._transactions.follow)

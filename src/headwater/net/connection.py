@@ -92,13 +92,18 @@ class Connection(Receiver):
         "on_gone",
         "on_next",
         "principal",
+        "software",
         "stream",
+        "telemetry_id",
     )
 
     def __init__(self, stream: Stream, listener: str, server: Server, dispatch: Dispatch) -> None:
         self.stream = stream
         self.listener = listener
         self.principal = ANONYMOUS  # until the peer has authenticated
+        # Name and version of the client's library, if it has told (KIP-511).
+        self.software = ("unknown", "unknown")
+        self.telemetry_id: bytes | None = None  # of the client instance that pushes metrics here
         self.granted: object | None = None  # what `broker/authorization` has allowed to this client
         self.active_at = server.now()
         self.frame_since: float | None = None  # when the frame began that is being received

@@ -35,7 +35,7 @@ class Labels:
 
     __slots__ = ("pairs", "text")
 
-    def __init__(self, **values: str | int) -> None:
+    def __init__(self, /, **values: str | int) -> None:
         self.pairs = tuple((name, str(value)) for name, value in values.items())
         self.text = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in self.pairs)
 

@@ -27,11 +27,11 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(
     node: Broker | ControllerRole, context: Context, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    if context.version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.software = (name, version)
     # KAFKA-17011: clients that speak less than version 4 fall over a feature that starts at 0.
     lowest = 0 if context.version >= 4 else 1
     finalized = dict(node.image.features)

@@ -83,6 +83,6 @@ socket.request.max.bytes INT 104857600 H fixed + >=1
     Maximum size of a request, in bytes.
 socket.send.buffer.bytes INT 102400 H fixed +
     Size of socket send buffers; by default, and with -1, the operating system chooses.
-telemetry.max.bytes INT 1048576 L fixed - >=1
+telemetry.max.bytes INT 1048576 L fixed + >=1
     Maximum size of metrics pushed by a client, in bytes.
 """  # noqa: E501

@@ -1,0 +1,7 @@
+"""Metrics that clients push (KIP-714): who is asked for which, and what has come."""
+
+from headwater.telemetry.instances import ClientAttributes, Instance, Instances
+from headwater.telemetry.pushed import PushedMetrics
+from headwater.telemetry.subscriptions import Subscription
+
+__all__ = ["ClientAttributes", "Instance", "Instances", "PushedMetrics", "Subscription"]
