@@ -92,6 +92,11 @@ class Log:
         self.epoch = -1
         self.recent.clear()
 
+    def restart(self) -> None:
+        """The leader comes back with a snapshot, which has only the last batch of a producer."""
+        while len(self.recent) > 1:
+            self.recent.popleft()
+
 
 class World:
     def __init__(self, seed: int, *, strict: bool) -> None:
@@ -199,6 +204,8 @@ class World:
             # With something undecided on its way no producer could tell what was written, and a
             # log that is not strict would then begin anywhere.
             self.log.forget()
+        elif 0.94 < choice < 0.96:
+            self.log.restart()
         self.now += 0.05
         self.advance()
 

@@ -194,6 +194,67 @@ def test_producers_survive_a_restart(clean: bool) -> None:
     assert code_of(log, sent(7, 9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_last_five_batches_are_known_after_a_restart(clean: bool) -> None:
+    """A snapshot has only the last one of each producer, as Kafka's: the others are in the log."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for sequence in range(6):
+        append(log, sent(9, sequence))
+        append(log, sent(8, sequence % 3, epoch=sequence // 3))
+        if sequence in (1, 4):
+            log.roll(NOW)
+    log = reopen(disk, log, clean=clean)
+    append(log, sent(9, 6))
+    for sequence in range(2, 7):
+        again = log.append_as_leader(sent(9, sequence), epoch=0, now_ms=NOW)
+        assert (again.duplicate, again.base_offset) == (True, 2 * sequence)
+    assert code_of(log, sent(9, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(log, sent(9, 8)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(log, sent(8, 2, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    again = log.append_as_leader(sent(8, 0, epoch=1), epoch=0, now_ms=NOW)
+    assert (again.duplicate, again.base_offset) == (True, 7)
+
+
+def test_batches_are_known_after_a_truncation() -> None:
+    log = open_log()
+    for sequence in range(3):
+        append(log, sent(9, sequence))
+    log.roll(NOW)
+    append(log, sent(9, 3))
+    append(log, sent(9, 4))
+    log.truncate_to(4)
+    assert log.append_as_leader(sent(9, 1), epoch=0, now_ms=NOW).base_offset == 1
+    append(log, sent(9, 4))
+
+
+def test_the_log_is_read_for_forgotten_batches_once() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, sent(9, 0))
+    append(log, sent(9, 1))
+    log = reopen(disk, log, clean=True)
+    assert log.producers.has_forgotten(9, 0)
+    assert code_of(log, sent(9, 5)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not log.producers.has_forgotten(9, 0)
+    assert log.append_as_leader(sent(9, 0), epoch=0, now_ms=NOW).duplicate
+
+
+def test_forgotten_batches_are_looked_for_in_the_last_bytes_only() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, settings(index_interval_bytes=1))
+    for sequence in range(4):
+        append(log, sent(9, sequence))
+        if sequence == 1:
+            log.roll(NOW)
+    size = log.segments[1].size // 2  # of one batch
+    sequences = [
+        [batch.base_sequence for batch in log.segments.last_batches(count * size)]
+        for count in range(6)
+    ]
+    assert sequences == [[], [3], [2, 3], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
+
+
 def test_truncation_takes_producers_back() -> None:
     log = open_log()
     append(log, sent(9, 0))

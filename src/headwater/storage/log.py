@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _RELATIVE_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 _NEVER_MS = 2**63 - 1
+_RECALLED_BYTES = 8 << 20  # more than five requests of a producer with its default settings
 _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
 
@@ -230,7 +231,15 @@ class Log:
             is_transactional = batch.is_transactional
             if is_transactional:
                 producers.check_verified(producer_id, batch.producer_epoch, guard)
-            producers.check(batch, sequenced=True)
+            try:
+                producers.check(batch, sequenced=True)
+            except ApiError:
+                sent = self._recall(batch, last_sequence)
+                if sent is None:
+                    raise
+                return Appended(
+                    sent.first_offset, sent.last_offset, sent.timestamp, self.start, True, 0
+                )
         if rules.codec is not None and rules.codec != batch.codec:
             data = validation.recompress(data, batch, rules, self.tp)
             size = len(data)
@@ -260,6 +269,17 @@ class Log:
             )
         time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return Appended(end, last_offset, time, self.start, False, size)
+
+    def _recall(self, batch: _core.Batch, last_sequence: int) -> SentBatch | None:
+        """Returns a batch that came a second time, and that the producer's state has forgotten: the
+        log was loaded or cut since. Reads the end of the log, once after each load."""
+        producers = self.producers
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        if not producers.has_forgotten(producer_id, epoch):
+            return None
+        with self.health.errors():
+            producers.recall(self.segments.last_batches(_RECALLED_BYTES))
+        return producers.find_duplicate(producer_id, epoch, batch.base_sequence, last_sequence)
 
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended:
         """Appends batches as their leader stored them. A batch that is cut short at the end is left

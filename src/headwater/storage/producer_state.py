@@ -3,13 +3,15 @@
 The last five batches of each producer are remembered, because a producer has at most five requests
 in flight: any of them may arrive twice and is then answered with its first offsets. Open
 transactions hold back what readers of committed data may see. The state is a function of the log:
-a snapshot and the batches after it restore it. The exception are verifications, which are only in
-memory: a transaction begins in a log when its coordinator knows that it does.
+a snapshot and the batches after it restore it. There are two exceptions. Verifications are only in
+memory: a transaction begins in a log when its coordinator knows that it does. And a snapshot, which
+is Kafka's, has only the last batch of each producer: the log is read for those before it once one
+of them may have come again (`has_forgotten`, `recall`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,6 +102,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "is_partial",
         "last_timestamp",
         "producer_id",
         "txn_first_offset",
@@ -107,6 +110,7 @@ class ProducerEntry:
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
+        self.is_partial = False  # from a snapshot: batches before the first one are not known
         self.epoch = NO_PRODUCER_EPOCH
         self.batches: list[SentBatch] = []
         self.coordinator_epoch = -1
@@ -207,6 +211,36 @@ class ProducerStates:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
+
+    def has_forgotten(self, producer_id: int, epoch: int) -> bool:
+        """Returns whether the log may have one of the producer's last batches that is not known
+        here."""
+        entry = self._entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.is_partial
+            and entry.epoch == epoch
+            and len(entry.batches) < _RETAINED_BATCHES
+        )
+
+    def recall(self, found: Iterable[_core.Batch]) -> None:
+        """Takes the batches at the end of the log, in their order, for those that the snapshot does
+        not have. What is not among them stays forgotten."""
+        before: dict[int, list[SentBatch]] = {}
+        for batch in found:
+            entry = self._entries.get(batch.producer_id)
+            if entry is None or not entry.is_partial or batch.is_control:
+                continue
+            known = entry.batches
+            if batch.producer_epoch != entry.epoch or not known:
+                continue
+            if batch.base_offset < known[0].first_offset:
+                before.setdefault(batch.producer_id, []).append(_sent(batch))
+        for producer_id, batches in before.items():
+            entry = self._entries[producer_id]
+            entry.batches = [*batches, *entry.batches][-_RETAINED_BATCHES:]
+        for entry in self:
+            entry.is_partial = False
 
     def check(self, batch: _core.Batch, *, sequenced: bool) -> None:
         """Refuses a data batch that its producer may not append now."""
@@ -429,6 +463,7 @@ def read_snapshot(data: bytes) -> Iterator[ProducerEntry]:
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
         entry.txn_first_offset = first if first >= 0 else _NONE
+        entry.is_partial = True
         if offset >= 0:
             first_sequence = decrement_sequence(sequence, delta)
             entry.batches.append(
@@ -488,17 +523,24 @@ def render_marker(
     )
 
 
+def _sent(batch: _core.Batch) -> SentBatch:
+    """Returns what is remembered of a data batch in the log."""
+    first = batch.base_sequence
+    last = increment_sequence(first, batch.last_offset_delta)
+    return SentBatch(first, last, batch.base_offset, batch.last_offset, batch.max_timestamp)
+
+
 def note_batch(
     producers: ProducerStates, batch: _core.Batch, data: Buffer, txn_index: TransactionIndex | None
 ) -> None:
     """Takes note of a producer's batch in the log. With `txn_index`, aborted transactions are added
     to it; without it, they are already there."""
     if not batch.is_control:
-        first = batch.base_sequence
-        last = increment_sequence(first, batch.last_offset_delta)
-        sent = SentBatch(first, last, batch.base_offset, batch.last_offset, batch.max_timestamp)
         producers.add(
-            batch.producer_id, batch.producer_epoch, sent, transactional=batch.is_transactional
+            batch.producer_id,
+            batch.producer_epoch,
+            _sent(batch),
+            transactional=batch.is_transactional,
         )
         return
     found = read_marker(data, batch.position)

@@ -175,6 +175,21 @@ class Segments:
             return LogSlice(None, 0, segment.base, position)
         return LogSlice(FileSlice(segment.file, position, count), count, segment.base, position)
 
+    def last_batches(self, size: int) -> Iterator[_core.Batch]:
+        """Yields the batches in about the last `size` bytes, in their order."""
+        place = len(self._all) - 1
+        while place > 0 and self._all[place].size < size:
+            size -= self._all[place].size
+            place -= 1
+        first, begin = self._all[place], 0
+        if first.size > size:
+            offset = first.index.first_offset_from(first.size - size)
+            begin = first.size if offset is None else first.index.lookup(offset)
+        for segment in self._all[place:]:
+            for _, batch, _ in segment.scan(begin, check_crc=False):
+                yield batch
+            begin = 0
+
     def _position(self, offset: int) -> int:
         """Returns the position of a recent batch that begins at an offset, -1 if not known."""
         position = self._newer.get(offset, -1)

@@ -32,6 +32,7 @@ class Batch:
     not_before = 0.0  # the earliest time of a retry
     is_in_flight = False
     settled = False
+    may_be_written = False  # an attempt has ended, and nobody knows how
     error: ClientError | None = None  # of the last attempt
     producer_id = NO_PRODUCER_ID
     epoch = NO_PRODUCER_EPOCH
@@ -262,6 +263,7 @@ class Accumulator:
         for part in parts:
             part.span = span
             part.attempts = batch.attempts
+            part.may_be_written = batch.may_be_written
             self.requeue(queue, part, 0.0)
         return parts
 

@@ -62,6 +62,19 @@ _ELSEWHERE = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
+# After these a batch is certainly not in the log, if it was not before.
+_UNWRITTEN = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 _GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
@@ -156,6 +169,16 @@ class Outcomes:
         match action:
             case ErrorAction.SPLIT:
                 self._split(queue, batch)
+            case ErrorAction.GAP if (
+                code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                and not self._in_transactions  # which end with an abort
+                and queue.sequence.is_ambiguous(batch)
+            ):
+                # Sent once more under another sequence, it might be in the log twice.
+                what = (
+                    f"{_counted(batch)} for {queue.tp}, which an earlier attempt may have written"
+                )
+                self.give_up(queue, batch, error_for(code, what, result.error_message))
             case ErrorAction.GAP:
                 queue.sequence.out_of_order(batch)
                 if self._in_transactions and queue.sequence.needs_epoch:
@@ -247,6 +270,8 @@ class Outcomes:
         at_once: bool = False,
     ) -> None:
         batch.error = error
+        if error.code not in _UNWRITTEN:
+            batch.may_be_written = True
         self._accumulator.note_gap(queue)
         if batch.settled:
             return

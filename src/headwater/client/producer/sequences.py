@@ -7,7 +7,9 @@ takes the next epoch and the partition counts from zero again (KIP-360).
 
 Sequences are rewritten only when no batch of the partition is in flight and those before the gap
 have their outcome: what may have been written under an old sequence must not be sent under a new
-one. Batches behind the gap cannot have been written.
+one. Batches behind the gap cannot have been written, unless there is none: a broker that was
+restarted remembers only the last batch, and takes earlier ones that come again for out of order. A
+batch of which that may be true is given up (`is_ambiguous`).
 """
 
 from __future__ import annotations
@@ -159,10 +161,18 @@ class PartitionSequence:
 
     def out_of_order(self, batch: Batch) -> None:
         """Handles a broker that misses something before this batch."""
-        # If it is not the next one, the batch before it failed and is sent again first. If it is,
-        # the broker has forgotten us, or what was given up before was not written.
-        if batch in self.sent and (self.unresolved or batch.base_sequence == self.expected):
+        if self._is_next(batch):
+            # The broker has forgotten us, or what was given up before was not written.
             self._found_gap(batch.number)
+
+    def is_ambiguous(self, batch: Batch) -> bool:
+        """Returns whether a batch that is out of order for the broker may be in its log all the
+        same."""
+        return batch.may_be_written and self._is_next(batch)
+
+    def _is_next(self, batch: Batch) -> bool:
+        # If it is not, the batch before it failed and is sent again first.
+        return batch in self.sent and (self.unresolved or batch.base_sequence == self.expected)
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
         """Gives the parts the place and the sequences of the whole."""

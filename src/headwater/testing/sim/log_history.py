@@ -26,6 +26,7 @@ _FOLDER = "/data/t-0"
 _POINTS = "/data/recovery-point-offset-checkpoint"
 _STARTS = "/data/log-start-offset-checkpoint"
 _CLEAN = "/data/.kafka_cleanshutdown"
+_RECALLED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,18 +171,18 @@ class LogHistory:
         written = self._work.choice(latest[self._work.choice(sorted(latest))][-5:])
         if written.base < self._start:
             return
-        known = self._log.producers.find_duplicate(
-            written.producer, 0, written.sequence, written.sequence + len(written.values) - 1
-        )
+        producers, last_sequence = self._log.producers, written.sequence + len(written.values) - 1
+        known = producers.find_duplicate(written.producer, 0, written.sequence, last_sequence)
         after_restart = known is None
         if known is None:
             # A snapshot keeps only the last batch of each producer, as Kafka's does.
             last = latest[written.producer][-1]
             self._expect(last is not written, f"producer {written.producer} forgot {written}")
-            return
+            producers.recall(self._log.segments.last_batches(_RECALLED_BYTES))
+            known = producers.find_duplicate(written.producer, 0, written.sequence, last_sequence)
         self._expect(
-            known.first_offset == written.base,
-            f"batch at {written.base} was found at {known.first_offset}",
+            known is not None and known.first_offset == written.base,
+            f"batch at {written.base} was found at {known}",
         )
         self.world.happened("duplicate recognised" + (" after restart" if after_restart else ""))
 
