@@ -1,0 +1,1 @@
+"""Streams and tables over topics, planned onto Spark."""
