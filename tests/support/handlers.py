@@ -48,7 +48,9 @@ class HandlerBench:
         self.role: Any = SimpleNamespace(
             **parts, controller=Direct(self.cluster), check_active=lambda: None
         )
-        self.broker: Any = SimpleNamespace(**parts, channel=SimpleNamespace(forward=self._forward))
+        self.broker: Any = _Broker(
+            self.cluster, **parts, channel=SimpleNamespace(forward=self._forward)
+        )
 
     @property
     def image(self) -> Any:
@@ -68,6 +70,18 @@ class HandlerBench:
         module = import_module(f"{CONTROLLER_HANDLERS}.{APIS[request.API].module}")
         answer: Message = await module.handle(self.role, context, request)
         return answer
+
+
+class _Broker(SimpleNamespace):
+    """What handlers ask of a broker. It sees what the controller has decided at once."""
+
+    def __init__(self, cluster: Bench, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._cluster = cluster
+
+    @property
+    def image(self) -> Any:
+        return self._cluster.machine.image
 
 
 async def _awaited(handled: Any) -> Any:
