@@ -138,9 +138,7 @@ class StreamTableJoin:
         state.set(_HELD, kept)
         timers.set(kept[0][0] + (self.grace or 0), _HELD)
 
-    def _change(
-        self, key: Any, row: Row, state: KeyState, timers: Timers
-    ) -> Iterator[Emitted]:
+    def _change(self, key: Any, row: Row, state: KeyState, timers: Timers) -> Iterator[Emitted]:
         if key is None:
             yield Dropped(row, "null key")
             return
@@ -358,9 +356,7 @@ class ForeignKeyLookup:
             if data not in left:
                 yield self._out(data, None, sequence, row, row.timestamp)
         for data, (row, may_exist) in touched.items():
-            yield from self._result(
-                data, left[data], right, row, may_exist or was is not None
-            )
+            yield from self._result(data, left[data], right, row, may_exist or was is not None)
 
     def on_timer(
         self, key: Any, timer: Timer, state: KeyState, timers: Timers
@@ -495,8 +491,9 @@ class StreamStreamJoin:
         assert time is not None
         sides: list[list[list[Any]]] = []
         for side, name in enumerate(("left", "right")):
-            rest = []
-            for each in state.get(name, ()):
+            rest: list[list[Any]] = []
+            kept: list[list[Any]] = state.get(name, [])
+            for each in kept:
                 if self._end(side, each[0][0]) > time:
                     rest.append(each)
                 elif not each[1] and self._lonely[side]:
@@ -508,13 +505,9 @@ class StreamStreamJoin:
         """When a record has met all that it can match."""
         return timestamp + (self.after, self.before)[side] + self.grace
 
-    def _match(
-        self, key: Any, row: Row, sides: list[list[list[Any]]]
-    ) -> Iterator[Emitted]:
-        before, after = (
-            (self.before, self.after) if row.input == 0 else (self.after, self.before)
-        )
-        own = [packed(row), False]  # and whether it has matched
+    def _match(self, key: Any, row: Row, sides: list[list[list[Any]]]) -> Iterator[Emitted]:
+        before, after = (self.before, self.after) if row.input == 0 else (self.after, self.before)
+        own: list[Any] = [packed(row), False]  # and whether it has matched
         for other in sides[1 - row.input]:
             if not row.timestamp - before <= other[0][0] <= row.timestamp + after:
                 continue
@@ -549,9 +542,7 @@ class StreamStreamJoin:
         yield Out(result, timestamp=timestamp, tombstone=result is None, source=row)
 
     def _keep(self, sides: list[list[list[Any]]], state: KeyState, timers: Timers) -> None:
-        ends = [
-            self._end(side, each[0][0]) for side, rows in enumerate(sides) for each in rows
-        ]
+        ends = [self._end(side, each[0][0]) for side, rows in enumerate(sides) for each in rows]
         for name, rows in zip(("left", "right"), sides, strict=True):
             if rows:
                 state.set(name, rows)

@@ -1,4 +1,4 @@
-"""Machines that work on the rows of one key, with state and timers: the seam between them and hosts.
+"""Machines that work on the rows of one key, with state and timers, and what runs them.
 
 A `KeyedMachine` is plain Python: rows of a key in, rows out; its state is a `KeyState`, its timers
 are `Timers`. It knows nothing of Spark, and whatever runs it (`host` in Spark's workers,
@@ -50,6 +50,7 @@ class Row:
     partition: int | None = None
     offset: int | None = None
     window: tuple[int, int] | None = None
+    raw: tuple[bytes | None, bytes | None] | None = None  # key and value as they were read
 
 
 @dataclass(slots=True)
@@ -425,6 +426,9 @@ class _Shelf:
                 self.index(key, clock, at)
         return sorted(found, key=lambda key: (found[key], key))
 
+    def next_due(self, clock: Clock) -> int | None:
+        return min(self._due[clock].values(), default=None)
+
     def flush(self) -> None:
         if self._is_paged:
             self._grow()
@@ -437,7 +441,8 @@ class _Shelf:
                 self._cells.remove(_slot_number(clock, slot))
         if not self._is_paged:
             return
-        meta = {"pages": self._count, "bytes": self._bytes, **self._due}
+        meta: dict[str, Any] = {"pages": self._count, "bytes": self._bytes}
+        meta.update((str(clock), due) for clock, due in self._due.items())
         if meta != self._meta_was:
             self._cells.write(_META, encode(meta))
 
@@ -567,6 +572,7 @@ class KeyedGroup:
     key: Any = None  # of a group that is one key
     reference: int = 0
     _shelf: _Shelf = field(init=False)
+    _next: int | None = field(init=False, default=None)  # timer in event time of the last key
 
     def __post_init__(self) -> None:
         self._shelf = _Shelf(
@@ -608,6 +614,13 @@ class KeyedGroup:
                 yield from self._key(decode(data), data, [], woken=clock)
         self._shelf.flush()
 
+    def poll(self) -> None:
+        """Has the group woken again if any of its timers is in event time: for a host that wakes by
+        the other clock only."""
+        at = self._shelf.next_due("event") if self.is_paged else self._next
+        if at is not None:
+            self.cells.wake(at, "event")
+
     def states(self) -> Iterator[tuple[Any, dict[str, Any], list[Timer]]]:
         """Yields keys with their state and timers."""
         for page in self._shelf.pages():
@@ -643,9 +656,12 @@ class KeyedGroup:
                 yield from self._handled(each, key, timer.at)
 
     def _index(self, data: bytes, timers: Timers) -> None:
+        self._next = timers.earliest("event")
         for clock in _CLOCKS:
             earliest = timers.earliest(clock)
             if earliest is None:
+                if timers.indexed(clock) is not None:
+                    timers.index(clock, None)
                 continue
             time = self.times.of(clock)
             # What a timer sets to a time that is over is due with the next batch.

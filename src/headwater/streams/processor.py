@@ -16,10 +16,12 @@ processor as a keyed machine: a record that fails leaves no trace in state, time
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, overload
@@ -334,7 +336,8 @@ class MapState(_Store, Generic[KM, T]):
         entries[self._key_type.put(key)] = self._kept(self._type.put(value))
         self._current.state.set(self._name, entries)
 
-    __setitem__ = set
+    def __setitem__(self, key: KM, value: T) -> None:
+        self.set(key, value)
 
     def remove(self, key: KM) -> None:
         entries = dict(self._entries())
@@ -345,7 +348,8 @@ class MapState(_Store, Generic[KM, T]):
         else:
             self.clear()
 
-    __delitem__ = remove
+    def __delitem__(self, key: KM) -> None:
+        self.remove(key)
 
     def clear(self) -> None:
         self._current.state.delete(self._name)
@@ -363,8 +367,7 @@ class MapState(_Store, Generic[KM, T]):
         return iter(self)
 
     def values(self) -> Iterator[T]:
-        for _, value in self.items():
-            yield value
+        return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[KM, T]]:
         for key, kept in list(self._entries().items()):
@@ -398,7 +401,10 @@ class MapState(_Store, Generic[KM, T]):
 
 
 AnyState = State[Any] | ListState[Any] | MapState[Any, Any]
-_STATES: tuple[type, ...] = (State, ListState, MapState)
+
+
+def _is_state(kind: Any) -> bool:
+    return kind in (State, ListState, MapState)
 
 
 # What processors see
@@ -484,7 +490,7 @@ class Context(Generic[K]):
                 f"a timer in {clock} time, but the processor's `time` is {self._time!r}; "
                 "set it to 'both'"
             )
-        return cast("Clock", self._time)
+        return self._time
 
 
 Result = Iterable[Any] | None
@@ -513,11 +519,10 @@ class Processor(Generic[K, V, O]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._declared = None
-        try:
-            # Here types that are local to a function are still known.
+        # A type that is declared further down is looked for again when the processor is used. Here
+        # those that are local to a function are known.
+        with suppress(NameError):
             cls._declared = _states(cls, sys._getframe(1).f_locals)
-        except NameError:
-            pass  # one that is declared further down; looked for again when it is used
 
     def process(self, record: Record[K, V], ctx: Context[K], /) -> Result:
         raise NotImplementedError(f"{type(self).__name__} has no process()")
@@ -531,7 +536,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def migration(version: int) -> Callable[[F], F]:
     """Marks a static method of a processor that makes the state of the next version from that of
-    this one: it takes and returns a dict with what is kept for a key, by the names of the states."""
+    this one. It takes and returns a dict: what is kept for a key, by the names of the states."""
 
     def marked(function: F) -> F:
         target: Any = function.__func__ if isinstance(function, staticmethod) else function
@@ -552,14 +557,14 @@ def _states(cls: type, local: dict[str, Any] | None) -> dict[str, Any]:
             found.update(known)
             continue
         spaces = vars(sys.modules.get(base.__module__, types.ModuleType("none")))
-        for name, given in base.__dict__.get("__annotations__", {}).items():
+        for name, given in inspect.get_annotations(base).items():
             if isinstance(given, str):
                 if "State" not in given:
                     continue
                 given = eval(given, {**spaces, **(local or {})})
-            if get_origin(given) in _STATES:
+            if _is_state(get_origin(given)):
                 found[name] = given
-            elif given in _STATES:
+            elif _is_state(given):
                 raise TopologyError(
                     f"{cls.__name__}.{name}",
                     f"{given.__name__} without a type",
@@ -578,7 +583,9 @@ class ProcessorTypes:
     out: Any
 
 
-def types_of(processor: Processor[Any, Any, Any] | type[Processor[Any, Any, Any]]) -> ProcessorTypes:
+def types_of(
+    processor: Processor[Any, Any, Any] | type[Processor[Any, Any, Any]],
+) -> ProcessorTypes:
     """Reads the types from `class P(Processor[K, V, O])`."""
     cls = processor if isinstance(processor, type) else type(processor)
     for base in cls.__mro__:
@@ -671,9 +678,12 @@ class ProcessorMachine:
     ) -> Iterator[Emitted]:
         made = self._made or self._make()
         made.begin(key, state, timers)
-        if timer.name.startswith(_EXPIRY):
+        if timer.name == _HELD:
+            yield from made.release()
+        elif timer.name.startswith(_EXPIRY):
             made.expire(timer)
-        elif timer.name == _HELD:
+        elif made.processor.in_order and timer.clock == "event":
+            timers.set(timer.at, timer.name)  # records of that time or before it come first
             yield from made.release()
         else:
             yield from made.timer(timer)
@@ -696,6 +706,7 @@ class _Made:
         self._current = _Current(KeyState({}), cast("Timers", None), 0)
         self._context: Context[Any] = Context(self._time)
         self._context._current = self._current
+        self._raw_key: Any = None
         self._stores: dict[str, Any] = {}
         cls = type(self.processor)
         declared = cls._declared
@@ -740,6 +751,7 @@ class _Made:
         self._current.time = (
             timers.now if self._clock == "processing" else (timers.stream_time or 0)
         )
+        self._raw_key = key
         self._context.key = key if self._machine.key is None else _python(self._machine.key, key)
 
     def record(self, row: Row) -> Iterator[Emitted]:
@@ -805,24 +817,28 @@ class _Made:
         self._current.state.set(_HELD, held)
         self._current.timers.set(held[0][0], _HELD)
 
-    def release(self) -> Iterator[Emitted]:
-        """Processes the records whose time has come, and the timers between them, by their times."""
+    def release(self, fired: tuple[int, str] | None = None) -> Iterator[Emitted]:
+        """Processes the records whose time has come and the timers between them, by their times.
+
+        A timer that sets itself to a time that is over waits for the next batch: only those after
+        `fired` are due.
+        """
         timers = self._current.timers
         time = timers.stream_time
         assert time is not None
-        key = self._context.key
         while True:
             held = self._current.state.get(_HELD, ())
-            due = [timer for timer in timers.due() if timer.clock == "event"]
-            first = due[0] if due else None
+            waiting = [timer for timer in timers.due() if _is_after(timer, fired)]
+            first = waiting[0] if waiting else None
             if held and held[0][0] <= time and (first is None or held[0][0] <= first.at):
                 if len(held) > 1:
                     self._current.state.set(_HELD, held[1:])
                 else:
                     self._current.state.delete(_HELD)
-                yield from self.record(unpacked(held[0], key))
-            elif first is not None and held and held[0][0] <= time:
+                yield from self.record(unpacked(held[0], self._raw_key))
+            elif first is not None:
                 timers.cancel(first.name, first.clock)
+                fired = first.at, first.name
                 if first.name.startswith(_EXPIRY):
                     self.expire(first)
                 else:
@@ -853,15 +869,18 @@ class _Made:
             if each.key is not _UNSET:
                 key = each.key if key_shape is None else _column(key_shape, each.key)
             timestamp = None if each.timestamp is None else milliseconds(each.timestamp)
-            outs.append(
-                Out(value, key, timestamp, value is None, headers=each.headers, source=row)
-            )
+            outs.append(Out(value, key, timestamp, value is None, headers=each.headers, source=row))
         if machine.out_key is not None and any(each.key is SAME_KEY for each in outs):
             raise TypeError(
                 f"the results of {type(self.processor).__name__} have keys of another type: yield "
                 "Record(value, key=...)"
             )
         return outs
+
+
+def _is_after(timer: Timer, fired: tuple[int, str] | None) -> bool:
+    is_own = timer.clock == "event" and timer.name != _HELD
+    return is_own and (fired is None or (timer.at, timer.name) > fired)
 
 
 def _python(shape: Shape, column: Any) -> Any:

@@ -36,6 +36,16 @@ _FORMAT = 1
 _HEADER = struct.Struct("<BBIIB")  # magic, format, version of the state, keys, names
 
 
+_UNREADABLE = (
+    IndexError,
+    struct.error,
+    ValueError,
+    ArithmeticError,
+    TypeError,  # a key that cannot be one
+    RecursionError,
+)
+
+
 class StateBytesError(ValueError):
     """Bytes are not a value or a page, or a value has no bytes."""
 
@@ -73,7 +83,7 @@ def decode(data: bytes, names: Names | None = None) -> Any:
     """Returns the value. StateBytesError if the bytes are not those of one value."""
     try:
         value, end = _decode(data, 0, names.list if names is not None else [])
-    except (IndexError, struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
+    except _UNREADABLE as error:
         raise StateBytesError(f"state is not readable: {error}") from None
     if end != len(data):
         raise StateBytesError(f"state has {len(data) - end} bytes after its end")
@@ -280,29 +290,27 @@ def _decode_dict(
 
 
 def _decode_rare(tag: int, data: bytes, at: int) -> tuple[Any, int]:
-    match tag:
-        case 3 | 4 | 5 | 15 | 17 if tag != _FLOAT:
-            size, at = _size(data, at)
-            cut, at = _cut(data, at, size)
-            if tag == _TEXT:
-                return cut.decode("utf-8", "surrogatepass"), at
-            if tag == _LONG:
-                return int.from_bytes(cut, "little", signed=True), at
-            return Decimal(cut.decode()) if tag == _DECIMAL else cut, at
-        case 10:
-            return _EPOCH + timedelta(microseconds=_QUAD.unpack_from(data, at)[0]), at + 8
-        case 11:
-            plain = _EPOCH + timedelta(microseconds=_QUAD.unpack_from(data, at)[0])
-            return plain.replace(tzinfo=UTC), at + 8
-        case 12:
-            zone = timezone(timedelta(seconds=struct.unpack_from("<i", data, at)[0]))
-            plain = _EPOCH + timedelta(microseconds=_QUAD.unpack_from(data, at + 4)[0])
-            return plain.replace(tzinfo=UTC).astimezone(zone), at + 12
-        case 13:
-            return date.fromordinal(struct.unpack_from("<i", data, at)[0]), at + 4
-        case 14:
-            return timedelta(microseconds=_QUAD.unpack_from(data, at)[0]), at + 8
-    raise ValueError(f"unknown type {tag}")
+    if tag in (_TEXT, _BYTES, _DECIMAL, _LONG):
+        size, at = _size(data, at)
+        cut, at = _cut(data, at, size)
+        if tag == _TEXT:
+            return cut.decode("utf-8", "surrogatepass"), at
+        if tag == _LONG:
+            return int.from_bytes(cut, "little", signed=True), at
+        return Decimal(cut.decode()) if tag == _DECIMAL else cut, at
+    if tag == _DATE:
+        return date.fromordinal(struct.unpack_from("<i", data, at)[0]), at + 4
+    zone: timezone | None = UTC if tag == _DATETIME_UTC else None
+    if tag == _DATETIME_OFFSET:
+        zone = timezone(timedelta(seconds=struct.unpack_from("<i", data, at)[0]))
+        at += 4
+    elif tag not in (_DATETIME, _DATETIME_UTC, _DURATION):
+        raise ValueError(f"unknown type {tag}")
+    duration = timedelta(microseconds=_QUAD.unpack_from(data, at)[0])
+    if tag == _DURATION:
+        return duration, at + 8
+    plain = _EPOCH + duration
+    return plain if zone is None else plain.replace(tzinfo=UTC).astimezone(zone), at + 8
 
 
 def _short(value: Any) -> str:
@@ -350,7 +358,7 @@ class Page:
                 raise StateBytesError("state is not readable: it is not a page")
             if format_ != _FORMAT:
                 raise StateBytesError(
-                    f"state has format {format_}, which this release cannot read: it reads {_FORMAT}"
+                    f"state has format {format_}; this release reads format {_FORMAT}"
                 )
             at = _HEADER.size + named
             names = []

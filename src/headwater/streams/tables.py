@@ -1,5 +1,5 @@
-"""Tables as keyed machines: aggregates of Python functions, grouping a table anew, changes that wait,
-records that came before.
+"""Tables as keyed machines: aggregates of Python functions, grouping a table anew, changes that
+wait, records that came before.
 
 Kafka Streams' rules: a record without a key or a value is not aggregated; an aggregate of None
 deletes the key; an aggregate is as new as the newest record in it. There is one change of a key for
@@ -149,7 +149,9 @@ class Aggregate:
                 yield Dropped(row, "null value")
                 continue
             try:
-                changed = fold.minus(aggregate, row) if row.change < 0 else fold.plus(aggregate, row)
+                changed = (
+                    fold.minus(aggregate, row) if row.change < 0 else fold.plus(aggregate, row)
+                )
                 kept = fold.kept(changed)
             except Exception as error:
                 yield Failed(row, error)
@@ -165,7 +167,7 @@ class Aggregate:
             timestamp = row.timestamp if timestamp is None else max(timestamp, row.timestamp)
             if self.each_change and changed is not NOTHING:
                 yield self._out(kept, timestamp, row)
-        if last is None or aggregate is NOTHING and kept is NOTHING:
+        if last is None or (aggregate is NOTHING and kept is NOTHING):
             return
         if kept is None:
             state.delete("aggregate")
@@ -247,7 +249,9 @@ class Suppress:
             timers.set(first + self.limit, "limit", self.clock)
         row = rows[-1]
         headers = [list(header) for header in row.headers]
-        state.set("change", [row.timestamp, None if row.tombstone else row.value, headers, row.window])
+        state.set(
+            "change", [row.timestamp, None if row.tombstone else row.value, headers, row.window]
+        )
         yield from ()
 
     def on_timer(

@@ -170,9 +170,10 @@ class SlidingAggregate:
         if not touched:
             return
         state.set("rows", kept)
-        self._schedule(kept, timers)
         if self.final:
             state.set("open", sorted({*state.get("open", ()), *touched}))
+        self._schedule(kept, timers, state.get("open", ()))
+        if self.final:
             return
         for start in sorted(touched):
             yield from self._result(start, kept, touched[start])
@@ -196,19 +197,14 @@ class SlidingAggregate:
         rest = [each for each in kept if each[0] + 1 + self.size + self.grace > time]
         if rest:
             state.set("rows", rest)
-            self._schedule(rest, timers, state.get("open"))
+            self._schedule(rest, timers, state.get("open", ()))
         else:
             state.delete("rows")
 
-    def _schedule(
-        self, kept: list[list[Any]], timers: Timers, waiting: Sequence[int] | None = None
-    ) -> None:
+    def _schedule(self, kept: list[list[Any]], timers: Timers, waiting: Sequence[int]) -> None:
         after = self.size + self.grace
-        first = kept[0][0] + 1 + after
-        if self.final:
-            # The window that ends with the oldest record is the first to close.
-            starts = waiting if waiting else [max(kept[0][0] - self.size, 0)]
-            first = min(first, starts[0] + after)
+        # Those that wait end before the records in them are no longer needed.
+        first = waiting[0] + after if waiting else kept[0][0] + 1 + after
         time = timers.stream_time
         timers.set(first if time is None else max(first, time + 1), _CLOSE)
 
