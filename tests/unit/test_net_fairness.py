@@ -15,7 +15,7 @@ from headwater.io.memory import MemoryDisk
 from headwater.net.connection import Answer, Connection
 from headwater.net.limits import NetLimits
 from headwater.net.server import Server
-from tests.unit.test_net_connection import Pipe
+from tests.support.pipes import Pipe
 
 MIB = 1024 * 1024
 HEADER = struct.Struct(">i")

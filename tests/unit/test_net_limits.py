@@ -12,7 +12,7 @@ from headwater.io import Host
 from headwater.io.memory import MemoryDisk
 from headwater.net import NetLimits, Server
 from headwater.net.pace import Pace
-from tests.unit.test_net_connection import Pipe
+from tests.support.pipes import Pipe
 from tests.unit.test_net_fairness import Clock
 
 
