@@ -5,6 +5,8 @@ With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafk
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.wire import Closed, Wire, all_versions
@@ -86,6 +88,37 @@ def test_an_acl_filter_with_an_unknown_element_ends_the_connection(
 ) -> None:
     with Wire(shared_broker.bootstrap) as wire, pytest.raises(Closed):
         wire.ask(acl_filter(**bad))
+
+
+@pytest.mark.parametrize(
+    "bad", ["resource_type", "resource_pattern_type", "operation", "permission_type"]
+)
+def test_a_rule_with_an_unknown_element_ends_the_connection(
+    shared_broker: EmbeddedBroker, bad: str
+) -> None:
+    rule: dict[str, Any] = {
+        "resource_type": 2,
+        "resource_name": "orders",
+        "resource_pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    with Wire(shared_broker.bootstrap) as wire, pytest.raises(Closed):
+        wire.ask(CreateAclsRequest(creations=[AclCreation(**rule), AclCreation(**rule | {bad: 0})]))
+    chosen = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    name = {"resource_type": "resource_type_filter", "resource_pattern_type": "pattern_type_filter"}
+    with Wire(shared_broker.bootstrap) as wire, pytest.raises(Closed):
+        wire.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**chosen | {name.get(bad, bad): 0})]))
 
 
 def test_tokens_are_not_described_to_the_unauthenticated(wire: Wire) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.acl_requests import check_elements
 from headwater.broker.authorization import check_cluster, check_keeps_rules
 from headwater.broker.context import Context
 from headwater.errors import ApiError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: CreateAclsRequest
 ) -> CreateAclsResponse:
+    check_elements(context, request)
     rules = [
         Rule(
             asked.resource_type,

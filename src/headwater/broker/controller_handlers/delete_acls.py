@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.broker.acl_requests import check_elements
 from headwater.broker.authorization import check_cluster, check_keeps_rules
 from headwater.broker.context import Context
 from headwater.errors import ApiError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     role: ControllerRole, context: Context, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
+    check_elements(context, request)
     filters = [_filter(asked) for asked in request.filters]
     try:
         check_cluster(role, context, Operation.ALTER)
