@@ -15,9 +15,15 @@ import pytest
 from conformance.conftest import Subject
 from harness import kafka_jars
 from harness.nodes import HEADWATER, Flavour, Kafka, Node, free_port, run_java
+from harness.wire import Closed, Wire
 from headwater.blocking import Admin
 from headwater.client.errors import ClientError
 from headwater.io import Host
+from headwater.protocol import Message
+from headwater.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.protocol.messages.metadata import MetadataRequest
+from headwater.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headwater.security.oauth import URLS_VARIABLE
 from headwater.security.tokens import token_hmac
 from headwater.testing import EmbeddedBroker
@@ -207,6 +213,78 @@ def story(at: Guarded) -> list[Any]:
 def test_tokens_live_and_die_as_kafkas(guarded: tuple[Guarded, Guarded]) -> None:
     kafka, subject = map(story, guarded)
     assert subject == kafka
+
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
+_TOKENS = (
+    b"\0alice\0wonderland",
+    b"alice\0alice\0wonderland",
+    b"bob\0alice\0wonderland",
+    b"\0alice\0guess",
+    b"\0nobody\0guess",
+    b"\0\0guess",
+    b"\0alice\0",
+    b"\0alice",
+    b"",
+    b"\xff\xfe",
+    b"n,,n=alice",
+    b"n,,n=alice,r=",
+    b"n,a=bob,n=alice,r=mine",
+)
+
+
+def conversations() -> Iterator[list[Message]]:
+    """What a peer may say before it has logged in, one thing after the other."""
+    versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    handshakes = [SaslHandshakeRequest(mechanism=each) for each in (*MECHANISMS, "GSSAPI", "")]
+    plain, scram = handshakes[:2]
+    say = [SaslAuthenticateRequest(auth_bytes=token) for token in _TOKENS]
+    topics = MetadataRequest(topics=None)
+    yield from ([first] for first in (versions, *handshakes, say[0], topics))
+    for handshake in handshakes:
+        yield [versions, handshake]
+        yield [versions, versions, handshake]
+        yield [handshake, versions]
+        yield [handshake, handshake]
+        yield [handshake, topics]
+    yield from ([plain, each, topics] for each in say)
+    # But for the last one: Kafka has no alice who logs in by SCRAM, and looks for her first.
+    yield from ([scram, each] for each in say[:-1])
+    yield [plain, say[0], plain, say[0]]
+    yield [plain, say[0], versions, topics]
+
+
+def answers(at: str, requests: list[Message]) -> list[Any]:
+    """Returns what is said to each request, until the end of the connection."""
+    found: list[Any] = []
+    with Wire(at) as wire:
+        for request in requests:
+            version = 3 if isinstance(request, ApiVersionsRequest) else None
+            try:
+                answer = wire.ask(request, version)
+            except Closed:
+                found.append("closed")
+                break
+            said = {
+                name: getattr(answer, name)
+                for name in ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
+                if hasattr(answer, name)
+            }
+            found.append((type(answer).__name__, said))
+    return found
+
+
+def test_a_login_is_answered_as_by_kafka(guarded: tuple[Guarded, Guarded]) -> None:
+    """Each step, each error code, and the words of each refusal."""
+    kafka, subject = guarded
+    all_requests = list(conversations())
+    ours, theirs = (
+        [answers(each.address, requests) for requests in all_requests] for each in (subject, kafka)
+    )
+    differences = [
+        each for each in zip(all_requests, ours, theirs, strict=True) if each[1] != each[2]
+    ]
+    assert not differences, differences
 
 
 def test_delegation_token_command_works(

@@ -107,7 +107,7 @@ def test_a_rule_with_an_unknown_element_ends_the_connection(
     }
     with Wire(shared_broker.bootstrap) as wire, pytest.raises(Closed):
         wire.ask(CreateAclsRequest(creations=[AclCreation(**rule), AclCreation(**rule | {bad: 0})]))
-    chosen = {
+    chosen: dict[str, Any] = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
         "pattern_type_filter": 1,

@@ -1,4 +1,4 @@
-"""SaslAuthenticate on a listener without SASL: refused, but advertised as Kafka does."""
+"""SaslAuthenticate where no login is under way: refused, but advertised as Kafka does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def handle(
     node: Broker | ControllerRole, context: Context, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
+    protocol = node.config.protocol_of(context.connection.listener)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="this listener has no SASL; connect without a login",
+        error_message="SaslAuthenticate request received after successful authentication"
+        if protocol.startswith("SASL")
+        else "this listener has no SASL; connect without a login",
     )

@@ -77,10 +77,8 @@ class PlainServer:
         self._check = check
 
     def answer(self, token: bytes) -> Challenge | Authenticated:
-        try:
-            parts = token.decode().split("\0")
-        except UnicodeDecodeError:
-            raise SaslRefused("its token is not text") from None
+        text = token.decode(errors="replace")
+        parts = text.split("\0")
         if len(parts) != 3:
             found = min(len(parts), 4)  # Kafka counts no further
             raise SaslRefused(
@@ -93,7 +91,8 @@ class PlainServer:
             raise SaslRefused(
                 "Authentication failed: password not specified", user=user, is_told=True
             )
-        if not self._check(user, password):
+        # What is not text is nobody's password, also if one has the character that replaces it.
+        if not self._check(user, password) or text.encode() != token:
             raise SaslRefused(
                 "Authentication failed: Invalid username or password", user=user, is_told=True
             )
