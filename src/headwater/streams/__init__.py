@@ -1,1 +1,94 @@
-"""Streams and tables over topics, planned onto Spark."""
+"""Streams: Kafka Streams' operators in Python, planned onto Spark.
+
+    from headwater.streams import App, f
+
+    app = App("words")
+    lines = app.stream("lines", str)
+    words = lines.flat_map(f.explode(f.split(f.lower("value"), " ")))
+    words.group_by("value").count(name="counts").to("word-counts")
+
+Building a topology needs no running Spark. Names are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.streams.app import App
+    from headwater.streams.errors import TopologyError
+    from headwater.streams.expressions import f
+    from headwater.streams.grouped import cogroup
+    from headwater.streams.processor import (
+        Context,
+        ListState,
+        MapState,
+        Processor,
+        Record,
+        State,
+    )
+    from headwater.streams.serde import Serde
+    from headwater.streams.stream import Stream
+    from headwater.streams.table import GlobalTable, Table
+    from headwater.streams.windows import (
+        Window,
+        Windowed,
+        hopping,
+        session,
+        sliding,
+        tumbling,
+    )
+
+_MODULES = {
+    "App": "app",
+    "Context": "processor",
+    "GlobalTable": "table",
+    "ListState": "processor",
+    "MapState": "processor",
+    "Processor": "processor",
+    "Record": "processor",
+    "Serde": "serde",
+    "State": "processor",
+    "Stream": "stream",
+    "Table": "table",
+    "TopologyError": "errors",
+    "Window": "windows",
+    "Windowed": "windows",
+    "cogroup": "grouped",
+    "f": "expressions",
+    "hopping": "windows",
+    "session": "windows",
+    "sliding": "windows",
+    "tumbling": "windows",
+}
+
+__all__ = [
+    "App",
+    "Context",
+    "GlobalTable",
+    "ListState",
+    "MapState",
+    "Processor",
+    "Record",
+    "Serde",
+    "State",
+    "Stream",
+    "Table",
+    "TopologyError",
+    "Window",
+    "Windowed",
+    "cogroup",
+    "f",
+    "hopping",
+    "session",
+    "sliding",
+    "tumbling",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"headwater.streams.{_MODULES[name]}"), name)

@@ -78,6 +78,7 @@ class _Unset:
 
 
 _UNSET: Any = _Unset()
+UNSET = _UNSET  # what a record that is yielded does not say
 
 
 @dataclass(slots=True)
