@@ -32,6 +32,10 @@ from headwater.protocol.messages.metadata import (
 PATIENCE_SECONDS = 30.0
 
 
+# Clients ask for these by themselves where they are served.
+_UNLESS_ANSWERED = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
+
 class HangUp(Exception):
     """Raised by an answer: the connection ends instead."""
 
@@ -123,6 +127,7 @@ class FakeBroker:
                 )
                 for api in APIS.values()
                 if api.advertised is not None
+                and (api.key not in _UNLESS_ANSWERED or api.key in self.answers)
                 and (api.on_controller if self.is_controller else api.on_broker)
             ]
         )

@@ -50,9 +50,13 @@ def test_the_time_between_polls_begins_with_the_second_one() -> None:
     assert metrics.shown(0.0)["last-poll-seconds-ago"] == -1
     metrics.polled(1.0)
     assert metrics.shown(1.0)["time-between-poll-max"] == 0
+    metrics.ended(1.5)
     metrics.polled(3.5)
+    metrics.ended(5.0)
     assert metrics.shown(4.0) == {
         "last-poll-seconds-ago": 0.5,
         "time-between-poll-avg": 2500.0,
         "time-between-poll-max": 2500.0,
+        # All of the first; of the second, 1.5 s after 2.5 s since the one before.
+        "poll-idle-ratio-avg": (1.0 + 1.5 / 4.0) / 2,
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headwater._blocking.client import BlockingClient, blocking_call, loop_call
 from headwater.client.admin import Admin as AsyncAdmin
+from headwater.client.admin import MissedRequests, TracedRequest
+from headwater.client.errors import ClientClosed
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -42,6 +45,9 @@ class Admin(BlockingClient):
             self._asynchronous._warn_unclosed("with")
 
     metrics = loop_call(AsyncAdmin.metrics)
+    client_instance_id = blocking_call(AsyncAdmin.client_instance_id)
+    register_metric = loop_call(AsyncAdmin.register_metric)
+    unregister_metric = loop_call(AsyncAdmin.unregister_metric)
 
     create_topic = blocking_call(AsyncAdmin.create_topic)
     create_topics = blocking_call(AsyncAdmin.create_topics)
@@ -111,3 +117,27 @@ class Admin(BlockingClient):
     renew_token = blocking_call(AsyncAdmin.renew_token)
     expire_token = blocking_call(AsyncAdmin.expire_token)
     describe_tokens = blocking_call(AsyncAdmin.describe_tokens)
+
+    def trace_requests(
+        self,
+        *,
+        client_id: str | None = None,
+        api: str | None = None,
+        principal: str | None = None,
+        topic: str | None = None,
+        nodes: frozenset[int] | None = None,
+    ) -> Generator[TracedRequest | MissedRequests, None, None]:
+        """See `headwater.Admin.trace_requests`."""
+        found = self._asynchronous.trace_requests(
+            client_id=client_id, api=api, principal=principal, topic=topic, nodes=nodes
+        )
+
+        async def step() -> TracedRequest | MissedRequests | None:
+            return await anext(found, None)
+
+        try:
+            while (each := self._run(step)) is not None:
+                yield each
+        finally:
+            with suppress(ClientClosed):  # which has ended it
+                self._run(found.aclose)

@@ -215,3 +215,6 @@ class Consumer(BlockingClient, Generic[K, V]):
     offsets_for_times = blocking_call(AsyncConsumer.offsets_for_times)
     partitions_for = blocking_call(AsyncConsumer.partitions_for)
     metrics = loop_call(AsyncConsumer.metrics)
+    client_instance_id = blocking_call(AsyncConsumer.client_instance_id)
+    register_metric = loop_call(AsyncConsumer.register_metric)
+    unregister_metric = loop_call(AsyncConsumer.unregister_metric)

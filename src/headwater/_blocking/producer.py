@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import finalize
 
-from headwater._blocking.client import BlockingClient, blocking_call
+from headwater._blocking.client import BlockingClient, blocking_call, loop_call
 from headwater._blocking.loop import Job, LoopThread
 from headwater._blocking.submit_queue import SubmitQueue
 from headwater.client.errors import ClientClosed, ClientError, Forked, RequestTimedOut
@@ -215,6 +215,10 @@ class Producer(BlockingClient):
             return self._asynchronous.metrics()
 
         return super()._run(measured)
+
+    client_instance_id = blocking_call(AsyncProducer.client_instance_id)
+    register_metric = loop_call(AsyncProducer.register_metric)
+    unregister_metric = loop_call(AsyncProducer.unregister_metric)
 
     # Transactions
 

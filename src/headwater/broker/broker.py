@@ -19,6 +19,7 @@ from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.on_demand import AutoTopics, ProducerIds
 from headwater.broker.partitions import Partitions
 from headwater.broker.producer_id_pace import ProducerIdPace
+from headwater.broker.request_trace import RequestTraces
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.config import NodeConfig
 from headwater.io import Clock, Workers
@@ -86,6 +87,7 @@ class Broker:
     transactions: TransactionCoordinator
     verification: TransactionVerification
     telemetry: ClientTelemetry
+    traces: RequestTraces
     authorizer: Authorizer | None  # None: everything is allowed
     # Raises ConfigError for settings that this node cannot change to while it runs.
     check_change: Callable[[NodeConfig], None] = lambda config: None

@@ -436,6 +436,7 @@ class Node:
                 host.clock,
             ),
             telemetry=ClientTelemetry(config, host),
+            traces=self._watch.traces,
             authorizer=self._authorizer,
         )
         self._housekeeping = Housekeeping(

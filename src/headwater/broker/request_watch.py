@@ -1,4 +1,4 @@
-"""What is noticed about requests while somebody wants to know: a line for each slow one.
+"""What is noticed about requests while somebody wants to know: a line for each slow one, traces.
 
 A dispatcher asks `begin` about each request and tells what has become of it. While nobody wants to
 know anything, a request costs one look at `is_on`.
@@ -7,9 +7,11 @@ know anything, a request costs one look at `is_on`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 from headwater.broker.context import Context
 from headwater.broker.node_log import REQUESTS
+from headwater.broker.request_trace import RequestTraces, is_of_trace
 from headwater.config import NodeConfig
 from headwater.errors import ErrorCode
 from headwater.io import Clock
@@ -34,7 +36,7 @@ _ERRORS_MAX = 10_000  # results of one response that are looked at for their err
 class Seen:
     """One request on its way."""
 
-    __slots__ = ("_began", "_context", "_handled", "_request", "_size", "_watch")
+    __slots__ = ("_arrived", "_began", "_context", "_handled", "_request", "_size", "_watch")
 
     def __init__(self, watch: RequestWatch, context: Context, request: Message, size: int) -> None:
         self._watch = watch
@@ -42,6 +44,8 @@ class Seen:
         self._request = request
         self._size = size
         self._handled = 0.0
+        # Later requests arrive while this one waits.
+        self._arrived = context.connection.active_at
         self._began = watch.now()
 
     def waits(self) -> None:
@@ -54,13 +58,30 @@ class Seen:
         slow = self._watch.slow_seconds
         if slow is not None and now - self._began >= slow:
             self._report(message, now)
+        if self._watch.traces.open:
+            self._trace(message, parts, now)
+
+    def _trace(self, message: Message | None, parts: Answer, now: float) -> None:
+        if is_of_trace(self._request):
+            return
+        self._watch.traces.note(
+            self._context,
+            self._request,
+            message,
+            request_bytes=self._size,
+            response_bytes=sum(map(len, cast(Any, parts))),
+            errors=lambda: shown_errors(message),
+            queued=self._began - self._arrived,
+            local=(self._handled or now) - self._began,
+            total=now - self._began,
+        )
 
     def _report(self, message: Message | None, now: float) -> None:
         context = self._context
         api = context.api
         assert api is not None
         total = now - self._began
-        if api in _PATIENT:
+        if api in _PATIENT or is_of_trace(self._request):
             return
         patience_ms = max(
             (getattr(self._request, name) for name in _PATIENCE.get(api, ())), default=0
@@ -87,19 +108,24 @@ class Seen:
 class RequestWatch:
     """What is to be noticed about the requests of a node's listeners."""
 
-    __slots__ = ("is_on", "lines", "now", "slow_seconds")
+    __slots__ = ("is_on", "lines", "now", "slow_seconds", "traces")
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self.now: Callable[[], float] = clock.monotonic
         self.lines = log.named(REQUESTS).bounded
         self.slow_seconds: float | None = None
+        self.traces = RequestTraces(clock, self)
         self.is_on = False
 
     def configure(self, config: NodeConfig) -> None:
         slow_ms = config.value("headwater.log.slow.ms")
         assert isinstance(slow_ms, int)
         self.slow_seconds = slow_ms / 1000 if slow_ms > 0 else None
-        self.is_on = self.slow_seconds is not None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Finds out whether anybody wants to know anything."""
+        self.is_on = self.slow_seconds is not None or bool(self.traces.open)
 
     def begin(self, context: Context, request: Message, size: int) -> Seen:
         return Seen(self, context, request, size)

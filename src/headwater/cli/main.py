@@ -32,6 +32,7 @@ COMMANDS = {
     "acl": "manage access control rules: add, list, delete, check",
     "token": "manage delegation tokens: create, list, renew, expire",
     "cluster": "inspect and manage the cluster: status, nodes, quorum, features, elect, reassign",
+    "trace": "show the requests of clients live",
     "cert": "make certificates for development: dev",
     "pipeline": "manage pipelines on Spark: run, list, describe, reset",
     "load": "copy a topic into files, or files into a topic",

@@ -63,6 +63,7 @@ class ClientConfig:
     metadata_max_age_ms: int = _key(300_000, read.integer(1, read.LONG_MAX))
     metadata_recovery_strategy: str = _key("rebootstrap", read.one_of("none", "rebootstrap"))
     metadata_recovery_rebootstrap_trigger_ms: int = _key(300_000, read.integer(0, read.LONG_MAX))
+    enable_metrics_push: bool = _key(True, read.boolean)
     # TLS. Kafka's own names; those of librdkafka, with files in PEM; or an ssl.SSLContext.
     ssl_truststore_location: str | None = _key(None, read.filled_text)
     ssl_truststore_type: str = _key("PEM", read.store_type)
@@ -434,7 +435,6 @@ def _unknown(cls: type[ClientConfig], name: str, spelled: str, *, is_keyword: bo
 _UNUSED_BY_ALL = frozenset(
     {
         "auto.include.jmx.reporter",
-        "enable.metrics.push",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DATA = 0
 COORDINATION = 1
 FETCHING = 2  # a fetch waits at the broker for records, and holds what is behind it
+FOLLOWING = 4  # a trace waits at the broker for requests
 JOINING = 3  # JoinGroup waits for the whole group; heartbeats and commits must not
 
 # When a connection is retired, as a share of the time for which its login is valid.

@@ -26,6 +26,7 @@ class ClientSettings(TypedDict, total=False):
     metadata_max_age_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
+    enable_metrics_push: bool
     ssl_truststore_location: str | None
     ssl_truststore_type: str
     ssl_truststore_password: str | None

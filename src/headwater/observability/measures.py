@@ -47,7 +47,16 @@ class Window:
 class Traffic:
     """Traffic of all connections of a client."""
 
-    __slots__ = ("bytes_in", "bytes_out", "closed", "failed", "latency", "opened", "requests")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "failed",
+        "latency",
+        "nodes",
+        "opened",
+        "requests",
+    )
 
     def __init__(self) -> None:
         self.opened = 0
@@ -57,6 +66,23 @@ class Traffic:
         self.bytes_out = 0
         self.bytes_in = 0
         self.latency = Window()  # seconds from a request to its answer
+        self.nodes: dict[int, Window] = {}  # the same, by node
+
+    def answered(self, node_id: int, seconds: float, now: float) -> None:
+        self.latency.note(seconds, now)
+        of_node = self.nodes.get(node_id)
+        if of_node is None:
+            of_node = self.nodes[node_id] = Window()
+        of_node.note(seconds, now)
+
+    def shown_by_node(self, now: float) -> dict[str, float]:
+        """Returns `node-request-latency-avg{node_id="1"}` and so on."""
+        shown: dict[str, float] = {}
+        for node_id, latency in self.nodes.items():
+            if node_id >= 0:  # else an address whose node is not known yet
+                values = latency.shown("node-request-latency", now, scale=1000)
+                shown |= {f'{name}{{node_id="{node_id}"}}': each for name, each in values.items()}
+        return shown
 
     def shown(self, now: float) -> dict[str, float]:
         return {

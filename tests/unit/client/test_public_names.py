@@ -84,6 +84,7 @@ def test_a_producer_shows_only_what_is_for_its_users() -> None:
     assert public(headwater.Producer) == {
         "abort_transaction",
         "begin_transaction",
+        "client_instance_id",
         "close",
         "commit_transaction",
         "complete_transaction",
@@ -93,10 +94,12 @@ def test_a_producer_shows_only_what_is_for_its_users() -> None:
         "partitions_for",
         "prepare_transaction",
         "prepared_transaction",
+        "register_metric",
         "send",
         "send_offsets",
         "start",
         "submit",
         "submit_arrow",
         "transaction",
+        "unregister_metric",
     }

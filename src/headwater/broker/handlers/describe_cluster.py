@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import cluster_operations
 from headwater.broker.context import Context
+from headwater.broker.request_trace import follow, question_of
 from headwater.errors import ErrorCode
 from headwater.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -23,7 +25,10 @@ CONTROLLERS = 2
 
 def handle(
     broker: Broker, context: Context, request: DescribeClusterRequest
-) -> DescribeClusterResponse:
+) -> DescribeClusterResponse | Awaitable[DescribeClusterResponse]:
+    question = question_of(request)
+    if question is not None:
+        return follow(broker, context, question)
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(

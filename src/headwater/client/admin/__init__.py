@@ -11,8 +11,9 @@ result or the error of each; `or_raise` returns the results, or raises the first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
+from weakref import ref
 
 from headwater.client.admin import (
     acls,
@@ -34,6 +35,7 @@ from headwater.client.admin import (
     share_offsets,
     tokens,
     topics,
+    traces,
     transactions,
 )
 from headwater.client.admin.acls import Acl, AclFilter, AclPattern, AclPermission, AclResource
@@ -74,6 +76,7 @@ from headwater.client.admin.topics import (
     TopicCreated,
     TopicListed,
 )
+from headwater.client.admin.traces import MissedRequests, TracedRequest
 from headwater.client.admin.transactions import (
     HangingTransaction,
     Transaction,
@@ -84,6 +87,7 @@ from headwater.client.config import AdminConfig, Bootstrap
 from headwater.client.requests.describe_log_dirs import LogDir, ReplicaLog
 from headwater.client.requests.list_offsets import OffsetSpec
 from headwater.client.requests.routing import Router
+from headwater.client.telemetry import DOMAIN, Telemetry
 from headwater.io import Host
 from headwater.security.operations import Operation
 
@@ -119,6 +123,7 @@ __all__ = [
     "Levels",
     "LogDir",
     "Member",
+    "MissedRequests",
     "NewPartitions",
     "NewTopic",
     "Node",
@@ -142,6 +147,7 @@ __all__ = [
     "Topic",
     "TopicCreated",
     "TopicListed",
+    "TracedRequest",
     "Transaction",
     "TransactionListed",
     "UpgradeType",
@@ -173,6 +179,7 @@ class Admin:
         self._config = AdminConfig.build(bootstrap, config=config, **settings)
         self._cluster = Cluster(self._config, host or Host.system())
         # The calls below are modules, one for each family of APIs; they use this.
+        self._telemetry = _telemetry_of(self)
         self._router = Router(self._cluster, default_timeout_ms=self._config.default_api_timeout_ms)
 
     @property
@@ -185,10 +192,13 @@ class Admin:
         answers within start_timeout_ms."""
         await self._cluster.start()
         self._is_started = True
+        self._telemetry.start()
         return self
 
     async def close(self) -> None:
         """Disconnects. Calls that are still running raise ClientClosed."""
+        open_here = self._cluster.is_open_here
+        await self._telemetry.close(self._cluster.measured() if open_here else None)
         await self._cluster.close()
 
     def _warn_unclosed(self, block: str) -> None:
@@ -202,6 +212,25 @@ class Admin:
         """Returns metrics of connections, requests and latencies, under Kafka's names."""
         self._cluster.check()
         return self._cluster.measured()
+
+    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Returns the id under which brokers know the metrics that this client pushes (KIP-714), as
+        soon as one has given it. Raises RequestTimedOut at the timeout, for instance where brokers
+        take no metrics."""
+        self._cluster.check()
+        if timeout_ms is None:
+            timeout_ms = self._config.default_api_timeout_ms
+        return await self._telemetry.instance_id(timeout_ms)
+
+    def register_metric(self, name: str, read: Callable[[], float]) -> None:
+        """Has a metric of yours pushed together with the client's (KIP-1076), as
+        `org.apache.kafka.NAME` with dots for dashes. `read` returns its value; it is called on the
+        event loop before each push. A name that ends in `-total` is a count that only grows."""
+        self._telemetry.register(name, read)
+
+    def unregister_metric(self, name: str) -> None:
+        """Ends what `register_metric` began."""
+        self._telemetry.unregister(name)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -245,6 +274,7 @@ class Admin:
 
     describe_cluster = cluster.describe_cluster
     unregister_broker = cluster.unregister_broker
+    trace_requests = traces.trace_requests
     describe_log_dirs = log_dirs.describe_log_dirs
     alter_replica_log_dirs = log_dirs.alter_replica_log_dirs
     describe_quorum = quorum.describe_quorum
@@ -277,3 +307,14 @@ class Admin:
     renew_token = tokens.renew_token
     expire_token = tokens.expire_token
     describe_tokens = tokens.describe_tokens
+
+
+def _telemetry_of(admin: Admin) -> Telemetry:
+    known = ref(admin)  # the pushes do not keep a client that nobody closed
+
+    def measured() -> dict[str, float] | None:
+        found = known()
+        return None if found is None else found._cluster.measured()
+
+    prefix = f"{DOMAIN}.admin.client."
+    return Telemetry(admin._cluster, measured=measured, prefix_of=lambda name: prefix, labels=dict)

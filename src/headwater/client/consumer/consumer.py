@@ -14,6 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from weakref import ref
 
 from headwater._core import ConsumedRecord
 from headwater.client.cluster import Cluster
@@ -29,7 +30,7 @@ from headwater.client.consumer.bad_records import (
 from headwater.client.consumer.commits import CommitCallback, Commits
 from headwater.client.consumer.fetch_buffer import RecordIterator
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.metrics import distances
+from headwater.client.consumer.metrics import distances, pushed_as
 from headwater.client.consumer.runtime import ConsumerRuntime
 from headwater.client.consumer.subscription import PartitionState, Slice, SubscriptionState
 from headwater.client.deserializers import K, V
@@ -43,6 +44,7 @@ from headwater.client.errors import (
 )
 from headwater.client.requests.list_offsets import OffsetAndTimestamp, OffsetSpec, list_offsets
 from headwater.client.requests.offset_commit import GroupMetadata, OffsetAndMetadata
+from headwater.client.telemetry import Telemetry
 from headwater.client.timestamps import Timestamp
 from headwater.io import Host
 from headwater.model import TopicPartition
@@ -116,6 +118,7 @@ class Consumer(Generic[K, V]):
 
             assignors_of(self.config.partition_assignment_strategy)  # raises for an unknown one
         self._cluster = Cluster(self.config, host if host is not None else Host.system())
+        self._telemetry = _telemetry_of(self)
         self._subscription = SubscriptionState()
         self._listener = arguments.listener(listener)
         self._on_bad_record = bad_record_callback(on_bad_record, is_blocking=False)
@@ -137,6 +140,7 @@ class Consumer(Generic[K, V]):
         )
         if self._subscription.is_subscribed:
             self._runtime.on_subscription_changed()
+        self._telemetry.start()
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Commits what the user has finished with (with auto commit), leaves the group and
@@ -159,12 +163,15 @@ class Consumer(Generic[K, V]):
                 self._cluster.check()
                 deadline = self._cluster.deadline(timeout_ms)
                 async with asyncio.timeout(timeout_ms / 1000):
+                    metrics = self.metrics()  # of its partitions, too
                     await runtime.close(deadline)
+                    await self._telemetry.close(metrics)
         except TimeoutError:
             _log.warning("close() did not finish within timeout_ms=%s", timeout_ms)
         except ClientError as error:
             _log.warning("close(): %s", error)
         finally:
+            await self._telemetry.close(None)
             await self._cluster.close()
             if runtime is not None:
                 runtime.wake()
@@ -358,6 +365,7 @@ class Consumer(Generic[K, V]):
                 is_waiting = True
         finally:
             self._is_polling = False
+            runtime.metrics.poll.ended(self._cluster.now())
 
     async def _skip_bad_record(
         self, runtime: ConsumerRuntime, callback: BadRecordCallback, error: DeserializationFailed
@@ -571,6 +579,25 @@ class Consumer(Generic[K, V]):
         found = await self._cluster.topics([topic], deadline=self._deadline(timeout_ms))
         return [TopicPartition(topic, each.index) for each in found[topic].partitions]
 
+    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Returns the id under which brokers know the metrics that this consumer pushes (KIP-714),
+        as soon as one has given it. Raises RequestTimedOut after `timeout_ms`,
+        default_api_timeout_ms by default, for instance where brokers take no metrics."""
+        self._open()
+        if timeout_ms is None:
+            timeout_ms = self.config.default_api_timeout_ms
+        return await self._telemetry.instance_id(timeout_ms)
+
+    def register_metric(self, name: str, read: Callable[[], float]) -> None:
+        """Has a metric of yours pushed together with the consumer's (KIP-1076), as
+        `org.apache.kafka.NAME` with dots for dashes. `read` returns its value; it is called on the
+        event loop before each push. A name that ends in `-total` is a count that only grows."""
+        self._telemetry.register(name, read)
+
+    def unregister_metric(self, name: str) -> None:
+        """Ends what `register_metric` began."""
+        self._telemetry.unregister(name)
+
     def metrics(self) -> dict[str, float]:
         """Returns the metrics of this consumer under Kafka's names: totals since the start, `-avg`
         and `-max` of about the last minute, and current values. Times are in milliseconds unless
@@ -592,6 +619,29 @@ class Consumer(Generic[K, V]):
             **distances("records-lag", lags),
             **distances("records-lead", leads),
         }
+
+
+def _telemetry_of(consumer: Consumer[Any, Any]) -> Telemetry:
+    known = ref(consumer)  # the pushes do not keep a consumer that nobody closed
+
+    def measured() -> dict[str, float] | None:
+        found = known()
+        return None if found is None or found._closing else found.metrics()
+
+    def labels() -> dict[str, str | None]:
+        member_id = None
+        if config.group_id is not None and (found := known()) is not None:
+            with suppress(ClientError):  # it is no member
+                member_id = found.group_metadata().member_id
+        return {
+            "client_rack": config.client_rack,
+            "group_id": config.group_id,
+            "group_instance_id": config.group_instance_id,
+            "group_member_id": member_id,
+        }
+
+    config = consumer.config
+    return Telemetry(consumer._cluster, measured=measured, prefix_of=pushed_as, labels=labels)
 
 
 def _lead(state: PartitionState) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headwater.client.telemetry import DOMAIN
 from headwater.model import TopicPartition
 from headwater.observability.measures import Window, ratio
 
@@ -39,17 +40,27 @@ class PollMetrics:
     """The user's polls; a loop over the consumer polls once for each slice."""
 
     last: float | None = None
+    since_before: float = 0.0  # from the poll before the last one to the last
     between: Window = field(default_factory=Window)
+    idle: Window = field(default_factory=Window)
 
     def polled(self, now: float) -> None:
         if self.last is not None:
-            self.between.note(now - self.last, now)
+            self.since_before = now - self.last
+            self.between.note(self.since_before, now)
         self.last = now
+
+    def ended(self, now: float) -> None:
+        """A poll has returned: the rest of the time is the user's."""
+        assert self.last is not None
+        took = now - self.last
+        self.idle.note(ratio(took, took + self.since_before), now)
 
     def shown(self, now: float) -> dict[str, float]:
         return {
             "last-poll-seconds-ago": _ago(self.last, now),
             **self.between.shown("time-between-poll", now, scale=1000),
+            "poll-idle-ratio-avg": self.idle.shown("idle", now)["idle-avg"],
         }
 
 
@@ -118,6 +129,28 @@ class ConsumerMetrics:
     fetch: FetchMetrics = field(default_factory=FetchMetrics)
     poll: PollMetrics = field(default_factory=PollMetrics)
     group: GroupMetrics = field(default_factory=GroupMetrics)
+
+
+_OF_FETCHES = ("bytes-consumed-", "fetch-", "records-")
+_OF_GROUP = (
+    "assigned-",
+    "commit-",
+    "heartbeat-",
+    "last-heartbeat-",
+    "last-rebalance-",
+    "partitions-lost-",
+    "rebalance-",
+)
+
+
+def pushed_as(name: str) -> str:
+    """Returns what stands before the name of a metric when it is pushed: Kafka's group of it."""
+    group = "consumer"
+    if name.startswith(_OF_FETCHES):
+        group = "consumer.fetch.manager"
+    elif name.startswith(_OF_GROUP):
+        group = "consumer.coordinator"
+    return f"{DOMAIN}.{group}."
 
 
 def distances(name: str, found: Iterable[tuple[TopicPartition, int | None]]) -> dict[str, float]:

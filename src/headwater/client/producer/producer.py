@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import ref
 
 from headwater._core import HELD, NO_ROOM, Intake, Outgoing, submit_arrow
 from headwater.client.cluster import Cluster
@@ -42,6 +43,7 @@ from headwater.client.producer.topics import Topics
 from headwater.client.producer.transactions import OffsetsToSend, Transaction, Transactions
 from headwater.client.requests.offset_commit import GroupMetadata, OffsetAndMetadata
 from headwater.client.requests.transactions import PreparedTransaction, TransactionHandle
+from headwater.client.telemetry import DOMAIN, Telemetry
 from headwater.client.timestamps import Timestamp
 from headwater.io import Host, watch_forks
 from headwater.model import TopicPartition
@@ -87,6 +89,7 @@ class Producer:
         self._joined: TransactionHandle | None = None  # see `shared`
         self._cluster = Cluster(self._config, host if host is not None else Host.system())
         self._serialization = Serialization.of(self._config)  # None: records need none
+        self._telemetry = _telemetry_of(self)
         self._closing = False
         self._closed = asyncio.Event()
         self._closing_time: asyncio.Timeout | None = None
@@ -121,6 +124,7 @@ class Producer:
                 raise ClientClosed("the producer was closed while it started") from None
             raise
         self._running = running
+        self._telemetry.start()
         if self._serialization is None:
             # A plain record goes to the core without a Python call in between.
             vars(self)["submit"] = running.intake.submit
@@ -165,6 +169,7 @@ class Producer:
             reason = f"the producer was closed and timeout_ms={self._closing_ms} is over"
         finally:
             try:
+                await self._telemetry.close(self._measured(running))
                 await running.stop(f"{reason}; a record that was sent may have been written")
             finally:
                 self._closed.set()
@@ -315,7 +320,9 @@ class Producer:
         """Returns metrics under Kafka's names: totals since the start, `-avg` and `-max` of about
         the last minute, and current values. Times are milliseconds unless the name says
         otherwise."""
-        running = self._open()
+        return self._measured(self._open())
+
+    def _measured(self, running: Running) -> dict[str, float]:
         total = self._config.buffer_memory
         return {
             **self._cluster.measured(),
@@ -326,6 +333,24 @@ class Producer:
             "waiting-threads": len(running.waiters),
             **({} if running.transactions is None else running.transactions.metrics.shown()),
         }
+
+    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Returns the id under which brokers know the metrics that this producer pushes (KIP-714),
+        as soon as one has given it. Raises RequestTimedOut after `timeout_ms`, max_block_ms by
+        default, for instance where brokers take no metrics."""
+        self._open()
+        timeout_ms = self._config.max_block_ms if timeout_ms is None else timeout_ms
+        return await self._telemetry.instance_id(timeout_ms)
+
+    def register_metric(self, name: str, read: Callable[[], float]) -> None:
+        """Has a metric of yours pushed together with the producer's (KIP-1076), as
+        `org.apache.kafka.NAME` with dots for dashes. `read` returns its value; it is called on the
+        event loop before each push. A name that ends in `-total` is a count that only grows."""
+        self._telemetry.register(name, read)
+
+    def unregister_metric(self, name: str) -> None:
+        """Ends what `register_metric` began."""
+        self._telemetry.unregister(name)
 
     # Transactions
 
@@ -687,3 +712,18 @@ def _no_check() -> None:
 def _deadline(timeout_ms: int | None) -> float | None:
     """Returns the end of a timeout by the loop's clock; None for no timeout."""
     return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
+
+
+def _telemetry_of(producer: Producer) -> Telemetry:
+    known = ref(producer)  # the pushes do not keep a producer that nobody closed
+
+    def measured() -> dict[str, float] | None:
+        found = known()
+        running = None if found is None else found._running
+        return None if found is None or running is None else found._measured(running)
+
+    prefix = f"{DOMAIN}.producer."
+    labels = {"transactional_id": producer.config.transactional_id}
+    return Telemetry(
+        producer._cluster, measured=measured, prefix_of=lambda name: prefix, labels=lambda: labels
+    )

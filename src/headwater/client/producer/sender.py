@@ -65,7 +65,7 @@ class Sender:
         self._accumulator = accumulator
         self.outcomes = outcomes
         self._now = cluster.host.clock.monotonic
-        self._latency = cluster.traffic.latency
+        self._traffic = cluster.traffic
         self._loop = asyncio.get_running_loop()
         self._linger = config.linger_ms / 1000
         self._codec, self._level = codec_of(config)
@@ -536,7 +536,7 @@ class Sender:
         self._landed(connection)
         now = self._now()
         self._accumulator.landed(queue, batch)
-        self._latency.note(now - asked, now)
+        self._traffic.answered(connection.node_id, now - asked, now)
         self.outcomes.acknowledge(queue, batch, *answer)
         if now >= self._timer_at or not self._accumulator.is_still:
             self.advance()
@@ -565,7 +565,7 @@ class Sender:
         if error is not None:
             outcomes.on_failure(chosen, error, now)
         elif answer is not None:
-            self._latency.note(now - asked, now)
+            self._traffic.answered(connection.node_id, now - asked, now)
             outcomes.metrics.throttle_ms.note(answer.throttle_time_ms, now)
             outcomes.on_response(chosen, answer, now)
         else:  # acks=0: the kernel has it, and no more will be known

@@ -300,7 +300,7 @@ class PeerConnection(Generic[E]):
             answer.set_exception(error)
         else:
             now = self._now()
-            self._traffic.latency.note(now - began, now)
+            self._traffic.answered(self.node_id, now - began, now)
             answer.set_result(message)
 
     # Timeouts: one timer for all requests in flight
