@@ -43,7 +43,7 @@ class TokenServer:
                 fields = {name: values[0] for name, values in parse_qs(body).items()}
                 outer.requests.append((self.path, dict(self.headers), fields))
                 outer.is_up.wait()
-                self._answer(*outer._next(outer._granted))
+                self._answer(*outer._next(outer.granted))
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
@@ -71,7 +71,7 @@ class TokenServer:
     def _next(self, otherwise: Any) -> tuple[int, bytes]:
         return self.answers.pop(0) if self.answers else (200, otherwise())
 
-    def _granted(self) -> bytes:
+    def granted(self) -> bytes:
         now = time.time()
         claims = self.claims | {"iat": now, "exp": now + self.lifetime_seconds}
         return json.dumps({"access_token": signed("RS256", claims)}).encode()
