@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from struct import pack
 
 import pytest
@@ -170,3 +171,48 @@ def test_truncation_drops_transactions_that_end_there(disk: MemoryDisk) -> None:
     index.truncate_to(30)
     assert [entry.producer_id for entry in index.entries()] == [7]
     assert disk.size("/00.txnindex") == 34
+
+
+def test_a_search_in_a_transaction_index_finds_what_a_scan_finds(disk: MemoryDisk) -> None:
+    random = Random(5)
+    index = TransactionIndex(disk, "/00.txnindex")
+    written: list[AbortedTransaction] = []
+    end = 0
+    for producer_id in range(300):
+        end += random.randint(1, 9)
+        first, stable = random.randint(max(0, end - 30), end - 1), random.randint(0, end + 1)
+        written.append(AbortedTransaction(producer_id, first, end, stable))
+        index.append(written[-1])
+    assert index.entries() == TransactionIndex(disk, "/00.txnindex").entries() == written
+    for _ in range(500):
+        begin = random.randint(0, end + 10)
+        upto = begin + random.randint(1, 50)
+        expected = [each for each in written if begin <= each.last_offset]
+        stop = next((n for n, e in enumerate(expected, 1) if e.last_stable_offset >= upto), None)
+        found = [each for each in expected[:stop] if each.first_offset < upto]
+        assert index.collect(begin, upto) == (found, stop is not None)
+
+
+def test_a_search_in_a_transaction_index_reads_few_of_many_entries(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = TransactionIndex(disk, "/00.txnindex")
+    for number in range(4096):
+        index.append(AbortedTransaction(7, 2 * number, 2 * number + 1, 2 * number + 2))
+    read: list[int] = []
+    original = TransactionIndex._at
+
+    def counted(self: TransactionIndex, number: int) -> AbortedTransaction:
+        read.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(TransactionIndex, "_at", counted)
+    assert [each.first_offset for each in index.collect(8000, 8004)[0]] == [8000, 8002]
+    assert len(read) < 20
+
+
+def test_a_transaction_index_out_of_order_is_insane(disk: MemoryDisk) -> None:
+    for ends, is_sane in (((20, 30), True), ((30, 20), False), ((20, 20), False), ((9, 20), False)):
+        rows = [pack(">hqqqq", 0, 7, 5, end, end + 1) for end in ends]
+        disk.write_atomically("/00.txnindex", b"".join(rows))
+        assert TransactionIndex(disk, "/00.txnindex").is_sane(10) is is_sane
