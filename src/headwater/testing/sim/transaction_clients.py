@@ -232,7 +232,7 @@ class PipelineActor:
     name: str
     random: Random
     protocol: str
-    settled: bool = False  # it gives up no more
+    settled: bool = False  # it gives up no more, and is as quick as it can be
     _lives: int = 0
     _values: int = 0
     _batches: int = 0
@@ -322,7 +322,7 @@ class PipelineActor:
                 self._values += 1
                 out = f"{hops + 1}/{self.name}:{self._values}"
                 desk.send(producer, txn, random.choice(desk.partitions), out)
-        if random.random() < 0.2:
+        if random.random() < 0.2 and not self.settled:
             await asyncio.sleep(random.random() * 2.0)
         if random.random() < 0.1 and not self.settled:
             raise _Abandoned
