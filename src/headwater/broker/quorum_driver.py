@@ -10,10 +10,11 @@ watermark (KIP-1166). The handlers of the controller listener call the methods f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from headwater.broker.metadata_log import MetadataLog
+from headwater.broker.metadata_log import MetadataLog, QuorumLeader
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host
@@ -158,6 +159,8 @@ class QuorumDriver:
         self._next_server = 0
         self._problem = ""  # why the leader cannot be reached, as it was last seen
         self._problem_said: str | None = None
+        self._voter_told: tuple[int, Voter] | None = None  # to the leader of this epoch
+        self._not_counting = NO_NODE  # the leader that was said not to count this voter
         self._refusals: set[str] = set()  # each is said once: bounded by addresses and codes
         self._stopping = False
 
@@ -568,7 +571,8 @@ class QuorumDriver:
             # Said only if it lasts: others may not have noticed yet that this node was restarted.
             self._problem = (
                 f"{address} says that the leader is node {self.me.id}, which is the id of this "
-                "node; if another node has it, give one of the two another node.id"
+                "node; either it led and has lost its directory since, and a majority of the other "
+                "voters has to elect another leader, or two nodes have this node.id"
             )
         ready = raft.on_fetch_reply(request, reply, self._now())
         wanted = ready.fetch_snapshot
@@ -685,31 +689,36 @@ class QuorumDriver:
 
     async def _keep_membership(self) -> None:
         """Tells the leader where this voter is, and joins the voters if that is asked for."""
-        raft = self._metadata.raft
-        told: tuple[int, Voter] | None = None
-        said = NO_NODE  # the leader that was said not to count this node
+        pause = self._config.controller_quorum_fetch_timeout_ms / 1000
+        # Right after the start: until a node that has lost its disk votes again, the quorum can
+        # afford one failure less.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._metadata.caught_up(), pause)
         while True:
-            await asyncio.sleep(self._config.controller_quorum_fetch_timeout_ms / 1000)
             leader = self._metadata.leader
-            if raft.role is not Role.FOLLOWER or leader is None or leader.address is None:
-                continue
-            mine = self._metadata.own_voter()
-            try:
-                if raft.voters.has(self.me):
-                    is_known = self._metadata.kraft_version and (
-                        raft.voters.voters[self.me.id] == mine
-                    )
-                    if not is_known and told != (leader.epoch, mine):
-                        code = await self._update_voter(leader.address, leader.epoch, mine)
-                        if not code:
-                            told = (leader.epoch, mine)
-                        elif code == ErrorCode.VOTER_NOT_FOUND and said != leader.node_id:
-                            said = leader.node_id
-                            self._lines.warn(self._not_counted(leader.node_id))
-                elif self._can_join():
-                    await self._join(leader.address, mine)
-            except PeerError as error:
-                self._lines.debug(f"the leader cannot be told about this voter: {error}")
+            if self._metadata.raft.role is Role.FOLLOWER and leader is not None:
+                await self._be_counted(leader)
+            await asyncio.sleep(pause)
+
+    async def _be_counted(self, leader: QuorumLeader) -> None:
+        raft = self._metadata.raft
+        mine = self._metadata.own_voter()
+        if leader.address is None:
+            return
+        try:
+            if raft.voters.has(self.me):
+                is_known = self._metadata.kraft_version and raft.voters.voters[self.me.id] == mine
+                if not is_known and self._voter_told != (leader.epoch, mine):
+                    code = await self._update_voter(leader.address, leader.epoch, mine)
+                    if not code:
+                        self._voter_told = (leader.epoch, mine)
+                    elif code == ErrorCode.VOTER_NOT_FOUND and self._not_counting != leader.node_id:
+                        self._not_counting = leader.node_id
+                        self._lines.warn(self._not_counted(leader.node_id))
+            elif self._can_join():
+                await self._join(leader.address, mine)
+        except PeerError as error:
+            self._lines.debug(f"the leader cannot be told about this voter: {error}")
 
     def _not_counted(self, leader_id: int) -> str:
         voters = ", ".join(map(str, self._metadata.raft.voters.voters))
@@ -748,17 +757,24 @@ class QuorumDriver:
     async def _join(self, address: Address, mine: Voter) -> None:
         """Asks the leader to make this node a voter (KIP-1186). An earlier self, with a directory
         that is lost, is removed first."""
-        raft = self._metadata.raft
-        earlier = raft.voters.voters.get(self.me.id)
-        request: Message
+        earlier = self._metadata.raft.voters.voters.get(self.me.id)
         if earlier is not None:
-            request = remove_raft_voter.RemoveRaftVoterRequest(
-                cluster_id=self.cluster_id,
-                voter_id=earlier.key.id,
-                voter_directory_id=earlier.key.directory_id,
+            removed = await self._peers.ask(
+                address,
+                remove_raft_voter.RemoveRaftVoterRequest(
+                    cluster_id=self.cluster_id,
+                    voter_id=earlier.key.id,
+                    voter_directory_id=earlier.key.directory_id,
+                ),
             )
-        else:
-            request = add_raft_voter.AddRaftVoterRequest(
+            assert isinstance(removed, remove_raft_voter.RemoveRaftVoterResponse)
+            # Where the log that came meanwhile does not have it any more, it is gone as well.
+            if removed.error_code not in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND):
+                self._say_no_voter(removed.error_code)
+                return
+        added = await self._peers.ask(
+            address,
+            add_raft_voter.AddRaftVoterRequest(
                 cluster_id=self.cluster_id,
                 timeout_ms=self._config.controller_quorum_request_timeout_ms,
                 voter_id=self.me.id,
@@ -768,14 +784,14 @@ class QuorumDriver:
                     for at in mine.endpoints
                 ],
                 ack_when_committed=False,
-            )
-        response = await self._peers.ask(address, request)
-        assert isinstance(
-            response,
-            add_raft_voter.AddRaftVoterResponse | remove_raft_voter.RemoveRaftVoterResponse,
+            ),
         )
-        if response.error_code:
-            self._lines.debug(f"this node is not a voter yet: {_name(response.error_code)}")
+        assert isinstance(added, add_raft_voter.AddRaftVoterResponse)
+        if added.error_code:
+            self._say_no_voter(added.error_code)
+
+    def _say_no_voter(self, code: int) -> None:
+        self._lines.debug(f"this node is not a voter yet: {_name(code)}")
 
     # For peers: what the handlers of the controller listener ask
 

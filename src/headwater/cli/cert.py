@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from headwater.cli.errors import USAGE, CommandError
+from headwater.cli.extras import install_command
 
 _EXAMPLES = """\
 examples:
@@ -67,7 +68,7 @@ def run(options: Namespace) -> int:
         from headwater.security.dev_certificates import Authority, issue, new_authority
     except ImportError:
         raise CommandError(
-            "the package cryptography is missing", then="pip install 'headwater[security]'"
+            "the package cryptography is missing", then=install_command("security", "cryptography")
         ) from None
     from datetime import UTC, datetime
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-NEEDS_EXTRA = "needs the package cryptography: pip install 'headwater[security]'"
+# By its name: an index of packages need not have the release of Headwater that runs here.
+NEEDS_EXTRA = "needs the package cryptography: pip install cryptography"
 
 _BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
 _PEM_CHARS_MAX = 1024 * 1024
