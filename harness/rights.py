@@ -120,6 +120,15 @@ _NEW_ACL = {
     "operation": Operation.READ,
     "permission_type": AclPermission.ALLOW,
 }
+_NEW_QUOTA = {
+    "entries": [
+        {
+            "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+            "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+        }
+    ],
+    "validate_only": True,
+}
 
 ROWS = (
     # Records
@@ -561,6 +570,8 @@ ROWS = (
     ),
     Row(_K.LIST_CONFIG_RESOURCES, {}, (_cluster(_O.DESCRIBE_CONFIGS),)),
     Row(_K.DESCRIBE_CLIENT_QUOTAS, {}, (_cluster(_O.DESCRIBE_CONFIGS),)),
+    Row(_K.ALTER_CLIENT_QUOTAS, _NEW_QUOTA, (_cluster(_O.ALTER_CONFIGS),)),
+    Row(_K.ALTER_CLIENT_QUOTAS, _NEW_QUOTA, (_cluster(_O.ALTER_CONFIGS),), on_controller=True),
     # The cluster
     Row(_K.DESCRIBE_LOG_DIRS, {"topics": []}, (_cluster(_O.DESCRIBE),)),
     Row(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from headwater.broker.context import Context
 from headwater.broker.controller_role import HANDLERS as CONTROLLER_HANDLERS
+from headwater.broker.throttling import Throttling
 from headwater.config import node_config
 from headwater.controller import Controller, Decision
 from headwater.io.clock import SystemClock
@@ -45,6 +46,7 @@ class HandlerBench:
             "authorizer": None,
             "security": None,
         }
+        parts["throttling"] = Throttling(parts["config"], SystemClock())
         self.role: Any = SimpleNamespace(
             **parts, controller=Direct(self.cluster), check_active=lambda: None
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Connection
 from headwater.protocol import Message
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.security.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from headwater.broker.throttling import Metered
 
 
 class Origin(NamedTuple):
@@ -22,7 +25,7 @@ class Origin(NamedTuple):
 class Context:
     """One request: its version, who sent it, and on which connection."""
 
-    __slots__ = ("api", "client_id", "connection", "origin", "version")
+    __slots__ = ("api", "client_id", "connection", "metered", "origin", "version")
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Context:
         self.version = version
         self.client_id = client_id
         self.api = api  # None for what is part of another request
+        self.metered: Metered | None = None  # where a quota applies to the client
         self.origin = origin  # None: the client is at the other end of the connection
 
     @classmethod

@@ -10,6 +10,7 @@ from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.dispatch import Routes, served_versions
 from headwater.broker.metadata_log import MetadataLog
 from headwater.broker.quorum_driver import QuorumDriver
+from headwater.broker.throttling import Throttling
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import NodeConfig
 from headwater.errors import ApiError, ErrorCode
@@ -66,6 +67,7 @@ SERVED = (
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
 )
 
 
@@ -86,6 +88,7 @@ class ControllerRole:
     quorum: QuorumDriver
     voter_changes: VoterChanges
     authorizer: Authorizer | None  # None: everything is allowed
+    throttling: Throttling
 
     @property
     def served(self) -> dict[int, Versions]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from headwater.broker.context import Context, InOrder
 from headwater.broker.node_log import REQUESTS
 from headwater.broker.request_watch import RequestWatch, Seen
+from headwater.broker.throttling import Metered, Steps, Throttling
 from headwater.errors import ApiError, ErrorCode
 from headwater.net import Answer, Connection, PendingResponse
 from headwater.net.connection import CloseConnection
@@ -94,6 +95,7 @@ SERVED = (
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
@@ -169,7 +171,19 @@ class Route:
         self.splits = api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.SHARE_FETCH)
         self.overlapping = api is ApiKey.PRODUCE
 
-    def answer(self, correlation_id: int, message: Message) -> Answer:
+    def answer(
+        self, correlation_id: int, message: Message, metered: Metered | None = None
+    ) -> Answer:
+        if metered is None:
+            return self._encode(correlation_id, message)
+        metered.settle(message)
+        metered.enter()
+        try:
+            return self._encode(correlation_id, message)
+        finally:
+            metered.encoded()
+
+    def _encode(self, correlation_id: int, message: Message) -> Answer:
         if self.prefix is _ANSWER:
             head = _ANSWER.pack(0, correlation_id)
         else:
@@ -244,8 +258,15 @@ def _not_served(key: int) -> str:
 class Dispatcher:
     """Serves the frames of the listeners of one kind."""
 
-    def __init__(self, parts: Parts, routes: Routes, watch: RequestWatch | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        routes: Routes,
+        watch: RequestWatch | None = None,
+        throttling: Throttling | None = None,
+    ) -> None:
         self._parts = parts
+        self._throttling = throttling
         self._watch = watch
         self._find_route = routes.find
         self._routes = routes.found
@@ -275,19 +296,26 @@ class Dispatcher:
                 f"client={printable(client_id or '')}"
             )
         context = Context(connection, version, client_id, None, route.api)
+        metered: Metered | None = None
+        if self._throttling is not None and self._throttling.is_on:
+            metered = context.metered = self._throttling.begin(context, len(frame))
         watch, seen = self._watch, None
         if watch is not None and watch.is_on:
             seen = watch.begin(context, request, len(frame))
         try:
             handled = route.handle(self._parts, context, request)
+            if metered is not None:
+                metered.leave()
             if isinstance(handled, Message):
-                answer = route.answer(correlation_id, handled)
+                answer = route.answer(correlation_id, handled, metered)
                 if seen is not None:
                     seen.answered(handled, answer)
                 return answer
         except Exception as error:
-            return self._failed(route, connection, correlation_id, error, seen)
+            return self._failed(route, connection, correlation_id, error, seen, metered)
         if handled is None:
+            if metered is not None:
+                metered.settle(None)
             if seen is not None:
                 seen.answered(None, ())
             return ()
@@ -297,11 +325,15 @@ class Dispatcher:
         pending = PendingResponse(overlapping=overlapping)
         if isinstance(handled, asyncio.Future):  # no task for what only waits
             handled.add_done_callback(
-                lambda done: self._on_done(route, connection, correlation_id, done, pending, seen)
+                lambda done: self._on_done(
+                    route, connection, correlation_id, done, pending, seen, metered
+                )
             )
             return pending
+        if metered is not None:
+            handled = Steps(handled, metered)
         task = asyncio.ensure_future(
-            self._finish(route, connection, correlation_id, handled, pending, seen)
+            self._finish(route, connection, correlation_id, handled, pending, seen, metered)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -315,6 +347,15 @@ class Dispatcher:
         route = self._find_route(ApiKey.API_VERSIONS, 0)
         return route.answer(correlation_id, answer_unknown_version(self._served))
 
+    def _encoded(
+        self, route: Route, correlation_id: int, message: Message | None, metered: Metered | None
+    ) -> Answer:
+        if message is not None:
+            return route.answer(correlation_id, message, metered)
+        if metered is not None:
+            metered.settle(None)
+        return ()
+
     async def _finish(
         self,
         route: Route,
@@ -323,12 +364,13 @@ class Dispatcher:
         handled: Awaitable[Message | None],
         pending: PendingResponse,
         seen: Seen | None,
+        metered: Metered | None,
     ) -> None:
         try:
             message = await handled
-            parts = route.answer(correlation_id, message) if message is not None else ()
+            parts = self._encoded(route, correlation_id, message, metered)
         except Exception as error:
-            self._answer_failed(route, connection, correlation_id, error, pending, seen)
+            self._answer_failed(route, connection, correlation_id, error, pending, seen, metered)
         else:
             if seen is not None:
                 seen.answered(message, parts)
@@ -342,15 +384,16 @@ class Dispatcher:
         done: asyncio.Future[Message | None],
         pending: PendingResponse,
         seen: Seen | None,
+        metered: Metered | None,
     ) -> None:
         if done.cancelled():
             pending.answer(())
             return
         try:
             message = done.result()
-            parts = route.answer(correlation_id, message) if message is not None else ()
+            parts = self._encoded(route, correlation_id, message, metered)
         except Exception as error:
-            self._answer_failed(route, connection, correlation_id, error, pending, seen)
+            self._answer_failed(route, connection, correlation_id, error, pending, seen, metered)
         else:
             if seen is not None:
                 seen.answered(message, parts)
@@ -364,9 +407,10 @@ class Dispatcher:
         error: Exception,
         pending: PendingResponse,
         seen: Seen | None,
+        metered: Metered | None,
     ) -> None:
         try:
-            parts = self._failed(route, connection, correlation_id, error, seen)
+            parts = self._failed(route, connection, correlation_id, error, seen, metered)
         except CloseConnection as refusal:
             connection.refuse(str(refusal))
         else:
@@ -379,6 +423,7 @@ class Dispatcher:
         correlation_id: int,
         error: Exception,
         seen: Seen | None,
+        metered: Metered | None,
     ) -> Answer:
         """Logs an unexpected error once; returns it if the response has an error code."""
         if isinstance(error, CloseConnection):
@@ -388,7 +433,7 @@ class Dispatcher:
             self._log.bounded.failure(f"{route.api.name} v{route.version} failed", error)
         try:
             message = route.response(error_code=code)  # type: ignore[call-arg]
-            answer = route.answer(correlation_id, message)
+            answer = route.answer(correlation_id, message, metered)
         except (TypeError, EncodeError):  # no such field, or not in this version
             raise CloseConnection(f"{route.api.name} failed: {printable(str(error))}") from None
         if seen is not None:

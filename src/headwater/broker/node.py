@@ -40,6 +40,7 @@ from headwater.broker.quorum_driver import QuorumDriver
 from headwater.broker.replica_fetchers import ReplicaFetchers
 from headwater.broker.request_watch import RequestWatch
 from headwater.broker.start_check import check_start
+from headwater.broker.throttling import Throttling
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
@@ -79,6 +80,7 @@ class Node:
         log.write_as(str(config.value("headwater.log.format")), node=config.node_id)
         self._watch = RequestWatch(host.clock, log)
         self._watch.configure(config)
+        self._throttling = Throttling(config, host.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
         for name in node_log.LOGGERS:
@@ -329,8 +331,9 @@ class Node:
                 self._for_controllers,
             ),
             authorizer=self._authorizer,
+            throttling=self._throttling,
         )
-        self._controller_dispatcher = Dispatcher(role, role.routes, self._watch)
+        self._controller_dispatcher = Dispatcher(role, role.routes, self._watch, self._throttling)
         for at in self.config.controller_listeners:
             listener = self._controller_server.bind(
                 at.name,
@@ -539,7 +542,9 @@ class Node:
                 self._lines.warn(f"{log.tp} is not in the metadata; its log was renamed to {path}")
 
     def _bind(self) -> None:
-        self._dispatcher = Dispatcher(self._broker, self._broker.routes, self._watch)
+        self._dispatcher = Dispatcher(
+            self._broker, self._broker.routes, self._watch, self._throttling
+        )
         self._listeners.bind(self.config, self._dispatcher)
         self.addresses = self._listeners.addresses
 
@@ -549,12 +554,23 @@ class Node:
         """Applies a committed change of the metadata to the parts of the node."""
         if self._authorizer is not None:  # first: what follows may open doors
             self._authorizer.follow(image.acls, delta.acls)
+        if delta.client_quotas:
+            self._follow_quotas(image)
         own = Resource(ResourceType.BROKER, str(self.config.node_id))
         if CLUSTER_DEFAULT in delta.configs or own in delta.configs:
             self._reconfigure(image.config(own), image.config(CLUSTER_DEFAULT))
         if self.config.is_broker:
             self._fetchers.on_metadata(image, delta)  # first: it knows where leaders are
             self._partitions.follow(image, delta)
+
+    def _follow_quotas(self, image: Image) -> None:
+        """Enforces other quotas from now on. Clients that wait because of the old ones go on, and
+        their next requests are judged by the new ones."""
+        self._throttling.follow(image)
+        admit = self._throttling.admit if self._throttling.quotas.limits_addresses else None
+        for server in (self._server, self._controller_server):
+            server.admit = admit
+            server.unthrottle_all()
 
     async def _follow_files(self, security: NodeSecurity) -> None:
         while True:

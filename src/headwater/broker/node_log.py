@@ -192,6 +192,17 @@ def _scram_line(record: Any, what: str) -> str:
     return f"user {printable(record.name)}: the {mechanism} credential was {what}"
 
 
+def _quota_line(record: Any) -> str:
+    parts = (
+        f"default {part.entity_type}"
+        if part.entity_name is None
+        else f"{part.entity_type} {printable(part.entity_name)}"
+        for part in record.entity
+    )
+    what = "was removed" if record.remove else f"was set to {record.value:.15g}"
+    return f"quota {printable(record.key)} of {', '.join(parts)} {what}"
+
+
 # By type: the classes of these records are loaded with the first one.
 _SECURITY_LINES: dict[int, Callable[[Any], str]] = {
     RecordType.USER_SCRAM_CREDENTIAL: lambda record: _scram_line(record, "set"),
@@ -203,6 +214,7 @@ _SECURITY_LINES: dict[int, Callable[[Any], str]] = {
     RecordType.REMOVE_DELEGATION_TOKEN: lambda record: (
         f"delegation token {printable(record.token_id)} has ended"
     ),
+    RecordType.CLIENT_QUOTA: lambda record: _quota_line(record),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from headwater.config import NodeConfig
 from headwater.config.alter import Alteration
@@ -66,6 +67,10 @@ from headwater.protocol.records.metadata_nodes import (
 from headwater.protocol.records.metadata_security import DelegationTokenRecord
 from headwater.security.acls import Rule, RuleFilter
 from headwater.security.principal import Principal
+
+if TYPE_CHECKING:
+    from headwater.controller.quotas import QuotaChange
+    from headwater.quotas.entities import Entity
 
 
 class Controller:
@@ -191,31 +196,34 @@ class Controller:
         self,
         request: CreateTopicsRequest,
         *,
+        take: topics.Take = topics.take_freely,
         may_create: topics.Allowed = lambda _: True,
         may_describe: topics.Allowed = lambda _: True,
     ) -> Decision[list[CreatableTopicResult]]:
         return topics.create_topics(
-            self.state, request, may_create=may_create, may_describe=may_describe
+            self.state, request, take=take, may_create=may_create, may_describe=may_describe
         )
 
     def decide_delete_topics(
         self,
         request: DeleteTopicsRequest,
         *,
+        take: topics.Take = topics.take_freely,
         may_delete: topics.Allowed = lambda _: True,
         may_describe: topics.Allowed = lambda _: True,
     ) -> Decision[list[DeletableTopicResult]]:
         return topics.delete_topics(
-            self.state, request, may_delete=may_delete, may_describe=may_describe
+            self.state, request, take=take, may_delete=may_delete, may_describe=may_describe
         )
 
     def decide_create_partitions(
         self,
         request: CreatePartitionsRequest,
         *,
+        take: topics.Take = topics.take_freely,
         may_alter: topics.Allowed = lambda _: True,
     ) -> Decision[list[CreatePartitionsTopicResult]]:
-        return topics.create_partitions(self.state, request, may_alter=may_alter)
+        return topics.create_partitions(self.state, request, take=take, may_alter=may_alter)
 
     def decide_alter_configs(
         self,
@@ -271,6 +279,15 @@ class Controller:
         from headwater.controller import tokens
 
         return tokens.remove_expired(self.state, now_ms=now_ms)
+
+    # Quotas
+
+    def decide_alter_client_quotas(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> Decision[dict[Entity, ApiError | None]]:
+        from headwater.controller import quotas
+
+        return quotas.alter_client_quotas(self.state, changes, validate_only=validate_only)
 
     # Access control
 

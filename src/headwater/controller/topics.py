@@ -40,14 +40,23 @@ Allowed = Callable[[str], bool]
 _Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
 
 
+# Takes partitions from the client's quota of changes; raises ApiError if it may have none now.
+Take = Callable[[int], None]
+
+
 def _all(_: str) -> bool:
     return True
+
+
+def take_freely(_: int) -> None:
+    """The quota of those who have none."""
 
 
 def create_topics(
     state: ControllerState,
     request: CreateTopicsRequest,
     *,
+    take: Take = take_freely,
     may_create: Allowed = _all,
     may_describe: Allowed = _all,
 ) -> Decision[list[CreatableTopicResult]]:
@@ -68,7 +77,7 @@ def create_topics(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to create {topic.name}"
                 )
             may_see = may_describe(topic.name)
-            made, result = _create_topic(state, topic, described if may_see else None)
+            made, result = _create_topic(state, topic, described if may_see else None, take)
             check_bound(len(records) + len(made))
         except ApiError as refusal:
             is_of_policy = isinstance(refusal, PolicyRefused)
@@ -95,7 +104,7 @@ def create_topics(
 
 
 def _create_topic(
-    state: ControllerState, topic: CreatableTopic, described: _Described | None
+    state: ControllerState, topic: CreatableTopic, described: _Described | None, take: Take
 ) -> tuple[list[Message], CreatableTopicResult]:
     _check_new_name(state, topic.name)
     configs = {config.name: config.value for config in topic.configs}
@@ -113,6 +122,7 @@ def _create_topic(
     partitions = _assigned(state, topic) if topic.assignments else _placed(state, topic)
     if state.policies.on_new_topic is not None:
         state.policies.on_new_topic(_as_asked(topic, partitions))
+    take(len(partitions))
     topic_id = state.new_id()
     result = CreatableTopicResult(name=topic.name, topic_id=topic_id, error_message=None)
     if described is not None:
@@ -263,6 +273,7 @@ def delete_topics(
     state: ControllerState,
     request: DeleteTopicsRequest,
     *,
+    take: Take = take_freely,
     may_delete: Allowed = _all,
     may_describe: Allowed = _all,
 ) -> Decision[list[DeletableTopicResult]]:
@@ -314,15 +325,24 @@ def delete_topics(
             refuse(name, topic.id, ErrorCode.INVALID_REQUEST, "the topic is also given by its id")
         else:
             doomed[topic.id] = topic
-    results += [
-        DeletableTopicResult(name=topic.name, topic_id=topic_id)
-        for topic_id, topic in doomed.items()
-    ]
-    return Decision([RemoveTopicRecord(topic_id=topic_id) for topic_id in doomed], results)
+    records: list[Message] = []
+    for topic_id, topic in doomed.items():
+        try:
+            take(len(topic.partitions))
+        except ApiError as refusal:
+            refuse(topic.name, topic_id, refusal.code, refusal.message or "")
+        else:
+            results.append(DeletableTopicResult(name=topic.name, topic_id=topic_id))
+            records.append(RemoveTopicRecord(topic_id=topic_id))
+    return Decision(records, results)
 
 
 def create_partitions(
-    state: ControllerState, request: CreatePartitionsRequest, *, may_alter: Allowed = _all
+    state: ControllerState,
+    request: CreatePartitionsRequest,
+    *,
+    take: Take = take_freely,
+    may_alter: Allowed = _all,
 ) -> Decision[list[CreatePartitionsTopicResult]]:
     records: list[Message] = []
     counts = Counter(topic.name for topic in request.topics)
@@ -343,14 +363,16 @@ def create_partitions(
         try:
             if not may_alter(topic.name):
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            records += _more_partitions(state, topic)
+            records += _more_partitions(state, topic, take)
         except ApiError as refusal:
             result.error_code = refusal.code
             result.error_message = refusal.message
     return Decision(() if request.validate_only else records, results)
 
 
-def _more_partitions(state: ControllerState, asked: CreatePartitionsTopic) -> list[Message]:
+def _more_partitions(
+    state: ControllerState, asked: CreatePartitionsTopic, take: Take
+) -> list[Message]:
     topic = state.image.topics.get(asked.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # Kafka has no message either
@@ -373,5 +395,6 @@ def _more_partitions(state: ControllerState, asked: CreatePartitionsTopic) -> li
         for assignment in asked.assignments:
             _check_assignment(state, assignment.broker_ids, factor)
             made.append(_new_partition(state, assignment.broker_ids))
+    take(len(made))
     level = state.image.metadata_version
     return [part.to_record(topic.id, have + number, level) for number, part in enumerate(made)]

@@ -33,6 +33,10 @@ _SIZE = Struct(">i")
 _SIZE_AND_API = Struct(">ih")
 _OVERLAP_MAX = 64
 _GATHER_BYTES_MAX = 64 * 1024
+# Reasons to start no request. Too many responses are unread, and the peer must read them first; or
+# the peer has exceeded a quota, and must wait.
+_UNREAD = 1
+_THROTTLED = 2
 _TURN_SECONDS = 0.002  # then other connections are served before the next request of this one
 
 
@@ -75,6 +79,7 @@ class Connection(Receiver):
         "_ended",
         "_gathered",
         "_gathering",
+        "_holds",
         "_large",
         "_large_filled",
         "_limits",
@@ -83,7 +88,6 @@ class Connection(Receiver):
         "_server",
         "_view",
         "_waiting",
-        "_write_paused",
         "active_at",
         "frame_since",
         "gone",
@@ -91,6 +95,7 @@ class Connection(Receiver):
         "listener",
         "on_gone",
         "on_next",
+        "on_sent",
         "principal",
         "software",
         "stream",
@@ -113,6 +118,8 @@ class Connection(Receiver):
         ] = {}  # ordered, so that the simulator is deterministic
         # Set by a waiting request; called with the API key of the next request in line.
         self.on_next: Callable[[int], None] | None = None
+        # Called with the time that each send takes, if anybody counts it.
+        self.on_sent: Callable[[float], None] | None = None
         self._server = server
         self._limits: NetLimits = server.limits
         self._dispatch = dispatch
@@ -123,8 +130,7 @@ class Connection(Receiver):
         self._large_filled = 0
         self._waiting: deque[PendingResponse] = deque()
         self._ended = False
-        # Too many responses are unread: no request starts until the peer has read them.
-        self._write_paused = False
+        self._holds = 0  # why no request starts now: _UNREAD, _THROTTLED
         self._gathering = False
         self._gathered = bytearray()
 
@@ -208,7 +214,7 @@ class Connection(Receiver):
 
     def _may_start(self) -> bool:
         """Returns whether the next request may start now."""
-        if self._write_paused:
+        if self._holds:
             return False
         waiting = self._waiting
         if not waiting:
@@ -220,7 +226,7 @@ class Connection(Receiver):
         assert frame is not None
         self._large = None
         self._server.release(len(frame), self)
-        if self._serve(frame) and not self._write_paused:
+        if self._serve(frame) and not self._holds:
             self.stream.resume()
             self._serve_buffered()
 
@@ -250,7 +256,7 @@ class Connection(Receiver):
             ready = self._read_end - start
             if ready < 4:
                 break
-            if self._write_paused or (self._waiting and not self._may_start()):
+            if self._holds or (self._waiting and not self._may_start()):
                 if self.on_next is not None and ready >= _SIZE_AND_API.size:
                     self.on_next(_SIZE_AND_API.unpack_from(view, start)[1])
                 break
@@ -310,7 +316,7 @@ class Connection(Receiver):
 
     def on_memory(self) -> None:
         """Continues with a large frame that had to wait for memory."""
-        if self._write_paused:  # it comes again when its peer has read
+        if self._holds:  # it comes again when nothing holds it back
             self._server.stop_waiting(self)
             return
         self.active_at = self._server.now()  # it could not be while it was paused
@@ -319,7 +325,7 @@ class Connection(Receiver):
 
     def is_mid_frame(self) -> bool:
         """Returns whether part of a frame has arrived and the rest is missing."""
-        if self._write_paused:
+        if self._holds:
             return False
         return self._large is not None or (self._read_end > self._read_start and not self._waiting)
 
@@ -370,10 +376,15 @@ class Connection(Receiver):
         self._send_now(answer)
 
     def _send_now(self, answer: Answer) -> None:
-        stream = self.stream
-        stream.send(answer)
+        stream, on_sent = self.stream, self.on_sent
+        if on_sent is None:
+            stream.send(answer)
+        else:
+            began = self._server.now()
+            stream.send(answer)
+            on_sent(self._server.now() - began)
         if stream.queued_bytes() > self._limits.unsent_bytes_max:
-            self._write_paused = True
+            self._holds |= _UNREAD
             stream.pause()
 
     def on_answered(self) -> None:
@@ -389,7 +400,7 @@ class Connection(Receiver):
             if parts:
                 self._send(parts)
         self.active_at = self._server.now()
-        if not self._write_paused:
+        if not self._holds:
             self._go_on()
         if self._ended:
             self._close_when_served()
@@ -407,10 +418,33 @@ class Connection(Receiver):
             self.stream.resume()
 
     def drained(self) -> None:
-        if self._write_paused:
-            self._write_paused = False
+        if self._holds & _UNREAD:
+            self._holds &= ~_UNREAD
             if self._may_start():
                 self._go_on()
+        if self._ended:
+            self._close_when_served()
+
+    # Throttling
+
+    def throttle(self, seconds: float) -> None:
+        """Reads and serves nothing more of this peer for a while. Responses go out."""
+        if self.gone:
+            return
+        self._holds |= _THROTTLED
+        self.stream.pause()
+        self._server.throttle(self, seconds)
+
+    def unthrottle(self) -> None:
+        """Goes on with a peer that had to wait."""
+        if self.gone or not self._holds & _THROTTLED:
+            return
+        self._holds &= ~_THROTTLED
+        self.active_at = self._server.now()
+        if self.frame_since is not None:
+            self.frame_since = self.active_at  # it could not send the rest of it
+        if self._may_start():
+            self._go_on()
         if self._ended:
             self._close_when_served()
 
@@ -423,7 +457,7 @@ class Connection(Receiver):
         self._close_when_served()
 
     def _close_when_served(self) -> None:
-        if not self._waiting and not self._write_paused and not self.gone:
+        if not self._waiting and not self._holds and not self.gone:
             self.stream.close()
 
     def close_if_quiet(self) -> bool:
@@ -452,7 +486,7 @@ class Connection(Receiver):
         for callback in tuple(self.on_gone):
             callback()
         self.on_gone.clear()
-        self.on_next = None
+        self.on_next = self.on_sent = None
 
 
 def _spoken(begin: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container
+from typing import NamedTuple
 
 from headwater.io import SYSTEM_SOCKETS, Host, Listener, Receiver, SocketOptions, Stream
 from headwater.net.connection import CloseConnection, Connection, Dispatch
@@ -15,7 +16,14 @@ from headwater.observability import printable
 
 _SWEEP_SECONDS_MAX = 5.0
 
+_HELD_OFF_MAX = 1000  # connections that wait for their end; others end at once
+
 LogLine = Callable[[str], None]
+
+
+class _Throttled(NamedTuple):
+    until: float
+    timer: asyncio.TimerHandle
 
 
 class Server:
@@ -53,6 +61,9 @@ class Server:
         self._receiving_bytes = 0
         self._receiving_of_ip: Counter[str] = Counter()
         self._waiting_for_memory: dict[Connection, int] = {}  # how much; in this order
+        # Returns for how long to hold off a new connection from an address, if anybody counts them.
+        self.admit: Callable[[str], float] | None = None
+        self._throttled: dict[Connection, _Throttled] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -65,6 +76,8 @@ class Server:
 
         def accept(stream: Stream) -> Receiver:
             self._keep_pace(name, listener, own_pace)
+            if self.admit is not None and (wait := self.admit(stream.peer.host)) > 0:
+                return self._hold_off(stream, name, dispatch, wait)
             if gate is None:
                 return self._accept(stream, name, dispatch)
             return self._accept_guarded(stream, name, dispatch, gate)
@@ -109,6 +122,27 @@ class Server:
         if delay > 0:
             listener.pause(delay)
 
+    def _hold_off(
+        self, stream: Stream, listener: str, dispatch: Dispatch, seconds: float
+    ) -> Receiver:
+        """Accepts a connection of an address that makes too many, and closes it after a while. It
+        is not read meanwhile, and gets no TLS."""
+        connection = self._register(stream, listener, dispatch)
+        self._turned_away.add(connection)
+        reason = f"connection_creation_rate of {stream.peer.host} is exceeded"
+        loop = asyncio.get_running_loop()
+        if len(self._turned_away) > _HELD_OFF_MAX:
+            loop.call_soon(connection.refuse, reason)
+            return connection
+        # The stream has not started yet.
+        loop.call_soon(connection.throttle, 2 * seconds)
+        loop.call_later(seconds, self._end_held_off, connection, reason)
+        return connection
+
+    def _end_held_off(self, connection: Connection, reason: str) -> None:
+        if not connection.gone:
+            connection.refuse(reason)
+
     def _accept_guarded(
         self, stream: Stream, listener: str, dispatch: Dispatch, gate: Gate
     ) -> Receiver:
@@ -144,7 +178,7 @@ class Server:
         secret.start(connection)
         return secret
 
-    def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Connection:
+    def _register(self, stream: Stream, listener: str, dispatch: Dispatch) -> Connection:
         connection = Connection(stream, listener, self, dispatch)
         if self._serves_nodes:
             stream.put_first()
@@ -153,7 +187,11 @@ class Server:
         self._debug(f"{stream.peer} connected to {listener}")
         self._per_ip[ip] += 1
         self._per_listener[listener] += 1
-        reason = self._refusal(listener, ip)
+        return connection
+
+    def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Connection:
+        connection = self._register(stream, listener, dispatch)
+        reason = self._refusal(listener, stream.peer.host)
         if reason is not None:
             self._turn_away(connection, reason)
         return connection
@@ -196,6 +234,9 @@ class Server:
         self.connections.pop(connection, None)
         self._turned_away.discard(connection)
         self.unproven.pop(connection, None)
+        throttled = self._throttled.pop(connection, None)
+        if throttled is not None:
+            throttled.timer.cancel()
         self.stop_waiting(connection)
         self._debug(f"{connection.stream.peer} disconnected")
         ip = connection.stream.peer.host
@@ -205,6 +246,32 @@ class Server:
             del self._per_ip[ip]
         if self._stopping is not None and not self.connections:
             self._stopping.set()
+
+    # Throttled connections
+
+    def throttle(self, connection: Connection, seconds: float) -> None:
+        """Calls `unthrottle` of a connection after a while; a longer wait takes the place of a
+        shorter one."""
+        until = self.now() + seconds
+        known = self._throttled.get(connection)
+        if known is not None:
+            if known.until >= until:
+                return
+            known.timer.cancel()
+        connection.active_at = until  # it is not idle until then
+        timer = asyncio.get_running_loop().call_later(seconds, self._unthrottle, connection)
+        self._throttled[connection] = _Throttled(until, timer)
+
+    def _unthrottle(self, connection: Connection) -> None:
+        del self._throttled[connection]
+        connection.unthrottle()
+
+    def unthrottle_all(self) -> None:
+        """Goes on with all connections that wait: quotas have changed."""
+        for connection, throttled in list(self._throttled.items()):
+            if connection not in self._turned_away:
+                throttled.timer.cancel()
+                self._unthrottle(connection)
 
     # Memory for large frames
 

@@ -18,10 +18,14 @@ from headwater.security.operations import Operation
 if TYPE_CHECKING:
     from headwater.broker.controller_role import ControllerRole
 
+# The version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_REFUSES_SINCE = 5
+
 
 async def handle(
     role: ControllerRole, context: Context, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
+    quota = role.throttling.mutations(context, strict_since=_REFUSES_SINCE)
     try:
         if not role.config.delete_topic_enable:
             raise ApiError(
@@ -35,6 +39,7 @@ async def handle(
         results = await role.controller.ask(
             lambda controller: controller.decide_delete_topics(
                 request,
+                take=quota.take,
                 may_delete=may_in_cluster(role, context, Operation.DELETE, AclResource.TOPIC),
                 may_describe=may_in_cluster(
                     role, context, Operation.DESCRIBE, AclResource.TOPIC, through=Operation.DELETE
@@ -43,7 +48,7 @@ async def handle(
         )
     except ApiError as refusal:
         return refuse(context, request, refusal)
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(throttle_time_ms=quota.wait_ms(), responses=results)
 
 
 def refuse(

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 async def handle(role: ControllerRole, context: Context, request: FetchRequest) -> FetchResponse:
     check_cluster(role, context, Operation.CLUSTER_ACTION)
+    if context.metered is not None:
+        context.metered.exempt()
     if is_other_cluster(role, request.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     # Older versions name the topic, which members of a quorum never do.

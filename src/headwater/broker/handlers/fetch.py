@@ -28,7 +28,7 @@ from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
 from headwater.config.node import RACK_AWARE_SELECTOR
 from headwater.errors import ApiError, ErrorCode
-from headwater.io import FileSlice
+from headwater.io import FileSlice, close_slices
 from headwater.model import NO_NODE
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.fetch import (
@@ -56,6 +56,13 @@ _ISOLATION_LEVELS = (0, READ_COMMITTED)
 _ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
 _CLOSEST_SINCE = 11  # KIP-392: consumers may read from followers, and say in which rack they are
 _TOPIC_IDS_SINCE = 13
+# What a response and each of its partitions take, besides records.
+_RESPONSE_BYTES = 20
+_PARTITION_BYTES = 60
+# Where a batch says how many bytes follow.
+_LENGTH_AT = 8
+_LENGTH_BYTES = 4
+_CUT_BATCHES_MAX = 100
 _NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -100,6 +107,7 @@ class _Fetch:
         "_feed",
         "_found_bytes",
         "_incremental",
+        "_metered",
         "_partitions",
         "_racks",
         "_replica_id",
@@ -131,6 +139,7 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []
         self._found_bytes = 0
+        self._metered = context.metered if self._replica_id < 0 else None
         # For readers of committed records: the last stable offset of each partition that is waited
         # for, and how many bytes were appended since it last moved.
         self._stable: dict[Partition, tuple[int, int]] | None = None
@@ -206,6 +215,8 @@ class _Fetch:
     def read(self) -> _Read:
         read = _Read()
         left = self._bytes_max
+        if self._metered is not None:
+            left = min(left, self._metered.fetch_bytes_max())
         self._partitions.clear()
         if self._feed is not None and self._incremental:
             self._wanted = list(self._feed.ready)
@@ -297,6 +308,8 @@ class _Fetch:
         if found.slice is None:
             return 0
         data.records = found.slice
+        if self._metered is not None and len(found.slice) == left:
+            _cut_at_batch(found.slice)
         if committed:
             # Those after the slice come with the slices they concern.
             upto = min(end, log.offset_bound(found))
@@ -344,6 +357,11 @@ class _Fetch:
             if not self._incremental:
                 self._context.connection.stream.put_first()
             self._take_positions(feed)
+        if self._metered is not None:
+            if self._metered.holds_fetch():
+                return self._throttled()
+            # A fetch that waited for more than its quota allows would wait in vain.
+            self._bytes_min = min(self._bytes_min, self._metered.fetch_bytes_max())
         read = self.read()
         if (
             read.bytes >= self._bytes_min
@@ -428,7 +446,12 @@ class _Fetch:
         assert self._done is not None
         if self._done.done():
             return
-        response = self._respond(self.read())
+        if self._metered is None:
+            response = self._respond(self.read())
+        else:
+            self._metered.enter()
+            response = self._respond(self.read())
+            self._metered.leave()
         if isinstance(response, FetchResponse):
             self._done.set_result(response)
         else:
@@ -468,7 +491,20 @@ class _Fetch:
                 self._refuse(cold.wanted, cold.data, refusal)
         return self._build(read)
 
+    def _throttled(self) -> FetchResponse:
+        """Returns the response to a consumer that has had too much: nothing. What its session knows
+        stays as it is; one that the request was to begin does not begin."""
+        session = self._session
+        if session is not None and not self._incremental:
+            self._broker.fetch_sessions.remove(session.id)
+            session = None
+        return FetchResponse(session_id=session.id if session is not None else 0, responses=[])
+
     def _build(self, read: _Read) -> FetchResponse:
+        if self._metered is not None and self._metered.holds_fetch(_size(read)):
+            for _, data in read.results:
+                close_slices((data.records,))
+            return self._throttled()
         session = self._session
         if self._feed is not None:
             self._keep_unfinished(self._feed, read)
@@ -523,6 +559,30 @@ class _Fetch:
                 feed.ready.pop(wanted, None)
 
 
+def _cut_at_batch(found: FileSlice) -> None:
+    """Drops the beginning of a batch at the end of a slice that a quota has made short: the client
+    would pay for it twice. Many small batches are left alone, for there is little to save."""
+    file, position, end = found.file, found.position, found.position + found.count
+    if not file.is_warm(position, found.count):
+        return
+    for _ in range(_CUT_BATCHES_MAX):
+        length = file.pread(_LENGTH_BYTES, position + _LENGTH_AT)
+        after = position + _LENGTH_AT + _LENGTH_BYTES + int.from_bytes(length, "big")
+        if after > end:
+            break
+        position = after
+    else:
+        return
+    if position > found.position:
+        found.count = position - found.position
+
+
+def _size(read: _Read) -> int:
+    """Returns the size of the response in bytes, about: exact but for what is not records."""
+    overhead = _PARTITION_BYTES * sum(1 for _, data in read.results if len(data.records))
+    return _RESPONSE_BYTES + overhead + sum(len(data.records) for _, data in read.results)
+
+
 def _replica_id(request: FetchRequest) -> int:
     state = request.replica_state
     return state.replica_id if state is not None else request.replica_id
@@ -538,6 +598,8 @@ def handle(
         broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER, quiet=True
     ):
         replica_id = NO_NODE  # all is denied below; no session of a follower, no precedence
+    if replica_id >= 0 and context.metered is not None:
+        context.metered.exempt()
     try:
         selection = broker.fetch_sessions.select(
             request,

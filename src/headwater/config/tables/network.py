@@ -13,9 +13,9 @@ connection.failed.authentication.delay.ms INT 100 L fixed + >=0
     Delay of the response to a failed login, in ms, which slows down guessing.
 connections.max.idle.ms LONG 600000 M fixed +
     A connection without traffic for this long is closed, in ms.
-controller.quota.window.num INT 11 L fixed - >=1
+controller.quota.window.num INT 11 L fixed + >=1
     Number of windows kept for quotas for controller changes.
-controller.quota.window.size.seconds INT 1 L fixed - >=1
+controller.quota.window.size.seconds INT 1 L fixed + >=1
     Length of a window for quotas for controller changes, in seconds.
 controller.socket.timeout.ms INT 30000 M fixed -
     Timeout of requests to the controller, in ms.
@@ -65,9 +65,9 @@ queued.max.request.bytes LONG -1 M fixed +
     Maximum number of bytes of requests being received; -1 means no limit.
 queued.max.requests INT 500 H fixed - >=1
     Maximum number of queued requests; no meaning here: queued.max.request.bytes bounds them.
-quota.window.num INT 11 L fixed - >=1
+quota.window.num INT 11 L fixed + >=1
     Number of windows kept for quotas of clients.
-quota.window.size.seconds INT 1 L fixed - >=1
+quota.window.size.seconds INT 1 L fixed + >=1
     Length of a window for quotas of clients, in seconds.
 request.timeout.ms INT 30000 H fixed +
     Timeout of the broker's own requests, in ms.

@@ -1,0 +1,1 @@
+"""Quotas of clients: which apply to whom, and how long a client that takes more has to wait."""
