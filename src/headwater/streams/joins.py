@@ -415,19 +415,23 @@ class ForeignKeyLookup:
 
 @dataclass
 class ForeignKeyResolve:
-    """Keyed by the left key: of the results in a batch the one of the latest change counts."""
+    """Keyed by the left key: of the results of several foreign keys the one of the row's latest
+    change counts, even where those keys are in batches of their own."""
 
     def on_rows(
         self, key: Any, rows: Sequence[Row], state: KeyState, timers: Timers
     ) -> Iterator[Emitted]:
         row = max(rows, key=lambda each: int(each.value[SEQUENCE]))
-        has = bool(state.get("emitted"))
+        sequence = row.value[SEQUENCE]
+        known = state.get("sequence")
+        if known is not None and sequence < known:
+            return  # from a foreign key that the row no longer has
         if row.tombstone:
-            if not has:
+            if known is None:
                 return
-            state.delete("emitted")
-        elif not has:
-            state.set("emitted", True)
+            state.delete("sequence")
+        elif known != sequence:
+            state.set("sequence", sequence)
         value = {name: each for name, each in row.value.items() if name != SEQUENCE}
         yield Out(None if row.tombstone else value, tombstone=row.tombstone, source=row)
 

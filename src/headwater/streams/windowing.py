@@ -216,7 +216,8 @@ class SlidingAggregate:
         for each in times[bisect_left(times, at - 1 - self.size) : bisect_left(times, at)]:
             yield each + 1  # those that begin after one
         after = bisect_right(times, at)
-        if after < len(times) and times[after] <= at + 1 + self.size:
+        is_first = sum(each[0] == at for each in kept) == 1  # otherwise the window is there
+        if is_first and after < len(times) and times[after] <= at + 1 + self.size:
             yield at + 1
 
     def _result(self, start: int, kept: list[list[Any]], row: Row | None) -> Iterator[Emitted]:
