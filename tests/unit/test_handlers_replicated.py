@@ -27,6 +27,7 @@ from headwater.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from headwater.replication.follower import Cut
 from headwater.replication.leader import FetchClock
 from headwater.storage import Log
 from tests.support.logs import NOW, TOPIC_ID, TP, append, batch, lead, open_log, settings
@@ -131,6 +132,52 @@ def test_waiting_producers_hear_of_another_leader() -> None:
         partition.become_follower(
             PartitionState((1, 2), (bytes(16),) * 2, (1, 2), 2, 3, partition.partition_epoch + 1)
         )
+        assert result_of(await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    asyncio.run(story())
+
+
+class HeldWorkers:
+    """Works when it is told to."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        await self.go.wait()
+        return work()
+
+
+@pytest.mark.parametrize("is_known_first", [True, False])
+def test_an_append_is_not_acknowledged_for_what_another_leader_wrote_in_its_place(
+    is_known_first: bool,
+) -> None:
+    """While the append is flushed, the broker becomes a follower, and its log is cut."""
+
+    async def story() -> None:
+        workers = HeldWorkers()
+        log = open_log(config=settings(flush_messages=1))
+        partition = led(log, isr=(1, 2), workers=workers)
+        waiting = produced(partition)
+        await asyncio.sleep(0)
+        partition.become_follower(
+            PartitionState((1, 2), (bytes(16),) * 2, (1, 2), 2, 3, partition.partition_epoch + 1)
+        )
+        job = partition.begin_cut(Cut(0))
+        assert job is not None
+        job.run()
+        partition.cut_ended(job)
+        partition.append_as_follower(
+            bytes(batch(b"of the next leader")),
+            high_watermark=1 if is_known_first else 0,
+            leader_start=0,
+            now_ms=NOW,
+        )
+        workers.go.set()
+        for _ in range(5):  # the flush ends, and the request goes on
+            await asyncio.sleep(0)
+        partition.append_as_follower(b"", high_watermark=1, leader_start=0, now_ms=NOW)
+        assert partition.high_watermark == 1
         assert result_of(await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     asyncio.run(story())

@@ -127,7 +127,7 @@ class Partition:
         """Returns the leader's state after checking the epoch that the caller knows."""
         leader = self.leader
         if leader is None:
-            raise self._not_leader()
+            raise self.not_leader()
         if epoch != -1 and epoch != leader.epoch:
             raise self._another_epoch(epoch, leader.epoch)
         return leader
@@ -158,7 +158,7 @@ class Partition:
     ) -> Appended:
         leader = self.leader
         if leader is None:
-            raise self._not_leader()
+            raise self.not_leader()
         if acks == ALL_IN_SYNC and len(leader.isr) < leader.min_isr and leader.is_under_min_isr:
             raise self._not_enough(ErrorCode.NOT_ENOUGH_REPLICAS, leader)
         appended = self.log.append_as_leader(
@@ -182,7 +182,7 @@ class Partition:
         group coordinator, which has to know of them."""
         leader = self.leader
         if leader is None:
-            raise self._not_leader()
+            raise self.not_leader()
         self.check_writable()
         # Nobody may ever read here and have ended transactions forgotten.
         self.log.producers.high_watermark_at(leader.high_watermark)
@@ -203,7 +203,7 @@ class Partition:
     ) -> Verification | None:
         """Returns the guard for the first batch of a transaction; None if it is open already."""
         if self.leader is None:
-            raise self._not_leader()
+            raise self.not_leader()
         return self.log.producers.begin_verification(
             producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch, now_ms=now_ms
         )
@@ -217,7 +217,7 @@ class Partition:
             for subscriber in self.subscribers.values():
                 subscriber.on_more(added_bytes)
 
-    def _not_leader(self) -> ApiError:
+    def not_leader(self) -> ApiError:
         return ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} has its leader on another broker"
         )
@@ -268,6 +268,9 @@ class Partition:
     def when_replicated(self, end: int, done: Done) -> None:
         """Calls `done` when everything below `end`, which is not committed yet, is on all in-sync
         replicas, or when this broker no longer leads the partition."""
+        if self.leader is None:
+            done(self.not_leader())
+            return
         waiting = self._waiting
         if waiting and end < waiting[-1][0]:
             # A repeated batch waits for the end of its first copy.

@@ -571,8 +571,8 @@ class QuorumDriver:
             # Said only if it lasts: others may not have noticed yet that this node was restarted.
             self._problem = (
                 f"{address} says that the leader is node {self.me.id}, which is the id of this "
-                "node; either it led and has lost its directory since, and a majority of the other "
-                "voters has to elect another leader, or two nodes have this node.id"
+                "node; if another node has it, give one of the two another node.id; if this one "
+                "led and lost its directory, a majority of the other voters has to run"
             )
         ready = raft.on_fetch_reply(request, reply, self._now())
         wanted = ready.fetch_snapshot

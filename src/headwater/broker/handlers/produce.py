@@ -309,10 +309,11 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode, text: str | None) -> P
 class _Wait:
     """An append that is not yet as safe as `acks` and `flush.messages` require."""
 
-    __slots__ = ("end", "partition", "result")
+    __slots__ = ("end", "leader", "partition", "result")
 
     def __init__(self, partition: Partition, end: int, result: PartitionProduceResponse) -> None:
         self.partition = partition
+        self.leader = partition.leader  # of the epoch in which it was appended
         self.end = end
         self.result = result
 
@@ -466,7 +467,10 @@ class _Replication:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         for wait, done in list(self._waiting.items()):
-            if wait.partition.high_watermark >= wait.end:
+            if wait.partition.leader is not wait.leader:
+                # While the append was flushed. What is committed here now may be another leader's.
+                done(wait.partition.not_leader())
+            elif wait.partition.high_watermark >= wait.end:
                 done(None)
             else:
                 wait.partition.when_replicated(wait.end, done)
