@@ -62,7 +62,6 @@ class HandlerBench:
         """The handler's answer as it comes off the wire in this version."""
         context = Context(None, version, "test")  # type: ignore[arg-type]
         parts = self.role if handler.__name__.startswith(CONTROLLER_HANDLERS) else self.broker
-        self.broker.image = self.image
         handled = handler.handle(parts, context, request)
         if inspect.isawaitable(handled):
             handled = asyncio.run(_awaited(handled))
