@@ -22,6 +22,12 @@ from headwater.testing import EmbeddedBroker
 COUNT = int(os.environ.get("HEADWATER_HOSTILE", "150"))
 QUICK = {"connection.failed.authentication.delay.ms": "0"}
 USERS = {"alice": "s3cret-password"}
+FRAMES = (
+    encode_request(ApiVersionsRequest(), 0, 1, "x"),
+    encode_request(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, 2, "x"),
+    encode_request(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=nonce"), 2, 3, "x"),
+    encode_request(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=nonce,p=eA=="), 2, 4, "x"),
+)
 
 
 def send(broker: EmbeddedBroker, data: bytes) -> None:
@@ -61,16 +67,10 @@ def is_alive(broker: EmbeddedBroker) -> bool:
 
 def test_a_node_survives_hostile_frames_before_a_login() -> None:
     random = Random(16)
-    frames = [
-        encode_request(ApiVersionsRequest(), 0, 1, "x"),
-        encode_request(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, 2, "x"),
-        encode_request(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=nonce"), 2, 3, "x"),
-        encode_request(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=nonce,p=eA=="), 2, 4, "x"),
-    ]
     with EmbeddedBroker(QUICK, users=USERS, topics={"t": 1}) as broker:
         for _ in range(COUNT):
             whole = b"".join(
-                mutated(bytes(f), random) if random.random() < 0.5 else f for f in frames
+                mutated(bytes(f), random) if random.random() < 0.5 else f for f in FRAMES
             )
             send(broker, whole[: random.randint(1, len(whole))])
         assert is_alive(broker)

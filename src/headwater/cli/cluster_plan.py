@@ -126,8 +126,14 @@ class ClusterPlan:
     def write_file(self, node: PlannedNode, properties: Mapping[str, str]) -> None:
         lines = [f"# Node {node.id} of a local cluster of {len(self.nodes)} nodes."]
         lines += [f"{key}={value}" for key, value in properties.items()]
-        with open(self.config_file(node.id), "w", encoding="utf-8") as file:
+        # For its owner alone: there may be passwords in it.
+        path = self.config_file(node.id)
+        with open(path, "w", encoding="utf-8", opener=_private) as file:
             file.write("\n".join(lines) + "\n")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def new_plan(folder: str, count: int, listen: str | None) -> ClusterPlan:
