@@ -48,6 +48,14 @@ class Planted(NamedTuple):
     key: str  # of TLS, as PEM
 
 
+class NodeOfFile(NodeProcess):
+    """Its listeners are in its file."""
+
+    def command(self) -> list[str]:
+        (file,) = self.options
+        return [str(HEADWATER), "start", "--config", file, "--data", str(self.data)]
+
+
 @pytest.fixture(params=["text", "json"])
 def planted(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,15 +100,7 @@ def planted(
         "sasl.mechanism=PLAIN\n"
         f'sasl.jaas.config={PLAIN} username="admin" password="{PLANTED["plain"]}";\n'
     )
-    node = NodeProcess(tmp_path / "node", "--config", str(file))
-    node.command = lambda: [
-        str(HEADWATER),
-        "start",
-        "--config",
-        str(file),
-        "--data",
-        str(node.data),
-    ]  # type: ignore[method-assign]
+    node = NodeOfFile(tmp_path / "node", str(file))
     with node:
         yield Planted(node, login, client_file, issued)
 

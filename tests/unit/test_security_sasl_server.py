@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from base64 import b64encode
+from collections import Counter
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -139,6 +143,51 @@ def test_an_unknown_user_is_refused_at_the_end_like_a_wrong_password() -> None:
     assert first("nobody") == first("nobody") != first("somebody")
     with pytest.raises(SaslRefused, match="unknown user"):
         exchange(ScramClient("SCRAM-SHA-256", "nobody", "wonder", "nonce"), scram())
+
+
+def work_of(server: SaslServer, *tokens: bytes) -> Counter[str]:
+    """Counts the calls of all functions until the refusal."""
+    calls: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            calls[called.__qualname__] += 1
+
+    sys.setprofile(note)
+    try:
+        for token in tokens:
+            server.answer(token)
+    except SaslRefused:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_an_unknown_user_costs_the_same_work_as_a_wrong_password(mechanism: str) -> None:
+    """Of a clock a test cannot be sure, of the work that is done it can."""
+    users = {"alice": secret_of(mechanism, "wonder")}
+    work = []
+    for name in ("alice", "mallo"):
+        server = ScramServer(mechanism, lambda user, is_token: users.get(user), "n", KEY)
+        client = ScramClient(mechanism, name, "guess", "nonce")
+        first = client.first()
+        challenge = scram(mechanism).answer(first)
+        assert isinstance(challenge, Challenge)
+        final = client.answer(challenge.token)
+        assert final is not None
+        work.append(work_of(server, first, final))
+    assert work[0] == work[1]
+    assert work[0]["compare_digest"] == 2
+
+
+def test_an_unknown_user_of_plain_costs_the_same_work_as_a_wrong_password() -> None:
+    work = [work_of(plain(), f"\0{user}\0guess".encode()) for user in ("alice", "mallo")]
+    assert work[0] == work[1]
+    assert work[0]["compare_digest"] == 1
 
 
 def test_a_proof_for_another_exchange_is_refused() -> None:

@@ -85,10 +85,9 @@ class ScramServer:
         check_authorization_id(_unescaped(first["authzid"]), user)
         is_token = "tokenauth=true" in first["extensions"].lower().split(",")
         self._secret = secret = self._find(user, is_token)
+        made_up = self._made_up_salt(user, is_token=is_token)  # always, so that it takes no longer
         salt, iterations = (
-            (self._made_up_salt(user, is_token=is_token), ITERATIONS_MIN)
-            if secret is None
-            else (secret.salt, secret.iterations)
+            (made_up, ITERATIONS_MIN) if secret is None else (secret.salt, secret.iterations)
         )
         nonce = first["nonce"] + self._nonce
         self._said = f"r={nonce},s={b64encode(salt).decode()},i={iterations}"
