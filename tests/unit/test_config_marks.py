@@ -22,6 +22,7 @@ _READ_BY_CONFIG = {
     "config.providers": "config/providers.py, before a node sees its settings",
     "controller.listener.names": "NodeConfig.controller_listeners",
     "controller.quorum.bootstrap.servers": "NodeConfig.alone",
+    "headwater.metrics.listen": "NodeConfig.metrics_listener",
     "inter.broker.listener.name": "config/support.py: must be a plain listener",
     "listener.security.protocol.map": "Listener.protocol",
     "log.dir": "NodeConfig.log_dirs",

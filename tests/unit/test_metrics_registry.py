@@ -154,12 +154,12 @@ def test_quantiles_lie_within_their_buckets() -> None:
 
 def test_recent_quantiles_forget_what_was_long_ago() -> None:
     histogram = Histogram((1.0, 2.0))
-    recent = RecentQuantiles(histogram)
+    recent = RecentQuantiles()
     for _ in range(10):
         histogram.note(0.5)
-    assert recent.read((0.5,), now=0.0) == ((0.5, 0.5),)
-    assert recent.read((0.5,), now=61.0) == ((0.5, 0.5),)  # still within the window
+    assert recent.read(histogram, (0.5,), now=0.0) == ((0.5, 0.5),)
+    assert recent.read(histogram, (0.5,), now=61.0) == ((0.5, 0.5),)  # still within the window
     for _ in range(10):
         histogram.note(1.5)
-    assert recent.read((0.5,), now=122.0) == ((0.5, 1.5),)
-    assert recent.read((0.5,), now=400.0) == ((0.5, 0.0),)
+    assert recent.read(histogram, (0.5,), now=122.0) == ((0.5, 1.5),)
+    assert recent.read(histogram, (0.5,), now=400.0) == ((0.5, 0.0),)

@@ -45,7 +45,12 @@ from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
 from headwater.config.listeners import PLAINTEXT
-from headwater.config.support import check_mechanisms, check_security, open_listeners
+from headwater.config.support import (
+    check_mechanisms,
+    check_security,
+    is_loopback,
+    open_listeners,
+)
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Address, Host, Receiver, SocketOptions, Stream
 from headwater.metadata import CLUSTER_DEFAULT, Delta, Image, Resource, ResourceType
@@ -56,6 +61,7 @@ from headwater.storage import LogDirs, Reserve
 from headwater.storage.log_dirs import DirectoryRefused, LogDirectory, lock_directories
 
 if TYPE_CHECKING:
+    from headwater.broker.metrics import NodeMetrics
     from headwater.broker.node_security import ListenerGate, NodeSecurity
     from headwater.net.peer import PeerSecurity
     from headwater.storage import LoadJob
@@ -81,6 +87,8 @@ class Node:
         self._watch = RequestWatch(host.clock, log)
         self._watch.configure(config)
         self._throttling = Throttling(config, host.clock)
+        self.metrics = self._new_metrics()
+        self.metrics_address: Address | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._reserve = Reserve(host.disk, config.metadata_log_dir)
         for name in node_log.LOGGERS:
@@ -89,6 +97,8 @@ class Node:
         self._listeners = BrokerListeners(host.network, self._server, self._gate, log)
         # One of its own: it opens before the node has found its quorum, and closes last.
         self._controller_server = self._new_server(serves_nodes=True)
+        self._is_stopping = False
+        self._log_channel: BrokerChannel | None = None
         self.failed: asyncio.Future[str] | None = None  # done when the node cannot continue
 
     def _new_server(self, *, serves_nodes: bool = False) -> Server:
@@ -100,6 +110,15 @@ class Node:
             debug=self._lines.named(node_log.CONNECTIONS).debug,
             serves_nodes=serves_nodes,
         )
+
+    def _new_metrics(self) -> NodeMetrics | None:
+        if self.config.metrics_listener is None:
+            return None
+        from headwater.broker.metrics import NodeMetrics  # a node that tells nobody is without
+
+        metrics = NodeMetrics(self._host, node_id=self.config.node_id)
+        self._watch.count_in(metrics.requests)
+        return metrics
 
     async def start(self) -> None:
         config, host = self.config, self._host
@@ -120,6 +139,8 @@ class Node:
                     f"{', '.join(map(str, unguarded))}: everybody who reaches this may read, write "
                     "and administer, as it has no authentication"
                 )
+            undo.push_async_callback(self._stop_metrics)
+            self._serve_metrics()
             self._open_directories()
             undo.callback(self._close_directories)
             undo.callback(host.workers.close)  # first: a worker may hold files open
@@ -129,6 +150,10 @@ class Node:
             undo.push_async_callback(self._controller_server.stop, 0.0)
             self._build_controller()
             undo.callback(self._channel.close)
+            if self.metrics is not None:
+                self.metrics.add_node(self.cluster_id, self._server, self._controller_server)
+                controller = self._controller if config.is_controller else None
+                self.metrics.add_cluster(self._metadata, controller)
             self._metadata.subscribe(self._follow)
             if config.is_broker:
                 self._build_broker()
@@ -143,6 +168,9 @@ class Node:
                 undo.push_async_callback(self._server.stop, 0.0)
                 await self._unless_failed(self._start_broker())
             undo.pop_all()
+        if self.metrics is not None:
+            self.metrics.why_not_ready = self._why_not_ready
+            self._run("the measures of the loop", self.metrics.run())
         self._run("the metadata log", self._watch_metadata())
         self._run("the log directories", self._watch_directories())
 
@@ -472,6 +500,12 @@ class Node:
         self._broker.check_change = self._check_change
         self._broker.log_moves.on_moved = self._assignments.compare
         self._build_replication()
+        if self.metrics is not None:
+            self._log_channel = BrokerChannel(
+                host, config, name="group-lag", security=self._for_brokers
+            )
+            self._metadata.subscribe(self._log_channel.follow)
+            self.metrics.add_broker(self._broker, self._log_channel, self._run)
         self._metadata.subscribe(self._broker.telemetry.follow)
         self._metadata.subscribe(self._groups.follow)
         self._metadata.subscribe(self._broker_channel.follow)
@@ -676,6 +710,43 @@ class Node:
         if self.failed is not None and not self.failed.done():
             self.failed.set_result(why)
 
+    # Metrics
+
+    def _serve_metrics(self) -> None:
+        metrics, at = self.metrics, self.config.metrics_listener
+        if metrics is None or at is None:
+            return
+        metrics.has_failed = lambda: self.failed is not None and self.failed.done()
+        self.metrics_address = metrics.serve(*at)
+        self._lines.info(f"metrics on http://{self.metrics_address}/metrics")
+        if not is_loopback(at[0]):
+            self._lines.warn(
+                f"{self.metrics_address}: everybody who reaches this may read the metrics, as it "
+                "has no authentication"
+            )
+
+    def _why_not_ready(self) -> str | None:
+        """Returns why this node cannot serve as it should; None if it can."""
+        if self.failed is not None and self.failed.done():
+            return f"failed: {self.failed.result()}"
+        if self._is_stopping:
+            return "stopping"
+        if not self._metadata.is_caught_up:
+            return "the metadata is not caught up"
+        if self.config.is_broker:
+            own = self._metadata.image.brokers.get(self.config.node_id)
+            if own is None or own.epoch != self._lifecycle.broker_epoch:
+                return "the broker is not registered"
+            if own.fenced:
+                return "the broker is fenced"
+            if own.in_controlled_shutdown:
+                return "the broker is shutting down"
+        return None
+
+    async def _stop_metrics(self) -> None:
+        if self.metrics is not None:
+            await asyncio.gather(*self.metrics.stop(), return_exceptions=True)
+
     # Stopping
 
     async def leave(self) -> None:
@@ -688,6 +759,7 @@ class Node:
     async def stop(self) -> None:
         """Leaves the cluster, sends pending responses, and makes everything durable."""
         failed = self.failed is not None and self.failed.done()
+        self._is_stopping = True
         is_broker = self.config.is_broker
         if not failed:
             await self.leave()
@@ -715,6 +787,7 @@ class Node:
             lambda: self._log_dirs.close(not failed, marks, broker_epoch=epoch)
         )
         self._metadata_directory.release()
+        await self._stop_metrics()
         self._host.workers.close()
         self._lines.info("stopped after a failure" if failed else "stopped")
 
@@ -733,6 +806,7 @@ class Node:
             *self._groups.stop(),
             *self._transactions.stop(),
             *self._broker_channel.stop(),
+            *(self._log_channel.stop() if self._log_channel is not None else ()),
             *self._broker.log_moves.stop(),
         ]
         await asyncio.gather(*ending, return_exceptions=True)

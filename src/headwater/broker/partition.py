@@ -17,6 +17,7 @@ from headwater.config import TopicConfig
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import PartitionState
 from headwater.model import TopicPartition
+from headwater.observability.traffic import Traffic
 from headwater.replication.follower import Cut, FollowerState
 from headwater.replication.leader import ActiveEpoch, FetchClock, IsrProposal, LeaderState
 from headwater.storage import Appended, Log, Origin, TruncationJob, Verification
@@ -74,6 +75,7 @@ class Partition:
         "subscribers",
         "topic_id",
         "tp",
+        "traffic",
         "watchers",
     )
 
@@ -84,7 +86,10 @@ class Partition:
         log: Log,
         workers: Workers,
         high_watermark: int,
+        traffic: Traffic | None = None,
     ) -> None:
+        """`traffic` counts what goes through all partitions of the topic."""
+        self.traffic = Traffic() if traffic is None else traffic
         self.tp = tp
         self.topic_id = topic_id
         self.log = log
@@ -165,7 +170,10 @@ class Partition:
             data, epoch=leader.epoch, now_ms=now_ms, origin=origin, guard=guard
         )
         if not appended.duplicate:
-            self._on_append(leader, appended.bytes)
+            size = appended.bytes
+            messages = appended.last_offset - appended.base_offset + 1
+            self.traffic.on_append(messages=messages, size=size)
+            self._on_append(leader, size)
         return appended
 
     def append_marker(
@@ -432,7 +440,9 @@ class Partition:
         replicas: tuple[int, ...],
         partition_epoch: int,
     ) -> None:
+        before = len(leader.isr)
         leader.on_change(isr=isr, replicas=replicas, partition_epoch=partition_epoch)
+        self.traffic.on_in_sync(before=before, after=len(leader.isr))
         for gone in [replica for replica in self.subscribers if replica not in replicas]:
             del self.subscribers[gone]
         self._on_high_watermark()
@@ -485,6 +495,7 @@ class Partition:
         log.producers.high_watermark_at(follower.high_watermark)
         if has_moved:
             self._on_high_watermark()
+        self.traffic.on_copied(count)
         if leader_start > log.start:
             start = follower.log_start(leader_start=leader_start, log_start=log.start)
             log.delete_records_before(start)

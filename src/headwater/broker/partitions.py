@@ -19,6 +19,7 @@ from headwater.metadata import Delta, Image, PartitionState, Resource, ResourceT
 from headwater.metadata.model import CLUSTER_DEFAULT
 from headwater.model import ZERO_ID, TopicPartition
 from headwater.observability import Log as Lines
+from headwater.observability.traffic import TopicTraffic
 from headwater.replication.leader import IsrProposal
 from headwater.storage import LogDirs, StorageFailed, TruncationJob
 
@@ -43,6 +44,7 @@ class Partitions:
         self._image = Image()
         self._incarnation_id: bytes | None = None  # without whose registration nothing is led
         self._here: dict[str, dict[int, Partition]] = {}
+        self.traffic = TopicTraffic()
         # By topic id and index, the partitions of the first image; only while a directory is
         # offline, where their logs may be.
         self._older: set[tuple[bytes, int]] | None = None
@@ -79,6 +81,10 @@ class Partitions:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} is offline")
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not on this broker")
 
+    def find(self, tp: TopicPartition) -> Partition | None:
+        """Returns the replica on this broker, if there is one."""
+        return self._here.get(tp.topic, {}).get(tp.partition)
+
     def name_of(self, topic_id: bytes) -> str | None:
         topic = self._image.topics_by_id.get(topic_id)
         return topic.name if topic is not None else None
@@ -99,6 +105,11 @@ class Partitions:
 
     def all(self) -> list[Partition]:
         return [partition for found in self._here.values() for partition in found.values()]
+
+    @property
+    def offline_count(self) -> int:
+        """The number of replicas whose logs cannot be used."""
+        return len(self._offline)
 
     # Following the image
 
@@ -124,6 +135,7 @@ class Partitions:
         for topic in delta.topics_deleted.values():
             for partition in self._here.pop(topic.name, {}).values():
                 self._remove(partition)
+            self.traffic.forget(topic.name)
             for index in topic.partitions:
                 self._without_room.discard(TopicPartition(topic.name, index))
                 self._offline.discard(TopicPartition(topic.name, index))
@@ -270,7 +282,8 @@ class Partitions:
             log = self._log_dirs.create(tp, topic_id, config)
         log.configure(config)
         high_watermark = self._log_dirs.high_watermarks.get(tp, log.start)
-        partition = Partition(tp, topic_id, log, self._workers, high_watermark)
+        traffic = self.traffic.of(tp.topic)
+        partition = Partition(tp, topic_id, log, self._workers, high_watermark, traffic)
         if self.on_proposal is not None:
             partition.on_proposal = self.on_proposal
         return partition

@@ -1,4 +1,5 @@
-"""What is noticed about requests while somebody wants to know: a line for each slow one, traces.
+"""What is noticed about requests while somebody wants to know: a line for each slow one, traces,
+counts.
 
 A dispatcher asks `begin` about each request and tells what has become of it. While nobody wants to
 know anything, a request costs one look at `is_on`.
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 from headwater.broker.context import Context
 from headwater.broker.node_log import REQUESTS
+from headwater.broker.request_meters import RequestMeters
 from headwater.broker.request_trace import RequestTraces, is_of_trace
 from headwater.config import NodeConfig
 from headwater.errors import ErrorCode
@@ -54,9 +56,24 @@ class Seen:
 
     def answered(self, message: Message | None, parts: Answer) -> None:
         """The answer is ready; None is none, for a peer that expects none."""
-        now = self._watch.now()
-        slow = self._watch.slow_seconds
-        if slow is not None and now - self._began >= slow:
+        watch, began = self._watch, self._began
+        now = watch.now()
+        meters = watch.meters
+        if meters is not None:
+            context, handled = self._context, self._handled
+            meters.note(
+                context.api,  # type: ignore[arg-type]  # of a request from a connection
+                context.version,
+                self._request,
+                self._size,
+                message,
+                parts,
+                queued=began - self._arrived,
+                local=handled - began if handled else None,
+                total=now - began,
+            )
+        slow = watch.slow_seconds
+        if slow is not None and now - began >= slow:
             self._report(message, now)
         if self._watch.traces.open:
             self._trace(message, parts, now)
@@ -108,14 +125,20 @@ class Seen:
 class RequestWatch:
     """What is to be noticed about the requests of a node's listeners."""
 
-    __slots__ = ("is_on", "lines", "now", "slow_seconds", "traces")
+    __slots__ = ("is_on", "lines", "meters", "now", "slow_seconds", "traces")
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self.now: Callable[[], float] = clock.monotonic
         self.lines = log.named(REQUESTS).bounded
         self.slow_seconds: float | None = None
         self.traces = RequestTraces(clock, self)
+        self.meters: RequestMeters | None = None
         self.is_on = False
+
+    def count_in(self, meters: RequestMeters) -> None:
+        """Counts each request from now on."""
+        self.meters = meters
+        self.refresh()
 
     def configure(self, config: NodeConfig) -> None:
         slow_ms = config.value("headwater.log.slow.ms")
@@ -125,7 +148,9 @@ class RequestWatch:
 
     def refresh(self) -> None:
         """Finds out whether anybody wants to know anything."""
-        self.is_on = self.slow_seconds is not None or bool(self.traces.open)
+        self.is_on = (
+            self.slow_seconds is not None or bool(self.traces.open) or self.meters is not None
+        )
 
     def begin(self, context: Context, request: Message, size: int) -> Seen:
         return Seen(self, context, request, size)

@@ -36,7 +36,8 @@ _QUORUM_HOST = "127.0.0.1"  # all nodes are on this host, and nobody else talks 
 # What the plan decides for each node, so that one value for all of them makes no sense.
 _OWN_KEYS = """
 advertised.listeners broker.id controller.listener.names controller.quorum.bootstrap.servers
-controller.quorum.voters listeners log.dir log.dirs metadata.log.dir node.id process.roles
+controller.quorum.voters headwater.metrics.listen listeners log.dir log.dirs metadata.log.dir
+node.id process.roles
 """
 
 # What differs between the files of two nodes with the same roles, or with others.

@@ -21,6 +21,7 @@ from headwater.cli.cluster_plan import (
     ClusterPlan,
     PlannedNode,
     check_shared,
+    free_ports,
     new_plan,
     parse_listen,
     plan_on_disk,
@@ -53,6 +54,8 @@ def run_cluster(options: Namespace) -> int:
 
         if not is_loopback(parse_listen(options.listen)[0]):
             raise unguarded(options.listen)
+    if options.metrics is not None:
+        shared["headwater.metrics.listen"] = options.metrics  # checked here, a port for each later
     if options.memory:
         if options.data:
             raise CommandError("--memory keeps no files: leave out --data", code=USAGE)
@@ -68,16 +71,20 @@ def run_cluster(options: Namespace) -> int:
 
 
 def _supervise(plan: ClusterPlan, options: Namespace, data: str) -> int:
+    metrics = _metrics_addresses(plan, options.metrics)
+
     def command(node: PlannedNode, *, again: bool) -> list[str]:
         shared = [word for path in options.config for word in ("--config", os.path.abspath(path))]
         shared += [word for item in options.set for word in ("--set", item)]
+        if node.id in metrics:
+            shared += ["--set", f"headwater.metrics.listen={metrics[node.id]}"]
         return node_command(plan, node, shared, memory=options.memory, again=again)
 
     def announce(addresses: Sequence[str]) -> str:
-        return (
-            f"ready: {','.join(addresses)} nodes={len(plan.nodes)} cluster={plan.cluster_id} "
-            f"data={data}"
-        )
+        line = f"ready: {','.join(addresses)} nodes={len(plan.nodes)} cluster={plan.cluster_id}"
+        if metrics:
+            line += f" metrics={','.join(metrics.values())}"
+        return f"{line} data={data}"
 
     is_json = given_settings(options).get("headwater.log.format") == "json"
     supervisor = Supervisor(
@@ -88,6 +95,19 @@ def _supervise(plan: ClusterPlan, options: Namespace, data: str) -> int:
         report=_report_in_json if is_json else _report,
     )
     return asyncio.run(supervisor.run())
+
+
+def _metrics_addresses(plan: ClusterPlan, listen: str | None) -> dict[int, str]:
+    """Returns where each node serves its metrics: at the port of `--metrics` and the next free
+    ones."""
+    if listen is None:
+        return {}
+    host, first = parse_listen(listen)
+    taken: set[int | None] = {node.port for node in plan.nodes}
+    taken |= {node.controller_port for node in plan.nodes}
+    ports = free_ports(host, first, len(plan.nodes), taken=taken)
+    named = f"[{host}]" if ":" in host else host
+    return {node.id: f"{named}:{port}" for node, port in zip(plan.nodes, ports, strict=True)}
 
 
 def node_command(

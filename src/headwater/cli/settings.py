@@ -83,6 +83,29 @@ def check_guarded(config: NodeConfig, listen: str) -> None:
         raise unguarded(listen)
 
 
+def check_metrics(listen: str, *, insecure: bool) -> None:
+    """Refuses an address of `--metrics` that is none, or that is open to more than this host."""
+    from headwater.config import ConfigError
+    from headwater.config.listeners import METRICS_LISTEN, parse_host_port
+    from headwater.config.support import is_loopback
+
+    try:
+        host, _ = parse_host_port(METRICS_LISTEN, listen)
+    except ConfigError:
+        raise CommandError(
+            f"--metrics {listen}: expected HOST:PORT such as 127.0.0.1:9404, or 127.0.0.1:0 for "
+            "any free port",
+            code=USAGE,
+        ) from None
+    if not is_loopback(host) and not insecure:
+        raise CommandError(
+            f"--metrics {listen}: everybody who reaches this address could read the names of "
+            "topics, groups and clients, as it has no authentication",
+            then="serve them on 127.0.0.1, or add --insecure if only trusted programs reach it",
+            code=USAGE,
+        )
+
+
 def unguarded(listen: str) -> CommandError:
     return CommandError(
         f"--listen {listen}: everybody who reaches this address could read, write and administer, "

@@ -23,6 +23,7 @@ from headwater.cli.settings import (
     MEMORY_DATA,
     add_settings_options,
     check_guarded,
+    check_metrics,
     check_settings,
     read_settings,
 )
@@ -74,10 +75,15 @@ def define(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="allow --listen beyond loopback without authentication",
+        help="allow --listen beyond loopback without authentication, and --metrics",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep all data in memory; nothing is written to disk"
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics for Prometheus, /healthz and /readyz (headwater.metrics.listen)",
     )
     parser.add_argument(
         "--nodes",
@@ -104,6 +110,10 @@ def define(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     if options.log_format is not None:
         options.set.append(f"headwater.log.format={options.log_format}")
+    if options.metrics is not None:
+        check_metrics(options.metrics, insecure=options.insecure)
+        if options.nodes is None:
+            options.set.append(f"headwater.metrics.listen={options.metrics}")
     if options.nodes is not None:
         from headwater.cli.local_cluster import run_cluster
 
@@ -267,7 +277,10 @@ def _say_ready(config: NodeConfig, node: Node, address: Address) -> None:
     data = ",".join(config.log_dirs)
     if data == MEMORY_DATA:
         data = "memory"
-    line = f"ready: {address} node={config.node_id} cluster={node.cluster_id} data={data}"
+    line = f"ready: {address} node={config.node_id} cluster={node.cluster_id}"
+    if node.metrics_address is not None:
+        line += f" metrics={node.metrics_address}"
+    line += f" data={data}"
     with contextlib.suppress(OSError):  # nobody may be reading
         print(line, flush=True)
     if sys.stderr.isatty():

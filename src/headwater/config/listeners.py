@@ -32,6 +32,23 @@ class Listener(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
+METRICS_LISTEN = "headwater.metrics.listen"
+
+
+def parse_host_port(key: str, text: str) -> tuple[str, int]:
+    """Parses HOST:PORT. An empty host means every interface, port 0 any free port."""
+    host, colon, port = text.strip().rpartition(":")
+    if (
+        not colon
+        or not port.isascii()
+        or not port.isdigit()
+        or int(port) > PORT_MAX
+        or (host and not re.fullmatch(_HOST, host))
+    ):
+        raise ConfigError(key, text, "expected HOST:PORT such as 127.0.0.1:9404")
+    return host.strip("[]"), int(port)
+
+
 class Voter(NamedTuple):
     node_id: int
     host: str

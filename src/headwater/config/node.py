@@ -16,6 +16,7 @@ from headwater.config.implied import CONTROLLER_LISTENER, implied_properties
 from headwater.config.known import warnings_for
 from headwater.config.layers import BrokerLayers
 from headwater.config.listeners import (
+    METRICS_LISTEN,
     PLAINTEXT,
     PORT_MAX,
     SECURITY_PROTOCOLS,
@@ -23,6 +24,7 @@ from headwater.config.listeners import (
     Listener,
     Voter,
     parse_connection_overrides,
+    parse_host_port,
     parse_listeners,
     parse_protocol_map,
     parse_servers,
@@ -214,6 +216,12 @@ class NodeConfig(NamedTuple):
 
     def _advertised(self, at: Listener) -> Listener | None:
         return next((told for told in self.advertised_listeners if told.name == at.name), None)
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """The host and port where metrics are served, if they are."""
+        text = str(self.value(METRICS_LISTEN) or "")
+        return parse_host_port(METRICS_LISTEN, text) if text else None
 
     @property
     def properties(self) -> Mapping[str, str]:

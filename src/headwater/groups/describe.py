@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode
 from headwater.groups.classic.group import ClassicGroup, State
@@ -160,6 +161,23 @@ def list_groups(
                 )
             )
     return listed
+
+
+class GroupSummary(NamedTuple):
+    id: str
+    kind: str
+    state: str
+    members: int
+
+
+def summaries(groups: Groups) -> Iterator[GroupSummary]:
+    """Yields a summary of each group that there is now; groups may come and go between two."""
+    for group_id, group in tuple(groups.items()):
+        if isinstance(group, ClassicGroup):
+            yield GroupSummary(group_id, "classic", group.state.value, len(group.members))
+        else:
+            state = group.state
+            yield GroupSummary(group_id, "consumer", state.name, len(state.members))
 
 
 def liveness(group: ClassicGroup | ConsumerGroup, now: float) -> dict[str, MemberLiveness]:

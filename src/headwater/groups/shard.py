@@ -31,6 +31,7 @@ from headwater.groups.clients import ClientInfo
 from headwater.groups.consumer.group import ConsumerGroup, check_heartbeat, heartbeat_refused
 from headwater.groups.consumer.regexes import Describable
 from headwater.groups.consumer.topics import Topics, TopicsView
+from headwater.groups.describe import GroupSummary
 from headwater.groups.offsets import Offsets
 from headwater.groups.settings import GroupSettings
 from headwater.groups.timers import Timer, Timers
@@ -443,6 +444,14 @@ class GroupShard:
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         return describe.list_groups(self._groups, states, types)
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Yields what is told of each group to those who watch the broker."""
+        return describe.summaries(self._groups)
+
+    @property
+    def committed(self) -> offsets.OffsetTable:
+        return self._offsets.committed
 
     def decide_delete_groups(
         self, token: Token, group_ids: Iterable[str], *, now: float

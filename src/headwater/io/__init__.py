@@ -16,7 +16,13 @@ from headwater.io.network import (
     SocketOptions,
     Stream,
 )
-from headwater.io.process import environment_list, process_id, watch_forks
+from headwater.io.process import (
+    ProcessUsage,
+    environment_list,
+    process_id,
+    process_usage,
+    watch_forks,
+)
 from headwater.io.workers import Workers, write_lock
 
 __all__ = [
@@ -30,6 +36,7 @@ __all__ = [
     "Listener",
     "Mapping",
     "Network",
+    "ProcessUsage",
     "Receiver",
     "SocketOptions",
     "Stream",
@@ -38,6 +45,7 @@ __all__ = [
     "close_slices",
     "environment_list",
     "process_id",
+    "process_usage",
     "watch_forks",
     "write_lock",
 ]

@@ -92,6 +92,9 @@ class WatchfulSelector(EpollSelector):
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         super().__init__()
         self._now = now
+        # Takes the seconds between two waits, while somebody measures the loop.
+        self._on_turn: Callable[[float], None] | None = None
+        self._awake_since = 0.0
         self._first: set[int] = set()
         self._expected = _NOBODY
         self._streak = 0
@@ -119,8 +122,18 @@ class WatchfulSelector(EpollSelector):
         """Ends `put_first`: the next peer with this number is another one."""
         self._first.discard(fd)
 
+    def measure(self, on_turn: Callable[[float], None] | None) -> None:
+        """Has each turn of the loop told: the seconds from the end of a wait to the next."""
+        self._on_turn = on_turn
+        self._awake_since = self._now()
+
     def select(self, timeout: float | None = None) -> Events:
+        on_turn = self._on_turn
+        if on_turn is not None:
+            on_turn(self._now() - self._awake_since)
         events = self._wait(timeout)
+        if on_turn is not None:
+            self._awake_since = self._now()
         first = self._first
         if first and len(events) > 1:
             events.sort(key=lambda event: event[0].fd not in first)

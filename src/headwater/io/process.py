@@ -6,7 +6,10 @@ What a parent opened must not be used in a forked child.
 from __future__ import annotations
 
 import os
+import resource
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,6 +28,43 @@ def environment_list(name: str) -> tuple[str, ...]:
     """Returns the items of a variable that has several, with commas."""
     items = os.environ.get(name, "").split(",")
     return tuple(item.strip() for item in items if item.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """What this process uses of the machine."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    virtual_bytes: int
+    open_files: int
+    open_files_max: int
+    start_seconds: float  # since 1970
+
+
+def process_usage() -> ProcessUsage:
+    """Reads what the kernel says of this process. Blocks for a moment where the kernel is old and
+    the process has many files."""
+    with open("/proc/self/statm") as file:
+        pages = [int(word) for word in file.read().split()]
+    page = resource.getpagesize()
+    return ProcessUsage(
+        time.process_time(),
+        pages[1] * page,
+        pages[0] * page,
+        # Since Linux 6.2 the size of the directory is the number of files.
+        os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")),
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        _start_seconds(),
+    )
+
+
+def _start_seconds() -> float:
+    with open("/proc/self/stat") as file:
+        after_name = file.read().rpartition(")")[2].split()
+    ticks = int(after_name[19])  # the 22nd field of all
+    since_boot = ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
 
 
 def watch_forks(each: T, on_fork: Callable[[T], object]) -> None:

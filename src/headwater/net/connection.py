@@ -156,9 +156,12 @@ class Connection(Receiver):
     def proven(self) -> None:
         """Ends the deadline of a connection that had to authenticate."""
         self._server.unproven.pop(self, None)
+        self._server.counts_of(self.listener).authenticated += 1
 
     def dismiss(self, parts: Answer, *, after_seconds: float) -> PendingResponse:
-        """Sends a last response after a while and closes the connection; nothing else is read."""
+        """Sends a last response to a peer that could not authenticate, after a while, and closes
+        the connection; nothing else is read."""
+        self._server.counts_of(self.listener).failed_authentications += 1
 
         def end() -> None:
             if not self.gone:

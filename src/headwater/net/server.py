@@ -26,6 +26,18 @@ class _Throttled(NamedTuple):
     timer: asyncio.TimerHandle
 
 
+class ListenerCounts:
+    """What has happened to the connections of a listener since the start."""
+
+    __slots__ = ("accepted", "authenticated", "failed_authentications", "refused")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.refused = 0  # turned away: a limit was reached
+        self.authenticated = 0
+        self.failed_authentications = 0
+
+
 class Server:
     """All connections of a node, on all listeners."""
 
@@ -48,6 +60,7 @@ class Server:
         # Connections whose peers have not authenticated, and since when.
         self.unproven: dict[Connection, float] = {}
         self.listeners: dict[str, Listener] = {}
+        self.counts: dict[str, ListenerCounts] = {}
         self._open: set[str] = set()
         self._host = host
         self._options = options
@@ -160,12 +173,14 @@ class Server:
 
         def on_handshake(error: OSError | None) -> None:
             if error is not None:
+                self.counts_of(listener).failed_authentications += 1
                 if secret.has_received:  # else a probe of the port, or a health check
                     self.log_refusal(connection, f"TLS failed: {_reason(error)}")
                 return
             try:
                 gate.secured(connection, secret.peer_certificate())
             except CloseConnection as refusal:
+                self.counts_of(listener).failed_authentications += 1
                 connection.refuse(str(refusal))
             except BaseException:
                 connection.refuse("its certificate cannot be read")  # nobody gets in by our bugs
@@ -183,6 +198,7 @@ class Server:
         if self._serves_nodes:
             stream.put_first()
         self.connections[connection] = None
+        self.counts_of(listener).accepted += 1
         ip = stream.peer.host
         self._debug(f"{stream.peer} connected to {listener}")
         self._per_ip[ip] += 1
@@ -225,8 +241,19 @@ class Server:
         self._turn_away(quiet, "its place is needed for another node")
         return True
 
+    def counts_of(self, listener: str) -> ListenerCounts:
+        found = self.counts.get(listener)
+        if found is None:
+            found = self.counts[listener] = ListenerCounts()
+        return found
+
+    def open_connections(self) -> dict[str, int]:
+        """Returns the number of connections of each listener."""
+        return {name: self._per_listener[name] for name in (*self.listeners, *self.counts)}
+
     def _turn_away(self, connection: Connection, reason: str) -> None:
         self._turned_away.add(connection)
+        self.counts_of(connection.listener).refused += 1
         # The stream has not started yet and must not be closed before that.
         asyncio.get_running_loop().call_soon(connection.refuse, reason)
 
@@ -352,6 +379,7 @@ class Server:
         unproven_since = now - limits.unproven_seconds
         for connection, since in list(self.unproven.items()):
             if since < unproven_since:
+                self.counts_of(connection.listener).failed_authentications += 1
                 connection.refuse(f"not authenticated within {limits.unproven_seconds:g} s")
         for connection in list(self.connections):
             if connection.active_at < idle_since:

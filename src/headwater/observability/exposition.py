@@ -100,9 +100,13 @@ def _append(lines: list[str], name: str, item: Item) -> int:
     return len(lines) - before - 1
 
 
-def _append_sums(lines: list[str], name: str, labels: Labels, count: int, total: float) -> None:
+def _append_sums(
+    lines: list[str], name: str, labels: Labels, count: int, total: float | None
+) -> None:
     within = f"{{{labels.text}}}" if labels.text else ""
-    lines.append(f"{name}_sum{within} {number(total)}\n{name}_count{within} {count}\n")
+    if total is not None:
+        lines.append(f"{name}_sum{within} {number(total)}\n")
+    lines.append(f"{name}_count{within} {count}\n")
 
 
 def _with(labels: Labels, name: str, value: float) -> str:

@@ -62,23 +62,26 @@ class RecentQuantiles:
     """Quantiles of what a histogram has counted in the last one or two minutes, as far as its
     buckets tell. Costs nothing between two readings."""
 
-    __slots__ = ("_before", "_histogram", "_since", "_turned")
+    __slots__ = ("_before", "_since", "_turned")
 
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-        self._before = [0] * len(histogram.counts)  # where the window begins
-        self._turned = [0] * len(histogram.counts)  # where the next one will begin
+    def __init__(self) -> None:
+        self._before: list[int] = []  # the counts where the window begins
+        self._turned: list[int] = []  # where the next one will begin
         self._since: float | None = None
 
-    def read(self, quantiles: Sequence[float], now: float) -> tuple[tuple[float, float], ...]:
+    def read(
+        self, histogram: Histogram, quantiles: Sequence[float], now: float
+    ) -> tuple[tuple[float, float], ...]:
         """Returns each quantile with its value; 0 if nothing was counted lately."""
-        counts = self._histogram.counts
-        if self._since is None or now - self._since >= _WINDOW_SECONDS:
-            if self._since is not None:
-                self._before, self._turned = self._turned, list(counts)
+        counts = histogram.counts
+        if self._since is None:
+            self._before = self._turned = [0] * len(counts)
+            self._since = now
+        elif now - self._since >= _WINDOW_SECONDS:
+            self._before, self._turned = self._turned, list(counts)
             self._since = now
         recent = [count - old for count, old in zip(counts, self._before, strict=True)]
-        return tuple((each, quantile(self._histogram.bounds, recent, each)) for each in quantiles)
+        return tuple((each, quantile(histogram.bounds, recent, each)) for each in quantiles)
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], wanted: float) -> float:

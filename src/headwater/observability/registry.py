@@ -59,12 +59,13 @@ class Distribution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The values of a summary family: what each quantile is, and all values ever."""
+    """The values of a summary family: what each quantile is, and all values ever. `total` is None
+    where it is not known."""
 
     labels: Labels
     quantiles: tuple[tuple[float, float], ...]
     count: int
-    total: float
+    total: float | None
 
 
 Item = Family | Sample | Distribution | Quantiles | None

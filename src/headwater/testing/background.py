@@ -46,6 +46,12 @@ class BackgroundNode:
         node = self._started.result(_PATIENCE_SECONDS)
         return {at.name: str(node.addresses[at.name]) for at in node.config.broker_listeners}
 
+    @property
+    def metrics_address(self) -> str | None:
+        """HOST:PORT where metrics are served, if they are."""
+        at = self._started.result().metrics_address
+        return None if at is None else str(at)
+
     def stop(self) -> None:
         self._may_go_on.set()
         if not self._thread.is_alive():  # it failed, or this is a forked child

@@ -91,6 +91,11 @@ class EmbeddedBroker:
         return dict(self._addresses)
 
     @property
+    def metrics_address(self) -> str | None:
+        """HOST:PORT where metrics are served, if `headwater.metrics.listen` is set."""
+        return None if self._node is None else self._node.metrics_address
+
+    @property
     def client_settings(self) -> dict[str, Any]:
         """The settings with which clients of Headwater connect: `Producer(broker.bootstrap,
         **broker.client_settings)`. Empty without TLS and users."""

@@ -559,6 +559,10 @@ class TransactionShard:
             and (matches is None or matches(transactional_id))
         ]
 
+    def states(self) -> list[State]:
+        """Returns the state of each transactional id."""
+        return [transaction.state for transaction in self._transactions.values()]
+
     def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
         if not transactional_id:
             return describe_transactions.TransactionState(error_code=ErrorCode.INVALID_REQUEST)

@@ -164,6 +164,11 @@ class GroupCoordinator:
             return refused(refusal)
         return _or_refused(seen, refused) if isinstance(seen, Awaitable) else seen
 
+    def loaded(self) -> list[GroupShard]:
+        """Returns the shards of this broker, to look at what they have now. What they have may not
+        be committed yet."""
+        return self._shards.loaded()
+
     def read_all(self, look: Callable[[GroupShard], T]) -> list[T | Awaitable[T]]:
         """Returns what `look` finds in each shard of this broker."""
         return [driver.read(look) for driver in self._shards.drivers.values()]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headwater.broker.coordinators.driver import CoordinatorDriver, Machine
+from headwater.broker.coordinators.driver import CoordinatorDriver, Machine, State
 from headwater.broker.coordinators.hashing import partition_of
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
@@ -50,6 +50,11 @@ class Shards(Generic[M]):
         if found is None:  # another broker leads it, or the topic does not exist yet
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return found
+
+    def loaded(self) -> list[M]:
+        """Returns the machines that are loaded."""
+        drivers = self.drivers.values()
+        return [driver.machine for driver in drivers if driver.state is State.ACTIVE]
 
     # Following the metadata
 

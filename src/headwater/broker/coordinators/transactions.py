@@ -128,6 +128,11 @@ class TransactionCoordinator:
             TRANSACTIONS_TOPIC, partitions, self._new_driver
         )
 
+    def loaded(self) -> list[TransactionShard]:
+        """Returns the shards of this broker, to look at what they have now. What they have may not
+        be committed yet."""
+        return self._shards.loaded()
+
     def partition_for(self, transactional_id: str) -> int | None:
         """Returns the partition that coordinates an id; None while the topic does not exist."""
         return self._shards.partition_for(transactional_id)

@@ -30,6 +30,7 @@ from headwater.config.node import RACK_AWARE_SELECTOR
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import FileSlice, close_slices
 from headwater.model import NO_NODE
+from headwater.observability.traffic import Traffic
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.fetch import (
     AbortedTransaction,
@@ -69,6 +70,17 @@ _NOT_FOUND = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+# What readers may cause: not counted as failures of the broker, as in Kafka.
+_EXPECTED = frozenset(
+    (
+        *_NOT_FOUND,
+        *_ANOTHER_LEADER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
 
 
 class _Cold(NamedTuple):
@@ -83,13 +95,14 @@ class _Cold(NamedTuple):
 class _Read:
     """The result of one pass over the selected partitions."""
 
-    __slots__ = ("bytes", "cold", "results", "urgent")
+    __slots__ = ("bytes", "cold", "results", "sent", "urgent")
 
     def __init__(self) -> None:
         self.results: list[tuple[Wanted, PartitionData]] = []
         self.bytes = 0
         self.urgent = False  # an error, or something else that must not wait
         self.cold: list[_Cold] = []
+        self.sent: list[tuple[Traffic, int]] = []  # bytes of each partition that has any
 
 
 class _Fetch:
@@ -234,6 +247,7 @@ class _Fetch:
             if size:
                 read.bytes += size
                 left -= size
+                read.sent.append((partition.traffic, size))
                 slice_ = data.records
                 if isinstance(slice_, FileSlice) and not slice_.file.is_warm(
                     slice_.position, slice_.count
@@ -268,6 +282,7 @@ class _Fetch:
             if self._replica_id >= 0 and not is_taken:
                 self._check_follower(leader, wanted)
             high_watermark = leader.high_watermark
+        partition.traffic.on_read()
         log = partition.log
         committed = self._request.isolation_level == READ_COMMITTED
         stable = partition.last_stable_offset
@@ -339,6 +354,10 @@ class _Fetch:
 
     def _refuse(self, wanted: Wanted, data: PartitionData, refusal: ApiError) -> None:
         data.error_code = refusal.code
+        if refusal.code not in _EXPECTED:
+            traffic = self._broker.partitions.traffic.topics.get(self._name(wanted) or "")
+            if traffic is not None:
+                traffic.on_failed_read()
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         data.aborted_transactions = [] if refusal.code in _NOT_FOUND else None
         if self._context.version >= 16 and refusal.code in _ANOTHER_LEADER:
@@ -508,6 +527,8 @@ class _Fetch:
         session = self._session
         if self._feed is not None:
             self._keep_unfinished(self._feed, read)
+        for traffic, size in read.sent:
+            traffic.on_sent(size, to_follower=self._replica_id >= 0)
         response = FetchResponse(session_id=session.id if session is not None else 0, responses=[])
         by_id = self._context.version >= 13
         topics: dict[str | bytes, FetchableTopicResponse] = {}

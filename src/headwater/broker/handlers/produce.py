@@ -153,7 +153,7 @@ def _append(
                 failed = True
                 if partition is not None:
                     refusal = _framing_refusal(records, context.version) or refusal
-                _refuse(broker, context, result, name, partition, refusal)
+                _refuse(broker, context, result, name, partition, refusal, len(records))
                 continue
             result.base_offset = appended.base_offset
             result.log_append_time_ms = appended.log_append_time
@@ -395,8 +395,11 @@ def _refuse(
     name: str | None,
     partition: Partition | None,
     refusal: ApiError,
+    sent_bytes: int,
 ) -> None:
     result.error_code = refusal.code
+    if partition is not None:
+        _count_refused(partition, refusal.code, sent_bytes)
     if isinstance(refusal, _FramingRefused | _NotVerified):
         result.error_message = refusal.message or None
     elif partition is not None and refusal.code not in _SAYS_NOTHING_OF_THE_LOG:
@@ -410,6 +413,16 @@ def _refuse(
     not_leader = refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if not_leader and name is not None and context.version >= 10:
         _hint_leader(broker, name, result)
+
+
+def _count_refused(partition: Partition, code: ErrorCode, sent_bytes: int) -> None:
+    """Counts a batch as too large, or as failed unless clients are known to cause such an error, as
+    Kafka does."""
+    traffic = partition.traffic
+    if code == ErrorCode.MESSAGE_TOO_LARGE:
+        traffic.on_refused(sent_bytes)
+    elif code not in _SAYS_NOTHING_OF_THE_LOG:
+        traffic.on_failed_produce()
 
 
 def _hint_leader(broker: Broker, name: str, result: PartitionProduceResponse) -> None:

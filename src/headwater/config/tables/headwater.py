@@ -7,4 +7,6 @@ headwater.log.slow.ms LONG 5000 L cluster + >=0
     Requests that take this long longer than they asked to wait are logged; 0 means none, in ms.
 headwater.producer.ids.per.second.max INT 100 L cluster + >=0
     Producer ids that a user gets from one address; more must wait for their turn. 0 means no limit.
+headwater.metrics.listen STRING "" L fixed +
+    HOST:PORT where metrics and health are served by HTTP; empty means nowhere.
 """

@@ -1,0 +1,184 @@
+"""The cluster as this node sees it: the metadata quorum, and on the active controller what it
+decides about: brokers, topics, leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headwater.broker.controller_driver import ControllerDriver
+from headwater.broker.metadata_log import MetadataLog
+from headwater.metadata import NO_LEADER, Delta, Image, Topic
+from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Quantiles, Sample, one
+
+_CONTROLLER = "kafka_controller_kafkacontroller"
+_RAFT = "kafka_server_raft_metrics"
+_ELECTIONS = "kafka_controller_controllerstats"
+_AT_ONCE = 1000  # partitions that are looked at in one step
+
+
+class Elections:
+    """Elections of partition leaders that this node has seen as the active controller."""
+
+    def __init__(self, is_active: Callable[[], bool]) -> None:
+        self.count = 0
+        self.unclean = 0
+        self._is_active = is_active
+
+    def follow(self, image: Image, delta: Delta) -> None:
+        if not delta.partitions or not self._is_active():
+            return
+        for (topic_id, index), before in delta.partitions.items():
+            topic = image.topics_by_id.get(topic_id)
+            after = topic.partitions.get(index) if topic is not None else None
+            if before is None or after is None:
+                continue
+            if after.leader in (before.leader, NO_LEADER):
+                continue
+            self.count += 1
+            self.unclean += after.leader not in (*before.isr, *before.elr)
+
+
+class _Totals:
+    """The partitions of the cluster, counted."""
+
+    def __init__(self) -> None:
+        self.partitions = self.without_leader = self.not_preferred = 0
+        self.by_topic: list[tuple[str, int]] = []
+
+
+class ClusterCollector:
+    def __init__(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
+        """`controller` is None on a node that is only a broker."""
+        self.elections = Elections(lambda: controller is not None and controller.is_active)
+        self._metadata = metadata
+        self._controller = controller
+
+    def collect(self) -> Iterator[Item]:
+        yield from self._quorum()
+        controller = self._controller
+        if controller is None:
+            return
+        is_active = controller.is_active
+        yield from one(
+            f"{_CONTROLLER}_activecontrollercount",
+            "gauge",
+            "1 on the active controller.",
+            int(is_active),
+        )
+        yield Family(
+            f"{_ELECTIONS}_leaderelectionrateandtimems",
+            "summary",
+            "Partitions that got another leader while this node was the active controller; their "
+            "times are not known.",
+        )
+        yield Quantiles(NO_LABELS, (), self.elections.count, None)
+        yield from one(
+            f"{_ELECTIONS}_uncleanleaderelections_total",
+            "counter",
+            "Leaders that were elected from outside the in-sync set, so that records may be lost.",
+            self.elections.unclean,
+        )
+        if is_active:
+            yield from self._cluster()
+
+    # The quorum
+
+    def _quorum(self) -> Iterator[Item]:
+        raft, metadata = self._metadata.raft, self._metadata
+        for name, what, value in (
+            (
+                "current_leader",
+                "The node that leads the metadata quorum; -1: none.",
+                raft.leader_id,
+            ),
+            ("current_epoch", "The epoch of the metadata quorum.", raft.epoch),
+            (
+                "high_watermark",
+                "The end of what is committed of the metadata.",
+                raft.high_watermark,
+            ),
+            ("log_end_offset", "The end of the metadata log here.", metadata.log_end),
+            ("number_of_voters", "Voters of the metadata quorum.", len(raft.voters.voters)),
+        ):
+            yield from one(f"{_RAFT}_{name}", "gauge", what, value)
+        yield Family(f"{_RAFT}_current_state_info", "gauge", "The part of this node in the quorum.")
+        yield Sample(Labels(state=self._role()), 1)
+        yield from one(
+            "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+            "gauge",
+            "The last offset of the metadata that this node has applied.",
+            metadata.applied - 1,
+        )
+        yield from one(
+            "headwater_metadata_lag_records",
+            "gauge",
+            "Committed records of the metadata that this node knows of and has not applied.",
+            max(0, raft.high_watermark - metadata.applied),
+        )
+        if not metadata.is_leader:
+            return
+        quorum = metadata.describe_quorum()
+        yield Family(
+            "headwater_quorum_replica_lag_records",
+            "gauge",
+            "Records by which a voter or observer is behind; told by the leader of the quorum.",
+        )
+        for kind, replicas in (("voter", quorum.voters), ("observer", quorum.observers)):
+            for each in replicas:
+                yield Sample(
+                    Labels(replica=each.key.id, kind=kind), max(0, metadata.log_end - each.log_end)
+                )
+
+    def _role(self) -> str:
+        raft = self._metadata.raft
+        is_voter = raft.voters.has(raft.me)
+        return raft.role.value if is_voter or raft.role.value != "follower" else "observer"
+
+    # Told by the active controller
+
+    def _cluster(self) -> Iterator[Item]:
+        image = self._metadata.image
+        brokers = list(image.brokers.values())
+        totals = _Totals()
+        for topic in tuple(image.topics.values()):
+            yield from self._count(topic, totals)
+        for name, what, value in (
+            (
+                "activebrokercount",
+                "Brokers that are not fenced.",
+                sum(b.is_active for b in brokers),
+            ),
+            ("fencedbrokercount", "Brokers that are fenced.", sum(b.fenced for b in brokers)),
+            ("globaltopiccount", "Topics.", len(totals.by_topic)),
+            ("globalpartitioncount", "Partitions.", totals.partitions),
+            ("offlinepartitionscount", "Partitions without a leader.", totals.without_leader),
+            (
+                "preferredreplicaimbalancecount",
+                "Partitions that are not led by the first of their replicas.",
+                totals.not_preferred,
+            ),
+        ):
+            yield from one(f"{_CONTROLLER}_{name}", "gauge", what, value)
+        live = [each for each in brokers if each.is_active]
+        yield from one("kafka_brokers", "gauge", "Brokers that are not fenced.", len(live))
+        yield Family("kafka_broker_info", "gauge", "A broker that is not fenced, at an address.")
+        for each in live:
+            if each.endpoints:
+                at = each.endpoints[0]
+                yield Sample(Labels(id=each.id, address=f"{at.host}:{at.port}"), 1)
+        yield Family("kafka_topic_partitions", "gauge", "Partitions of a topic.")
+        for name, count in totals.by_topic:
+            yield Sample(Labels(topic=name), count)
+
+    def _count(self, topic: Topic, totals: _Totals) -> Iterator[Item]:
+        """Counts the partitions of a topic, of which there may be many."""
+        states = tuple(topic.partitions.values())
+        totals.by_topic.append((topic.name, len(states)))
+        totals.partitions += len(states)
+        for at, state in enumerate(states):
+            if state.leader == NO_LEADER:
+                totals.without_leader += 1
+            if state.leader != state.preferred_leader:
+                totals.not_preferred += 1
+            if at % 10 == 0:
+                yield None

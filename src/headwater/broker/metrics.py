@@ -1,0 +1,91 @@
+"""The metrics of a node: its registry, what is measured all the time, and the HTTP server.
+
+Made only for a node that is scraped or that exports. The server starts before anything else, so
+that `/healthz` answers also during a long recovery; collectors are added as the parts are built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from headwater.broker.collectors.cluster import ClusterCollector
+from headwater.broker.collectors.connections import ConnectionCollector
+from headwater.broker.collectors.process import LoopMeter, ProcessCollector
+from headwater.broker.collectors.requests import RequestCollector
+from headwater.broker.request_meters import RequestMeters
+from headwater.io import Address, Host
+from headwater.net import Server
+from headwater.net.metrics_server import MetricsServer
+from headwater.observability.registry import Registry
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+    from headwater.broker.broker_channel import BrokerChannel
+    from headwater.broker.controller_driver import ControllerDriver
+    from headwater.broker.metadata_log import MetadataLog
+
+Run = Callable[[str, Coroutine[object, object, None]], None]
+
+
+class NodeMetrics:
+    def __init__(self, host: Host, *, node_id: int) -> None:
+        self.registry = Registry()
+        self.requests = RequestMeters()
+        self.why_not_ready: Callable[[], str | None] = lambda: "starting"
+        self.has_failed: Callable[[], bool] = lambda: False
+        self._host = host
+        self._node_id = node_id
+        self._loop = LoopMeter(host.clock, host.workers)
+        self._server: MetricsServer | None = None
+
+    # Parts, as they are built
+
+    def serve(self, host: str, port: int) -> Address:
+        """Serves the registry by HTTP. Raises OSError, with the address."""
+        server = self._server = MetricsServer(
+            self._host,
+            self.registry,
+            why_not_ready=lambda: self.why_not_ready(),
+            has_failed=lambda: self.has_failed(),
+        )
+        return server.start(host, port)
+
+    def add_node(self, cluster_id: str, *servers: Server) -> None:
+        collector = ProcessCollector(self._loop, node_id=self._node_id, cluster_id=cluster_id)
+        self.registry.register(collector.collect)
+        self.registry.register(RequestCollector(self.requests, self._host.clock.monotonic).collect)
+        self.registry.register(ConnectionCollector(*servers).collect)
+
+    def add_cluster(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
+        """`controller` is None on a node that is only a broker."""
+        collector = ClusterCollector(metadata, controller)
+        self.registry.register(collector.collect)
+        metadata.subscribe(collector.elections.follow)
+
+    def add_broker(self, broker: Broker, channel: BrokerChannel, run: Run) -> None:
+        from headwater.broker.collectors.groups import GroupCollector, TransactionCollector
+        from headwater.broker.collectors.partitions import PartitionCollector
+        from headwater.broker.log_ends import LogEnds
+
+        clock = self._host.clock
+        ends = LogEnds(broker.groups, broker.partitions, channel, lambda: broker.image, clock)
+        for collector in (
+            PartitionCollector(
+                broker.partitions, broker.log_dirs, lambda: broker.image, node_id=self._node_id
+            ),
+            GroupCollector(broker.groups, ends, clock),
+            TransactionCollector(broker.transactions),
+        ):
+            self.registry.register(collector.collect)
+        broker.telemetry.export(self.registry)
+        run("the lag of groups", ends.run())
+
+    # Running
+
+    async def run(self) -> None:
+        await self._loop.run()
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        return self._server.stop() if self._server is not None else []

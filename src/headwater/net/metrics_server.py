@@ -1,0 +1,69 @@
+"""Metrics and health by HTTP: `/metrics`, `/healthz`, `/readyz`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from headwater.io import Address, Host
+from headwater.net.http import HttpAnswer, HttpLimits, HttpRequest, HttpServer
+from headwater.observability.exposition import OPENMETRICS, accepted, render
+from headwater.observability.registry import Registry
+
+_INDEX = """\
+/metrics  for Prometheus; OpenMetrics if that is asked for
+/healthz  200 while the process is well
+/readyz   200 while it can serve
+"""
+
+
+def _nothing() -> None:
+    return None
+
+
+class MetricsServer:
+    """Serves a registry at one address."""
+
+    def __init__(
+        self,
+        host: Host,
+        registry: Registry,
+        *,
+        why_not_ready: Callable[[], str | None] = _nothing,
+        has_failed: Callable[[], bool] = lambda: False,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        """`why_not_ready` returns why the process cannot serve now; None if it can."""
+        self._registry = registry
+        self._why_not_ready = why_not_ready
+        self._has_failed = has_failed
+        self._server = HttpServer(host, self._answer, limits)
+
+    def start(self, host: str, port: int) -> Address:
+        """Listens; returns the address. Raises OSError, with the address, if that cannot be."""
+        return self._server.start(host, port)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Ends everything at once; returns the tasks that are still ending."""
+        return self._server.stop()
+
+    def _answer(self, request: HttpRequest) -> HttpAnswer:
+        match request.path:
+            case "/metrics":
+                kind = accepted(request.headers.get("accept", ""))
+                body = render(self._registry, openmetrics=kind == OPENMETRICS)
+                return HttpAnswer(body, content_type=kind)
+            case "/healthz":
+                return _health("failed" if self._has_failed() else None)
+            case "/readyz":
+                return _health(self._why_not_ready())
+            case "/":
+                return HttpAnswer(_INDEX)
+        return HttpAnswer(_INDEX, HTTPStatus.NOT_FOUND)
+
+
+def _health(why_not: str | None) -> HttpAnswer:
+    if why_not is None:
+        return HttpAnswer("ok\n")
+    return HttpAnswer(f"{why_not}\n", HTTPStatus.SERVICE_UNAVAILABLE)

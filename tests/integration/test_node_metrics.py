@@ -1,0 +1,243 @@
+"""Metrics and health of nodes as scrapers see them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+
+from harness.wire import until
+from headwater import Admin, Consumer, Producer, TopicPartition
+from headwater.testing import EmbeddedBroker
+from tests.support.exposition import ScrapedFamily, parse
+from tests.support.processes import HEADWATER, PATIENCE_SECONDS, NodeProcess
+
+METRICS = {"headwater.metrics.listen": "127.0.0.1:0"}
+TOPICS = "kafka_server_brokertopicmetrics"
+
+Families = dict[str, ScrapedFamily]
+
+
+def get(at: str, path: str, **headers: str) -> tuple[int, HTTPResponse, str]:
+    connection = HTTPConnection(at, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response, response.read().decode()
+    finally:
+        connection.close()
+
+
+def scrape(at: str) -> Families:
+    status, response, text = get(at, "/metrics")
+    assert status == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return parse(text)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(METRICS, topics={"orders": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def at(broker: EmbeddedBroker) -> str:
+    found = broker.metrics_address
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def used(broker: EmbeddedBroker, at: str) -> Families:
+    """Returns what is scraped after a group has read 6 of 10 records."""
+
+    async def use() -> None:
+        async with Producer(broker.bootstrap) as producer:
+            for number in range(10):
+                await producer.send("orders", b"x" * 100, partition=number % 2)
+        async with Consumer(
+            broker.bootstrap, group="readers", topics=["orders"], auto_offset_reset="earliest"
+        ) as consumer:
+            for _ in range(10):
+                await anext(aiter(consumer))
+        async with Admin(broker.bootstrap) as admin:
+            await admin.alter_group_offsets(
+                "billing", {TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 1}
+            )
+
+    asyncio.run(use())
+
+    def has_lag() -> bool:
+        return bool(scrape(at)["kafka_consumergroup_lag_seconds"].samples)
+
+    assert until(has_lag, "the lag of the group")
+    return scrape(at)
+
+
+def test_topics_tell_their_traffic(used: Families) -> None:
+    for name, value in {"messagesin": 10, "totalproducerequests": 10, "bytesrejected": 0}.items():
+        assert used[f"{TOPICS}_{name}_total"].value(topic="orders") == value, name
+    assert used[f"{TOPICS}_bytesin_total"].value(topic="orders") > 1000
+    assert used[f"{TOPICS}_bytesout_total"].value(topic="orders") > 500
+    in_all = used[f"{TOPICS}_messagesin_total"].samples[f"{TOPICS}_messagesin_total", ()]
+    assert in_all > 10  # with the offsets of the group
+
+
+def test_partitions_tell_their_offsets_and_replicas(used: Families) -> None:
+    for name in ("kafka_log_log_logendoffset", "kafka_topic_partition_current_offset"):
+        assert used[name].value(topic="orders", partition="0") == 5
+    assert used["kafka_log_log_size"].value(topic="orders", partition="1") > 500
+    assert used["kafka_topic_partitions"].value(topic="orders") == 2
+    assert used["kafka_server_replicamanager_underreplicatedpartitions"].value() == 0
+
+
+def test_groups_tell_their_lag(used: Families) -> None:
+    where = {"consumergroup": "billing", "topic": "orders"}
+    assert used["kafka_consumergroup_lag"].value(**where, partition="0") == 0
+    assert used["kafka_consumergroup_lag"].value(**where, partition="1") == 4
+    assert used["kafka_consumergroup_lag_sum"].value(**where) == 4
+    assert used["kafka_consumergroup_current_offset"].value(**where, partition="1") == 1
+    seconds = used["kafka_consumergroup_lag_seconds"]
+    assert seconds.value(**where, partition="0") == 0
+    assert 0 <= seconds.value(**where, partition="1") < PATIENCE_SECONDS
+
+
+def test_requests_tell_how_many_and_how_long(used: Families) -> None:
+    requests = used["kafka_network_requestmetrics_requests_total"].samples
+    produced = sum(n for (_, pairs), n in requests.items() if ("request", "Produce") in pairs)
+    assert produced >= 10
+    times = used["headwater_request_seconds"].samples
+    pairs = (("request", "Produce"), ("stage", "total"))
+    assert times["headwater_request_seconds_count", pairs] == produced
+    assert 0 < times["headwater_request_seconds_sum", pairs] < PATIENCE_SECONDS
+    assert (
+        used["kafka_network_requestmetrics_errors_total"].value(request="Produce", error="NONE")
+        == produced
+    )
+
+
+def test_the_cluster_and_the_quorum_are_told(used: Families) -> None:
+    for name, value in {
+        "kafka_controller_kafkacontroller_activecontrollercount": 1,
+        "kafka_controller_kafkacontroller_activebrokercount": 1,
+        "kafka_controller_kafkacontroller_offlinepartitionscount": 0,
+        "kafka_brokers": 1,
+        "kafka_server_raft_metrics_current_leader": 1,
+        "headwater_metadata_lag_records": 0,
+    }.items():
+        assert used[name].value() == value, name
+    assert used["kafka_server_raft_metrics_current_state_info"].value(state="leader") == 1
+
+
+def test_the_process_tells_of_itself(used: Families) -> None:
+    assert used["process_resident_memory_bytes"].value() > 1 << 20
+    assert used["process_open_fds"].value() > 5
+    assert used["process_start_time_seconds"].value() > 1.7e9
+    assert used["headwater_info"].value(node="1") == 1
+    assert used["headwater_loop_lag_seconds"].samples
+
+
+def test_the_same_is_there_as_openmetrics(at: str, used: Families) -> None:
+    status, response, text = get(at, "/metrics", Accept="application/openmetrics-text")
+    assert status == 200
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert parse(text, openmetrics=True).keys() == used.keys()
+
+
+def test_a_node_that_serves_is_well_and_ready(at: str) -> None:
+    assert get(at, "/healthz")[::2] == (200, "ok\n")
+    assert get(at, "/readyz")[::2] == (200, "ok\n")
+    assert get(at, "/nothing")[0] == 404
+    assert "/metrics" in get(at, "/")[2]
+
+
+def test_what_clients_name_cannot_break_the_text(broker: EmbeddedBroker, at: str) -> None:
+    name = 'a"b\\c\nd{}'
+
+    async def commit() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            await admin.alter_group_offsets(name, {TopicPartition("orders", 0): 2})
+
+    asyncio.run(commit())
+    offsets = scrape(at)["kafka_consumergroup_current_offset"]
+    assert offsets.value(consumergroup='a\\"b\\\\c\\nd{}', partition="0") == 2
+
+
+def test_a_node_without_the_setting_listens_nowhere_else(headwater_broker: EmbeddedBroker) -> None:
+    assert headwater_broker.metrics_address is None
+    assert not any("metrics" in line for line in headwater_broker.log_lines)
+
+
+# The command
+
+
+def refused(*options: str) -> str:
+    done = subprocess.run(
+        [str(HEADWATER), "start", "--memory", "--listen", "127.0.0.1:0", *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_metrics_beyond_loopback_need_a_word(tmp_path: Path) -> None:
+    for more in ((), ("--nodes", "2")):
+        assert "--metrics 0.0.0.0:0: everybody who reaches" in refused(
+            "--metrics", "0.0.0.0:0", *more
+        )
+    assert "expected HOST:PORT" in refused("--metrics", "nowhere")
+    with NodeProcess(tmp_path, "--metrics", "0.0.0.0:0", "--insecure") as node:
+        assert any("may read the metrics" in line for line in node.complaints())
+
+
+def metrics_of(ready_line: str) -> list[str]:
+    found = re.search(r" metrics=(\S+) data=", ready_line)
+    assert found is not None, ready_line
+    return found[1].split(",")
+
+
+def test_a_started_node_says_where_its_metrics_are_and_measures_its_loop(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path, "--metrics", "127.0.0.1:0") as node:
+        assert node.ready_line is not None
+        (at,) = metrics_of(node.ready_line)
+        found = scrape(at)
+        turns = found["headwater_loop_turn_seconds"].samples
+        assert turns["headwater_loop_turn_seconds_count", ()] > 0
+        idle = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
+        assert 0 <= found[idle].value() <= 1
+        assert node.stop() == 0
+        with pytest.raises(OSError, match="refused"):
+            get(at, "/healthz")
+
+
+def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
+    command = ["start", "--memory", "--nodes", "2", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [str(HEADWATER), *command, "--metrics", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        addresses = metrics_of(process.stdout.readline())
+        assert len(set(addresses)) == 2
+        found = [scrape(at) for at in addresses]
+        for number, each in enumerate(found, 1):
+            assert each["headwater_info"].value(node=str(number)) == 1
+        active = "kafka_controller_kafkacontroller_activecontrollercount"
+        assert sum(each[active].value() for each in found) == 1
+        assert sum("kafka_brokers" in each for each in found) == 1
+        assert [get(at, "/readyz")[0] for at in addresses] == [200, 200]
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)

@@ -1,0 +1,293 @@
+"""What a node counts, and that collecting it takes little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.broker.collectors.cluster import Elections
+from headwater.broker.collectors.partitions import PartitionCollector
+from headwater.broker.collectors.requests import RequestCollector
+from headwater.broker.dispatch import SERVED
+from headwater.broker.partition import Partition
+from headwater.broker.request_meters import RequestMeters
+from headwater.config import ConfigError, node_config
+from headwater.errors import ErrorCode
+from headwater.metadata import Delta, Image
+from headwater.model import TopicPartition
+from headwater.observability.exposition import STEPS, render
+from headwater.observability.lag import EndHistory
+from headwater.observability.registry import Registry
+from headwater.observability.traffic import TopicTraffic, Traffic
+from headwater.protocol.apis import ApiKey, response_class
+from headwater.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from headwater.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from headwater.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.support.exposition import ScrapedFamily, parse
+from tests.support.logs import TOPIC_ID, lead, open_log, settings
+from tests.support.replicas import RecordedController
+
+REQUESTS = "kafka_network_requestmetrics"
+PRODUCE = ProduceRequest(acks=1, timeout_ms=1)
+
+
+def scrape(registry: Registry) -> dict[str, ScrapedFamily]:
+    return parse("".join(render(registry)))
+
+
+# Requests
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.meters = RequestMeters()
+        self.registry = Registry()
+        self.registry.register(RequestCollector(self.meters, lambda: 0.0).collect)
+
+    def note(self, api: ApiKey, request: Any, response: Any, **times: Any) -> None:
+        times = {"queued": 0.0, "local": None, "total": 0.001} | times
+        self.meters.note(api, 9, request, 100, response, (b"x" * 10, b"y"), **times)
+
+
+def test_requests_are_counted_by_api_and_version_with_their_bytes_and_errors() -> None:
+    desk = Desk()
+    bad = PartitionProduceResponse(index=0, error_code=ErrorCode.MESSAGE_TOO_LARGE)
+    good = PartitionProduceResponse(index=1)
+    topics = [TopicProduceResponse(name="t", partition_responses=[bad, good, bad])]
+    desk.note(ApiKey.PRODUCE, PRODUCE, ProduceResponse(responses=topics))
+    desk.note(ApiKey.PRODUCE, PRODUCE, ProduceResponse(responses=[]))
+    desk.note(ApiKey.PRODUCE, PRODUCE, None)
+    found = scrape(desk.registry)
+    assert found[f"{REQUESTS}_requests_total"].value(request="Produce", version="9") == 3
+    errors = found[f"{REQUESTS}_errors_total"]
+    assert errors.value(request="Produce", error="MESSAGE_TOO_LARGE") == 2
+    assert errors.value(request="Produce", error="NONE") == 2
+    assert found[f"{REQUESTS}_requestbytes_total"].value(request="Produce") == 300
+    assert found[f"{REQUESTS}_responsebytes_total"].value(request="Produce") == 33
+
+
+def test_the_times_of_a_request_are_those_of_its_handler_and_of_its_wait() -> None:
+    desk = Desk()
+    desk.note(ApiKey.METADATA, None, None, local=None, total=0.001)
+    desk.note(ApiKey.METADATA, None, None, local=0.001, total=0.501)
+    times = scrape(desk.registry)["headwater_request_seconds"].samples
+    labels = {
+        stage: (("request", "Metadata"), ("stage", stage)) for stage in ("local", "remote", "total")
+    }
+    sums = {stage: times["headwater_request_seconds_sum", pairs] for stage, pairs in labels.items()}
+    assert sums == pytest.approx({"local": 0.002, "remote": 0.5, "total": 0.502})
+    assert {times["headwater_request_seconds_count", pairs] for pairs in labels.values()} == {2}
+    summary = scrape(desk.registry)[f"{REQUESTS}_totaltimems"].samples
+    assert summary[f"{REQUESTS}_totaltimems_sum", (("request", "Metadata"),)] == pytest.approx(502)
+
+
+def test_fetches_of_consumers_and_followers_are_told_apart_and_together() -> None:
+    desk = Desk()
+    state = ReplicaState(replica_id=2)
+    follower = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], replica_state=state)
+    older = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], replica_id=3, replica_state=None)
+    consumer = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+    for request in (follower, older, consumer):
+        desk.note(ApiKey.FETCH, request, FetchResponse(responses=[]))
+    requests = scrape(desk.registry)[f"{REQUESTS}_requests_total"]
+    found = {dict(labels)["request"]: value for (_, labels), value in requests.samples.items()}
+    assert found == {"Fetch": 3, "FetchConsumer": 1, "FetchFollower": 2}
+
+
+def test_the_errors_of_every_response_are_found_where_they_are() -> None:
+    meters = RequestMeters()
+    without = {
+        api.name
+        for api in SERVED
+        if meters.of(api).find_errors is None and "error_code" in _names(response_class(api))
+    }
+    assert not without
+    response = MetadataResponse(
+        topics=[MetadataResponseTopic(error_code=3, partitions=[])], brokers=[]
+    )
+    found: list[int] = []
+    find = meters.of(ApiKey.METADATA).find_errors
+    assert find is not None
+    find(response, found)
+    assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def _names(cls: Any) -> set[str]:
+    from headwater.protocol.schema import fields_of
+
+    names: set[str] = set()
+    for field in fields_of(cls):
+        names.add(field.name)
+        if field.struct is not None:
+            names |= _names(field.struct)
+    return names
+
+
+# Partitions
+
+
+class CountedPartitions(list[Partition]):
+    """Partitions that say how many were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Partition]:
+        for each in super().__iter__():
+            self.seen += 1
+            yield each
+
+
+def partitions_of(count: int) -> tuple[Registry, CountedPartitions]:
+    log = open_log(config=settings())
+    made = CountedPartitions(
+        Partition(TopicPartition("t", at), TOPIC_ID, log, SimpleNamespace(), 0)
+        for at in range(count)
+    )
+    for partition in list(made):
+        lead(partition, epoch=1, isr=(1, 2), replicas=(1, 2, 3))
+    made.seen = 0
+    here: Any = SimpleNamespace(all=lambda: made, traffic=TopicTraffic(), offline_count=0)
+    log_dirs: Any = SimpleNamespace(directories=[])
+    registry = Registry()
+    collector = PartitionCollector(here, log_dirs, Image, node_id=1)
+    registry.register(collector.collect)
+    return registry, made
+
+
+def test_a_scrape_of_many_partitions_looks_at_few_of_them_at_a_time() -> None:
+    registry, partitions = partitions_of(10_000)
+    before, lines = 0, 0
+    for part in render(registry):
+        assert partitions.seen - before <= STEPS
+        before = partitions.seen
+        count = part.count("\n")
+        assert count <= 2 * STEPS
+        lines += count
+    assert partitions.seen == 10_000
+    assert lines > 150_000
+
+
+def test_the_state_of_partitions_is_told_by_their_leader() -> None:
+    registry, _ = partitions_of(2)
+    found = scrape(registry)
+    for name, value in {
+        "partitioncount": 2,
+        "leadercount": 2,
+        "underreplicatedpartitions": 2,
+        "underminisrpartitioncount": 0,
+        "atminisrpartitioncount": 0,
+        "offlinereplicacount": 0,
+    }.items():
+        assert found[f"kafka_server_replicamanager_{name}"].value() == value, name
+    for name, value in {
+        "kafka_cluster_partition_insyncreplicascount": 2,
+        "kafka_cluster_partition_replicascount": 3,
+        "kafka_cluster_partition_underreplicated": 1,
+        "kafka_topic_partition_leader": 1,
+        "kafka_topic_partition_leader_is_preferred": 1,
+        "kafka_log_log_logendoffset": 0,
+    }.items():
+        assert found[name].value(topic="t", partition="1") == value, name
+
+
+def test_the_traffic_of_all_topics_never_goes_back() -> None:
+    traffic = TopicTraffic()
+    traffic.of("a").bytes_in += 5
+    traffic.of("b").bytes_in += 7
+    traffic.forget("a")
+    traffic.forget("a")
+    assert list(traffic.topics) == ["b"]
+    total = Traffic()
+    total.add(traffic.gone)
+    total.add(traffic.of("b"))
+    assert total.bytes_in == 12
+
+
+# Lag
+
+
+def test_seconds_of_lag_are_interpolated() -> None:
+    history = EndHistory()
+    history.note(0.0, 100)
+    history.note(10.0, 200)
+    assert history.end == 200
+    assert history.seconds_behind(200, now=20.0) == 0
+    assert history.seconds_behind(150, now=20.0) == 15  # it came at 5, or so
+    assert history.seconds_behind(0, now=20.0) == 20  # at least
+
+
+def test_a_log_that_stood_still_was_written_when_it_went_on() -> None:
+    history = EndHistory()
+    for now in range(0, 1000, 10):
+        history.note(float(now), 100)
+    history.note(1000.0, 101)
+    assert history.seconds_behind(100, now=1005.0) == pytest.approx(15)
+
+
+def test_what_is_remembered_is_bounded_and_goes_far_back() -> None:
+    history = EndHistory()
+    for now in range(10_000):
+        history.note(float(now), now)
+    assert len(history._points) <= 16
+    assert history.seconds_behind(9_999 - 2, now=9_999.0) == pytest.approx(2)
+    assert 1_000 < history.seconds_behind(5_000, now=9_999.0) < 9_000
+
+
+def test_a_log_that_was_cut_begins_anew() -> None:
+    history = EndHistory()
+    history.note(0.0, 100)
+    history.note(1.0, 10)
+    assert history.end == 10
+    assert history.seconds_behind(5, now=3.0) == 2
+    assert EndHistory().end == -1
+    assert EndHistory().seconds_behind(5, now=1.0) == 0
+
+
+# Elections
+
+
+def test_elections_are_counted_by_the_active_controller() -> None:
+    controller = RecordedController({})
+    for broker in (1, 2, 3):
+        controller.join(broker)
+    assert not controller.create("t", -1, -1, assignments=[(0, [1, 2, 3])]).error_code
+    image, is_active = Image(), [True]
+    elections = Elections(lambda: is_active[0])
+
+    def follow() -> None:
+        delta = Delta()
+        for record in controller.log:
+            image.apply(record, delta)
+        controller.log.clear()
+        elections.follow(image, delta)
+
+    follow()
+    assert elections.count == 0  # a new partition has its first leader
+    controller.do(controller.machine.decide_fence_gone(1, image.brokers[1].epoch))
+    follow()
+    assert (elections.count, elections.unclean) == (1, 0)
+    is_active[0] = False
+    controller.do(controller.machine.decide_fence_gone(2, image.brokers[2].epoch))
+    follow()
+    assert elections.count == 1
+
+
+# Settings
+
+
+def test_the_address_of_metrics_is_checked() -> None:
+    assert node_config().metrics_listener is None
+    config = node_config({"headwater.metrics.listen": "[::1]:9404"})
+    assert config.metrics_listener == ("::1", 9404)
+    assert node_config({"headwater.metrics.listen": ":0"}).metrics_listener == ("", 0)
+    for text in ("9404", "localhost", "localhost:", "a b:1", "x:65536", "x:-1", "http://x:1"):
+        with pytest.raises(ConfigError, match=r"expected HOST:PORT"):
+            node_config({"headwater.metrics.listen": text})
