@@ -20,6 +20,7 @@ COMMANDS = (
     "topic",
     "group",
     "config",
+    "quota",
     "cluster",
     "bench",
     "log",

@@ -72,6 +72,13 @@ _KNOWN = {
     "STATE": ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Reconciling"),
     "WHERE": ("beginning", "end"),
     "TYPE": ("classic", "consumer", "share", "streams"),
+    "QUOTA": (
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "request_percentage",
+        "controller_mutation_rate",
+        "connection_creation_rate",
+    ),
     "TXN_STATE": (
         "Empty",
         "Ongoing",

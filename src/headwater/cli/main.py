@@ -30,6 +30,7 @@ COMMANDS = {
     "config": "show and change settings of topics, brokers and groups: get, set",
     "user": "manage users that log in by SCRAM: add, list, delete",
     "acl": "manage access control rules: add, list, delete, check",
+    "quota": "manage quotas of users, client ids and addresses: set, list, delete",
     "token": "manage delegation tokens: create, list, renew, expire",
     "cluster": "inspect and manage the cluster: status, nodes, quorum, features, elect, reassign",
     "trace": "show the requests of clients live",

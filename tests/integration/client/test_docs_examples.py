@@ -24,6 +24,7 @@ PAGES = (
     "docs/testing",
     "docs/spark",
     "docs/pipelines",
+    "docs/quotas",
 )
 
 
@@ -94,6 +95,13 @@ def test_the_example_of_the_admin_ends_as_the_page_shows_it() -> None:
     made, not_made, *rest = run("admin.py")
     assert f"```\n{made}\n{not_made}\n```" in page("docs/admin")
     assert rest == ["cleanup.policy is compact", "payments-0 ends at 1", "billing continues at 0"]
+
+
+def test_the_example_of_quotas_is_throttled() -> None:
+    assert run("quotas.py") == [
+        "user alice, client-id etl: {'producer_byte_rate': 1000000.0}",
+        "the broker asked for a wait",
+    ]
 
 
 def test_the_example_of_dead_letters_skips_what_cannot_be_read() -> None:

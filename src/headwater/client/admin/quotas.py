@@ -57,7 +57,10 @@ class QuotaEntity:
         return [(kind, name) for kind, name in named if name is not None]
 
     def __str__(self) -> str:
-        return ", ".join(f"{kind} {name}" for kind, name in self.parts())
+        return ", ".join(
+            f"default {kind}" if isinstance(name, _Default) else f"{kind} {name}"
+            for kind, name in self.parts()
+        )
 
 
 @dataclass(frozen=True, slots=True)
