@@ -26,6 +26,7 @@ from headwater.net import Connection
 from headwater.net.connection import CloseConnection
 from headwater.net.oauth.tokens import token_keeper
 from headwater.net.peer import Login, PeerSecurity
+from headwater.net.peer.security import PeerSource
 from headwater.observability import Log, printable
 from headwater.security.certificates import CertificateNames, names_of
 from headwater.security.mapping import PrincipalMapping
@@ -272,11 +273,17 @@ class NodeSecurity:
         brokers = controllers = None
         if config.is_broker:
             brokers = self._peer(
-                config, config.inter_broker_listener_name, "sasl.mechanism.inter.broker.protocol"
+                config,
+                config.inter_broker_listener_name,
+                "sasl.mechanism.inter.broker.protocol",
+                self.for_brokers,
             )
         if not config.alone and config.controller_listener_names:
             controllers = self._peer(
-                config, config.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+                config,
+                config.controller_listener_names[0],
+                "sasl.mechanism.controller.protocol",
+                self.for_controllers,
             )
         return _Made(gates, brokers, controllers, self._stamps(config))
 
@@ -408,7 +415,9 @@ class NodeSecurity:
 
         return find
 
-    def _peer(self, config: NodeConfig, name: str, mechanism_key: str) -> PeerSecurity | None:
+    def _peer(
+        self, config: NodeConfig, name: str, mechanism_key: str, source: PeerSource
+    ) -> PeerSecurity | None:
         """Returns what this node presents where it connects to a listener of other nodes."""
         protocol = config.protocol_of(name)
         if protocol == PLAINTEXT:
@@ -425,7 +434,7 @@ class NodeSecurity:
             login = _login(
                 config, name, str(config.value(mechanism_key)), is_needed=not config.alone
             )
-        return PeerSecurity(context, login, renews=True)
+        return PeerSecurity(context, login, renewed_by=source)
 
     def _stamps(self, config: NodeConfig) -> dict[str, tuple[int, int, int]]:
         stamps = {}

@@ -75,8 +75,8 @@ async def connect(
             if security is not None and security.login is not None:
                 client = await security.login.begin(host)
                 await _log_in(made[0], security.login, client, host, timeout_ms)
-                if security.renews:
-                    _renew_in_time(made[0], security.login, host, timeout_ms)
+                if security.renewed_by is not None:
+                    _renew_in_time(made[0], security, host, timeout_ms)
             is_usable = True
     except (TimeoutError, TimedOut):
         what = "no response" if made else "no connection"
@@ -146,8 +146,20 @@ async def _log_in(
     connection.trusted_until = host.clock.monotonic() + lifetime
 
 
+def _renewed(security: PeerSecurity) -> PeerSecurity | None:
+    """Returns what a connection logs in with again: perhaps another password, but no other user."""
+    before, source = security.login, security.renewed_by
+    assert before is not None
+    assert source is not None
+    current = source()
+    login = None if current is None else current.login
+    if login is None or (login.mechanism, login.username) != (before.mechanism, before.username):
+        return None
+    return current
+
+
 def _renew_in_time(
-    connection: PeerConnection[E], login: Login, host: Host, timeout_ms: int
+    connection: PeerConnection[E], security: PeerSecurity, host: Host, timeout_ms: int
 ) -> None:
     """Logs in again on a connection before its login expires, if it does; what is asked meanwhile
     waits."""
@@ -157,6 +169,11 @@ def _renew_in_time(
     delay = max(0.0, lifetime * host.random.uniform(*_RENEW_AT))
 
     async def renew() -> None:
+        current = _renewed(security)
+        login = None if current is None else current.login
+        if current is None or login is None:
+            connection.give_up("this node logs in as another user now")
+            return
         try:
             try:
                 # Before anything waits: a token may be long in coming.
@@ -172,7 +189,7 @@ def _renew_in_time(
             connection.give_up(f"the login could not be renewed: {error}")
             return
         connection.let_go()
-        _renew_in_time(connection, login, host, timeout_ms)
+        _renew_in_time(connection, current, host, timeout_ms)
 
     def begin() -> None:
         if connection.is_open:

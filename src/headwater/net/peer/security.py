@@ -57,9 +57,9 @@ def no_security() -> None:
 class PeerSecurity:
     context: ssl.SSLContext | None = None
     login: Login | None = None
-    # Whether connections log in again before their login expires (KIP-368). A pool of connections
-    # replaces them instead.
-    renews: bool = False
+    # Where it is set, connections log in again before their login expires (KIP-368), with what it
+    # returns by then. A pool of connections replaces them instead.
+    renewed_by: PeerSource | None = None
 
     def tls(self, host: str) -> Tls | None:
         """Returns the TLS settings for a connection to this host name."""
