@@ -90,6 +90,20 @@ def streams(version: str) -> Path:
     return folder
 
 
+def topology_driver(version: str) -> Path:
+    """The folder with Kafka Streams and its TopologyTestDriver."""
+    folder = cache_folder() / f"kafka-streams-test-{version}"
+    if not folder.exists():
+        print(f"fetching Kafka's TopologyTestDriver {version} into {folder}", flush=True)
+        wanted = [
+            ("org.apache.kafka", "kafka-streams", version),
+            ("org.apache.kafka", "kafka-streams-test-utils", version),
+            ("org.slf4j", "slf4j-nop", "1.7.36"),
+        ]
+        fetch(wanted, folder)
+    return folder
+
+
 def fetch(
     wanted: Iterable[tuple[str, str, str]],
     folder: Path,

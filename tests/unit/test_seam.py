@@ -65,6 +65,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("spark/ranges.py", "os.cpu_count"): "how many tasks are worthwhile, on Spark's driver",
     ("spark/__init__.py", "os.environ"): "where Spark looks for the interpreter of its workers",
     ("spark/session.py", "os.environ"): "where Spark looks for its home",
+    ("streams/topology_test.py", "os.pathsep"): "what Spark's workers of a test may import",
     ("streams/types.py", "import uuid"): "the type of a field, and none is made up",
 }
 

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
         Record,
         State,
     )
+    from headwater.streams.processor_test import ProcessorTest
     from headwater.streams.serde import Serde
     from headwater.streams.stream import Stream
     from headwater.streams.table import GlobalTable, Table
+    from headwater.streams.topology_test import TopologyTest
+    from headwater.streams.view import BlockingTableView, TableView
     from headwater.streams.windows import (
         Window,
         Windowed,
@@ -41,17 +44,21 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "App": "app",
+    "BlockingTableView": "view",
     "Context": "processor",
     "GlobalTable": "table",
     "ListState": "processor",
     "MapState": "processor",
     "Processor": "processor",
+    "ProcessorTest": "processor_test",
     "Record": "processor",
     "Serde": "serde",
     "State": "processor",
     "Stream": "stream",
     "Table": "table",
+    "TableView": "view",
     "TopologyError": "errors",
+    "TopologyTest": "topology_test",
     "Window": "windows",
     "Windowed": "windows",
     "cogroup": "grouped",
@@ -64,17 +71,21 @@ _MODULES = {
 
 __all__ = [
     "App",
+    "BlockingTableView",
     "Context",
     "GlobalTable",
     "ListState",
     "MapState",
     "Processor",
+    "ProcessorTest",
     "Record",
     "Serde",
     "State",
     "Stream",
     "Table",
+    "TableView",
     "TopologyError",
+    "TopologyTest",
     "Window",
     "Windowed",
     "cogroup",

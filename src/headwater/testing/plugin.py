@@ -16,6 +16,13 @@ overrides the ini file; a marker may name topics, too:
 With `tls=True` in the marker or the call, the broker's listener is encrypted; with
 `users={"alice": "secret"}` clients have to log in. `client_settings` is what they need then.
 
+`headwater_topology` runs the topology of a streams app without a cluster:
+
+    def test_orders_are_summed(headwater_topology):
+        test = headwater_topology(app)
+        test.pipe("orders", Order("tea", 2.5), key="alice")
+        assert test.table("totals") == {"tea": 2.5}
+
 `headwater_cluster` is a cluster of three nodes, each a process that the test may kill, pause or cut
 off; `make_headwater_cluster` starts one of any size, and so does a marker with `nodes=5`.
 """
@@ -30,6 +37,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    from headwater.streams.app import App
+    from headwater.streams.topology_test import TopologyTest
     from headwater.testing.cluster import HeadwaterCluster
     from headwater.testing.embedded import EmbeddedBroker
 
@@ -67,6 +76,12 @@ class MakeHeadwaterCluster(Protocol):
         topics: Mapping[str, int] | None = None,
         racks: Sequence[str] = (),
     ) -> HeadwaterCluster: ...
+
+
+class MakeTopologyTest(Protocol):
+    """The type of `headwater_topology`."""
+
+    def __call__(self, app: App) -> TopologyTest: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -231,3 +246,12 @@ def _marked(node: pytest.Item) -> _Marked:
             f"@pytest.mark.headwater takes settings={{...}}, topics={{...}}, nodes=N, tls=True and "
             f"users={{...}}: {error}"
         ) from error
+
+
+@pytest.fixture
+def headwater_topology() -> Iterator[MakeTopologyTest]:
+    """Runs topologies of streams apps on one Spark session, which all tests share."""
+    from headwater.streams.topology_test import TopologyTest
+
+    with ExitStack() as stack:
+        yield lambda app: stack.enter_context(TopologyTest(app))

@@ -1,0 +1,362 @@
+"""Tests of whole topologies on a local Spark session, without a cluster.
+
+    with TopologyTest(app) as test:
+        test.pipe("orders", Order("tea", 2.5), key="alice", timestamp=at)
+        assert test.read("totals") == [Record(2.5, key="tea", timestamp=at)]
+        assert test.table("totals") == {"tea": 2.5}
+
+The plan and the operators are those that run on a cluster; only the topics are files. Each call of
+`pipe` is a micro-batch, and returns when all queries have processed what it has led to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.spark.session import spark_session
+from headwater.streams.errors import TopologyError
+from headwater.streams.processor import UNSET, Record
+from headwater.streams.running import Write, prepare
+from headwater.streams.serde import Serde, serde_of
+from headwater.streams.topology import Node, Sink, Source
+from headwater.streams.types import shape_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headwater.streams.app import App
+    from headwater.streams.planner import Plan, QueryPlan
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
+_SPARK_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+# A test has few rows: one task for a stage, and nothing that pays off later only.
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+_ROUNDS_MAX = 50  # in which queries pass records on to each other
+
+
+class TopologyTest:
+    """Runs an app's topology; use it as a context manager, or call `close`.
+
+    spark: a session to use; by default one that all tests of the process share
+    """
+
+    def __init__(self, app: App, *, spark: SparkSession | None = None) -> None:
+        self.plan: Plan = app.plan()
+        self.now = _START  # the time of records that are piped without one
+        self._spark = spark or shared_session()
+        self._topics = _Topics(Path(_folder()))
+        self._queries: list[StreamingQuery] = []
+        self._read_up_to: dict[str, int] = {}
+        try:
+            for query in prepare(self._spark, self.plan, self._topics):
+                self._queries.append(query.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for query in self._queries:
+            with suppress(Exception):  # it has failed already, and the test knows
+                query.stop()
+        self._queries.clear()
+        self._topics.remove()
+
+    # In
+
+    def pipe(
+        self,
+        topic: str,
+        *values: Any,
+        key: Any = UNSET,
+        timestamp: datetime | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int = 0,
+    ) -> None:
+        """Writes values to a topic, as one micro-batch, and waits until they are processed.
+
+        A value is one of the topic's type, None for a tombstone, bytes as they are, or a `Record`
+        with a key, a timestamp and headers of its own. Records without a timestamp get `now`.
+        """
+        rows = []
+        for value in values:
+            record = value if isinstance(value, Record) else Record(value)
+            given = record.key if record.key is not UNSET else key
+            at = record.timestamp or timestamp or self.now
+            if record.headers is not None:
+                pairs = list(record.headers)
+            else:
+                pairs = list((headers or {}).items())
+            rows.append(
+                {
+                    "key": None if given is UNSET else self._encoded(topic, given, is_key=True),
+                    "value": self._encoded(topic, record.value, is_key=False),
+                    "topic": topic,
+                    "partition": partition if record.partition is None else record.partition,
+                    "timestamp": at if at.tzinfo is not None else at.replace(tzinfo=UTC),
+                    "headers": [{"key": name, "value": data} for name, data in pairs],
+                }
+            )
+        self._topics.write(rows)
+        self.run()
+
+    def run(self) -> None:
+        """Waits until the queries have processed everything. Raises what one of them failed of."""
+        for _ in range(_ROUNDS_MAX):
+            before = self._topics.count
+            for query in self._queries:
+                query.processAllAvailable()
+            if self._topics.count == before:
+                return
+        raise TopologyError(
+            self.plan.app.name,
+            f"its queries still write after {_ROUNDS_MAX} rounds",
+            then="look for a topic that is both read and written",
+        )
+
+    # Out
+
+    def read(self, topic: str, *, key: Any = None, value: Any = None) -> list[Record[Any, Any]]:
+        """Returns the records of a topic since the last call, in their order. `key` and `value` are
+        types or serdes; by default those that the app writes the topic with."""
+        rows = self._topics.rows.get(topic, [])
+        first = self._read_up_to.get(topic, 0)
+        self._read_up_to[topic] = len(rows)
+        return [self._record(topic, row, key, value) for row in rows[first:]]
+
+    def values(self, topic: str, *, value: Any = None) -> list[Any]:
+        """Returns the values of `read`."""
+        return [record.value for record in self.read(topic, value=value)]
+
+    def table(self, topic: str, *, key: Any = None, value: Any = None) -> dict[Any, Any]:
+        """Returns the latest value of each key of a topic, or of the topic of a named table."""
+        name = topic if topic in self._topics.rows else f"{self.plan.app.name}-{topic}-changelog"
+        latest: dict[Any, Any] = {}
+        for row in self._topics.rows.get(name, []):
+            record = self._record(name, row, key, value)
+            latest.pop(record.key, None)
+            if record.value is not None:
+                latest[record.key] = record.value
+        return latest
+
+    def dead_letters(self) -> list[Record[bytes, bytes]]:
+        """Returns the dead letters since the last call; headers have the reasons."""
+        return self.read(self.plan.dead_letters, key=bytes, value=bytes)
+
+    def topics(self) -> dict[str, int]:
+        """Returns the topics with records, and how many they have."""
+        return {name: len(rows) for name, rows in self._topics.rows.items()}
+
+    # Types of topics
+
+    def _encoded(self, topic: str, value: Any, *, is_key: bool) -> bytes | None:
+        if value is None or isinstance(value, (bytes, bytearray)):
+            return None if value is None else bytes(value)
+        node = self._source_of(topic)
+        if node is None:
+            raise TopologyError(
+                topic,
+                "the app does not read this topic",
+                then=f"it reads {', '.join(self._read())}",
+            )
+        encoded: bytes = _serde(node, is_key=is_key).encode(value)
+        return encoded
+
+    def _record(self, topic: str, row: dict[str, Any], key: Any, value: Any) -> Record[Any, Any]:
+        node = self._sink_of(topic)
+        return Record(
+            _decoded(row["value"], value, node, is_key=False),
+            key=_decoded(row["key"], key, node, is_key=True),
+            timestamp=row["timestamp"],
+            headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()) or None,
+        )
+
+    def _source_of(self, topic: str) -> Node | None:
+        for query in self.plan.queries:
+            for node in query.sources:
+                operation = node.operation
+                assert isinstance(operation, Source)
+                if topic in operation.topics:
+                    return node
+                if operation.pattern is not None and re.fullmatch(operation.pattern, topic):
+                    return node
+        return None
+
+    def _sink_of(self, topic: str) -> Node | None:
+        for query in self.plan.queries:
+            for node in query.ends:
+                if isinstance(node.operation, Sink) and node.operation.to == topic:
+                    return node
+        return self._source_of(topic)
+
+    def _read(self) -> list[str]:
+        return [topic for query in self.plan.queries for topic in query.topics_read]
+
+
+class _Topics:
+    """Topics in memory, and as files for those queries that read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.count = 0
+        self._folder = folder
+        self._files = 0
+        self._done: dict[str, int] = {}  # the last micro-batch that each query has written
+
+    def write(self, rows: Iterable[dict[str, Any]]) -> None:
+        by_topic: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            known = self.rows.setdefault(row["topic"], [])
+            row["offset"] = sum(1 for each in known if each["partition"] == row["partition"])
+            known.append(row)
+            by_topic.setdefault(row["topic"], []).append(row)
+            self.count += 1
+        for topic, added in by_topic.items():
+            self._write_file(topic, added)
+
+    def _write_file(self, topic: str, rows: list[dict[str, Any]]) -> None:
+        folder = self.folder_of(topic)
+        self._files += 1
+        # Spark passes over names that begin with a dot: a file is there whole, or not at all.
+        hidden = folder / f".{self._files:08}"
+        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), hidden)
+        hidden.rename(folder / f"{self._files:08}.parquet")
+
+    def folder_of(self, topic: str) -> Path:
+        folder = self._folder / "topics" / f"topic={topic}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    # What the app's queries see of it (running.Environment)
+
+    def read(self, spark: SparkSession, source: Source, query: QueryPlan) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        # Not the column that Spark would make of the name of the folder.
+        reader = spark.readStream.schema(_SPARK_SCHEMA)
+        if source.pattern is not None:
+            root = self._folder / "topics"
+            root.mkdir(parents=True, exist_ok=True)
+            frame = reader.parquet(f"{root}/*")
+            return frame.where(f.col("topic").rlike(f"^({source.pattern})$"))
+        frames = [reader.parquet(str(self.folder_of(topic))) for topic in source.topics]
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def writer(self, query: QueryPlan) -> Write:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            rows = batch.toArrow().to_pylist()
+            if self._done.get(query.name, -1) < batch_id:  # as a transaction, once
+                self._done[query.name] = batch_id
+                self.write({"partition": 0, **_with_all(row)} for row in rows)
+
+        return write
+
+    def checkpoint(self, query: QueryPlan) -> str:
+        return str(self._folder / "checkpoints" / query.name)
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _with_all(row: dict[str, Any]) -> dict[str, Any]:
+    at = row.get("timestamp")
+    found: datetime = _START if at is None else at
+    return {
+        "key": row.get("key"),
+        "value": row.get("value"),
+        "topic": row["topic"],
+        "partition": row.get("partition") or 0,
+        "timestamp": found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC),
+        "headers": row.get("headers") or [],
+    }
+
+
+def _serde(node: Node, *, is_key: bool) -> Serde[Any]:
+    operation = node.operation
+    given = None
+    if isinstance(operation, Source | Sink):
+        given = operation.key_serde if is_key else operation.value_serde
+    shape = node.key if is_key else node.value
+    return serde_of(given if given is not None else shape_of(shape))
+
+
+def _decoded(data: bytes | None, kind: Any, node: Node | None, *, is_key: bool) -> Any:
+    if data is None:
+        return None
+    if kind is not None:
+        return serde_of(kind).decode(data)
+    if node is None:
+        return data
+    shape = node.key if is_key else node.value
+    if shape is None and not isinstance(node.operation, Source):
+        with suppress(ValueError):
+            return json.loads(data)
+        return data.decode()
+    return _serde(node, is_key=is_key).decode(data)
+
+
+def _folder() -> str:
+    """Returns a new folder, in memory if that can be: Spark writes a dozen small files a batch."""
+    memory = Path("/dev/shm")
+    return tempfile.mkdtemp(prefix="headwater-topology-", dir=memory if memory.is_dir() else None)
+
+
+_shared: list[SparkSession] = []
+
+
+def shared_session() -> SparkSession:
+    """Returns the session that tests of topologies share. It takes seconds to start, once."""
+    if not _shared or _shared[0]._sc._jsc is None:  # stopped by somebody else
+        # Workers import the modules of tests, where functions and types come from.
+        paths = os.pathsep.join(dict.fromkeys(os.path.abspath(each) for each in sys.path))
+        settings = {**_SETTINGS, "spark.executorEnv.PYTHONPATH": paths}
+        _shared[:] = [spark_session("topology-test", master="local[1]", settings=settings)]
+        atexit.register(_shared[0].stop)
+    return _shared[0]
+
+
+__all__ = ["Record", "TopologyTest", "shared_session"]

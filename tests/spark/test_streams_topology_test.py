@@ -1,0 +1,61 @@
+"""Tests of topologies as users write them: records in, records and tables out; no cluster."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headwater.streams import App, Record, TopologyError, TopologyTest, f
+from headwater.testing.plugin import MakeTopologyTest
+
+pytestmark = pytest.mark.timeout(600)
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@dataclass
+class Order:
+    product: str
+    price: float
+
+
+def test_records_go_in_and_tables_come_out(headwater_topology: MakeTopologyTest) -> None:
+    app = App("shop")
+    orders = app.stream(["orders", "old-orders"], Order)
+    sums = orders.group_by("product").agg(total=f.sum("price"), name="totals")
+    sums.to("totals")
+    expensive = orders.filter(f.col("price") > 100).with_headers(why=f.lit("price"))
+    expensive.map(lambda order: order.product.upper(), to=str).to("expensive")
+    test = headwater_topology(app)
+    test.pipe("orders", Order("tea", 2.5), Order("cake", 200.0), key="alice", timestamp=AT)
+    assert test.read("expensive") == [
+        Record("CAKE", key="alice", timestamp=AT, headers=(("why", b"price"),))
+    ]
+    assert test.table("totals") == {"tea": {"total": 2.5}, "cake": {"total": 200.0}}
+    test.pipe("old-orders", Order("tea", 1.5), timestamp=AT + timedelta(seconds=1))
+    assert test.table("totals")["tea"] == {"total": 4.0}
+    assert test.values("expensive") == []
+    test.pipe("orders", b"{", Order("tea", 1.0))
+    (letter,) = test.dead_letters()
+    assert letter.value == b"{"
+    reason = letter.header("headwater.reason")
+    assert reason is not None
+    assert b"topic orders, partition 0, offset 2): the value is not JSON" in reason
+    assert test.table("totals")["tea"] == {"total": 5.0}
+    with pytest.raises(TopologyError, match="the app does not read this topic; it reads orders"):
+        test.pipe("order", Order("tea", 1.0))
+
+
+def test_topics_that_a_pattern_names_and_cuts_are_followed() -> None:
+    app = App("counts")
+    numbers = app.stream(re.compile("numbers-.*"), int)
+    counts = numbers.group_by("value").count()
+    counts.to_stream().group_by("value").count().to("how-many")
+    with TopologyTest(app) as test:
+        test.pipe("numbers-a", 1, 2, 3)
+        test.pipe("numbers-b", 3)
+        assert len(test.plan.queries) == 2
+        # 1 and 2 came once, 3 came once and then twice: updates of a count are records.
+        assert test.table("how-many", key=int, value=int) == {1: 3, 2: 1}
