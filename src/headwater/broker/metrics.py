@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.collectors.cluster import ClusterCollector
 from headwater.broker.collectors.connections import ConnectionCollector
 from headwater.broker.collectors.process import LoopMeter, ProcessCollector
+from headwater.broker.collectors.quotas import QuotaCollector
 from headwater.broker.collectors.requests import RequestCollector
 from headwater.broker.request_meters import RequestMeters
 from headwater.io import Address, Host
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headwater.broker.broker_channel import BrokerChannel
     from headwater.broker.controller_driver import ControllerDriver
     from headwater.broker.metadata_log import MetadataLog
+    from headwater.quotas.clients import ClientQuotas
 
 Run = Callable[[str, Coroutine[object, object, None]], None]
 
@@ -52,11 +54,12 @@ class NodeMetrics:
         )
         return server.start(host, port)
 
-    def add_node(self, cluster_id: str, *servers: Server) -> None:
+    def add_node(self, cluster_id: str, quotas: ClientQuotas, *servers: Server) -> None:
         collector = ProcessCollector(self._loop, node_id=self._node_id, cluster_id=cluster_id)
         self.registry.register(collector.collect)
         self.registry.register(RequestCollector(self.requests, self._host.clock.monotonic).collect)
         self.registry.register(ConnectionCollector(*servers).collect)
+        self.registry.register(QuotaCollector(quotas, self._host.clock.monotonic).collect)
 
     def add_cluster(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
         """`controller` is None on a node that is only a broker."""
@@ -65,6 +68,7 @@ class NodeMetrics:
         metadata.subscribe(collector.elections.follow)
 
     def add_broker(self, broker: Broker, channel: BrokerChannel, run: Run) -> None:
+        """`channel` reaches other brokers, `run` starts a task of the node."""
         from headwater.broker.collectors.groups import GroupCollector, TransactionCollector
         from headwater.broker.collectors.partitions import PartitionCollector
         from headwater.broker.log_ends import LogEnds

@@ -151,7 +151,9 @@ class Node:
             self._build_controller()
             undo.callback(self._channel.close)
             if self.metrics is not None:
-                self.metrics.add_node(self.cluster_id, self._server, self._controller_server)
+                self.metrics.add_node(
+                    self.cluster_id, self._throttling.quotas, self._server, self._controller_server
+                )
                 controller = self._controller if config.is_controller else None
                 self.metrics.add_cluster(self._metadata, controller)
             self._metadata.subscribe(self._follow)

@@ -31,13 +31,12 @@ class LoopMeter:
     def __init__(self, clock: Clock, workers: Workers) -> None:
         self.turns = Histogram()
         self.lag = Histogram()
-        self.usage: ProcessUsage | None = None
+        self.usage = process_usage()
         self.idle = 1.0  # the share of the last half minute or so
         self._clock = clock
         self._workers = workers
         self._idle_since = clock.monotonic()
         self._busy_before = 0.0
-        self.is_watched = False
 
     async def run(self) -> None:
         """Measures until it is cancelled."""
@@ -45,7 +44,6 @@ class LoopMeter:
         selector = loop.attention if isinstance(loop, WatchfulLoop) else None
         if selector is not None:
             selector.measure(self.turns.note)
-            self.is_watched = True
         try:
             for count in range(1 << 62):
                 if count % _USAGE_EVERY == 0:
@@ -84,9 +82,7 @@ class ProcessCollector:
             ),
             1,
         )
-        usage = self._meter.usage
-        if usage is not None:
-            yield from _usage(usage)
+        yield from _usage(self._meter.usage)
         yield from self._loop()
 
     def _loop(self) -> Iterator[Item]:
@@ -97,8 +93,6 @@ class ProcessCollector:
             "How late the event loop runs a timer: what a request waits before it is looked at.",
         )
         yield Distribution(NO_LABELS, meter.lag)
-        if not meter.is_watched:
-            return
         yield Family(
             "headwater_loop_turn_seconds",
             "histogram",
