@@ -76,12 +76,14 @@ class Traffic:
         of_node.note(seconds, now)
 
     def shown_by_node(self, now: float) -> dict[str, float]:
-        """Returns `node-request-latency-avg{node_id="1"}` and so on."""
+        """Returns `node-request-latency-avg{node_id="node-1"}` and so on, labelled as in Kafka."""
         shown: dict[str, float] = {}
         for node_id, latency in self.nodes.items():
             if node_id >= 0:  # else an address whose node is not known yet
                 values = latency.shown("node-request-latency", now, scale=1000)
-                shown |= {f'{name}{{node_id="{node_id}"}}': each for name, each in values.items()}
+                shown |= {
+                    f'{name}{{node_id="node-{node_id}"}}': each for name, each in values.items()
+                }
         return shown
 
     def shown(self, now: float) -> dict[str, float]:

@@ -55,7 +55,7 @@ class _Client:
 
 class PushedMetrics:
     def __init__(self) -> None:
-        self.dropped = 0  # points for which there was no room, or that are not numbers
+        self.dropped = 0  # points for which there was no room, or of kinds that are not read
         self._clients: dict[bytes, _Client] = {}
         self._families: dict[str, _Family] = {}
         self._count = 0
@@ -86,12 +86,12 @@ class PushedMetrics:
         client.expires_at = now + lives_for
         gauges: set[tuple[str, _Pairs]] = set()
         for point in payload.points:
+            if not isfinite(point.value):
+                continue  # what clients say of a mean without values
             is_counter = point.is_sum and (point.is_monotonic or point.is_delta)
             name = _name(point.name, is_counter=is_counter)
             pairs = _pairs(point.attributes)
-            if not isfinite(point.value) or not self._note(
-                instance_id, client, name, pairs, point, is_counter=is_counter
-            ):
+            if not self._note(instance_id, client, name, pairs, point, is_counter=is_counter):
                 self.dropped += 1
             elif not is_counter:
                 gauges.add((name, pairs))

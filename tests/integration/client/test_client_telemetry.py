@@ -93,7 +93,7 @@ async def test_each_client_pushes_what_it_is_asked_for(group: str) -> None:
             assert broker.points(1)[name].start_ns == first.time_ns
             assert f"org.apache.kafka.{group}.request.latency.max" in broker.points()
             latency = broker.points()[f"org.apache.kafka.{group}.node.request.latency.avg"]
-            assert latency.attributes == (("node_id", str(broker.node_id)),)
+            assert latency.attributes == (("node_id", f"node-{broker.node_id}"),)
             assert not latency.is_sum
             assert f"org.apache.kafka.{group}.connection.creation.rate" in broker.points()
         # It closes with a last push.
