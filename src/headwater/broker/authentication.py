@@ -270,14 +270,15 @@ class Authentication:
     ) -> PendingResponse:
         """Ends the connection after a delay, which slows down guessing."""
         sasl = self._sasl
-        fields: dict[str, object] = {"listener": connection.listener}
+        fields: dict[str, object] = {
+            "peer": connection.stream.peer,
+            "listener": connection.listener,
+        }
         if self._mechanism:
             fields["mechanism"] = self._mechanism
         if user:
             fields["user"] = user
-        sasl.lines.bounded.warn(
-            f"authentication of {connection.stream.peer} failed", **fields, reason=reason
-        )
+        sasl.lines.bounded.warn("authentication failed", **fields, reason=reason)
         return connection.dismiss(parts, after_seconds=sasl.failure_delay_seconds)
 
 

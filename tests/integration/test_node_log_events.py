@@ -1,0 +1,130 @@
+"""What an operator looks for in the log: each event is one line, whatever a client sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.wire import Wire, until
+from headwater import Admin, AuthenticationFailed, Producer
+from headwater.client.admin import topic_config
+from headwater.client.errors import AuthorizationError, ClientError
+from headwater.testing import EmbeddedBroker
+from tests.support.fake_broker import story
+
+# To forge a line, a field, or the colour of a terminal.
+UNKIND = 'mallory\n2026-01-01T00:00:00.000Z INFO  allowed: principal=User:x \x1b[31m"quoted" a=b'
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+        "headwater.log.format": "json",
+        "headwater.log.slow.ms": "1",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    with EmbeddedBroker(settings, users={"admin": "secret", "alice": "wonderland"}) as broker:
+        yield broker
+
+
+def login(broker: EmbeddedBroker, user: str, password: str) -> dict[str, Any]:
+    return {**broker.client_settings, "sasl_username": user, "sasl_password": password}
+
+
+def events(broker: EmbeddedBroker, logger: str, message: str) -> list[dict[str, Any]]:
+    """Each line is one object, and no client can make it two."""
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in broker.log_lines)
+    assert all(line.isascii() and line[:-1].isprintable() for line in broker.log_lines)
+    lines = [json.loads(line) for line in broker.log_lines]
+    return [
+        line for line in lines if line["logger"] == logger and line["message"].startswith(message)
+    ]
+
+
+def test_a_failed_login_is_one_line_with_who_and_why(broker: EmbeddedBroker) -> None:
+    @story
+    async def log_in() -> None:
+        for user in ("alice", UNKIND):
+            with pytest.raises(AuthenticationFailed):
+                async with Admin(broker.bootstrap, **login(broker, user, "wrong")):
+                    pass
+
+    log_in()
+    failed = events(broker, "headwater.authentication", "authentication failed")
+    assert [line["user"] for line in failed if line["user"] == "alice"] == ["alice"]
+    for line in failed:
+        assert line["peer"].startswith("127.0.0.1:")
+        assert line["mechanism"] == broker.client_settings["sasl_mechanism"]
+        assert line["listener"]
+        assert line["reason"]
+        assert "wrong" not in json.dumps(line)
+
+
+def test_a_denial_is_one_line_with_all_that_an_audit_asks_for(broker: EmbeddedBroker) -> None:
+    @story
+    async def write() -> None:
+        async with Admin(broker.bootstrap, **login(broker, "admin", "secret")) as admin:
+            await admin.create_topics({"orders": 1})
+        settings = login(broker, "alice", "wonderland") | {"enable_idempotence": False}
+        async with Producer(broker.bootstrap, **settings) as producer:
+            with pytest.raises(AuthorizationError):
+                await producer.send("orders", value=b"x")
+
+    write()
+    denied = events(broker, "headwater.authorizer", "authorization denied")
+    line = next(line for line in denied if line["resource"] == "TOPIC:orders")
+    assert line["principal"] == "User:alice"
+    assert line["host"] == "127.0.0.1"
+    assert line["operation"] in ("DESCRIBE", "WRITE")
+    assert line["api"] in ("METADATA", "PRODUCE")
+
+
+def test_a_changed_setting_and_a_slow_request_are_a_line_each(broker: EmbeddedBroker) -> None:
+    @story
+    async def change() -> None:
+        settings = login(broker, "admin", "secret")
+        async with Admin(broker.bootstrap, client_id=UNKIND, **settings) as admin:
+            await admin.create_topics({"settled": 300})
+            await admin.alter_config(topic_config("settled"), {"retention.ms": "1000"})
+
+    change()
+    changed = events(broker, "headwater.controller", "topic settled: retention.ms")
+    assert [line["message"] for line in changed] == ["topic settled: retention.ms was set to 1000"]
+    slow = events(broker, "headwater.requests", "slow request")
+    line = next(line for line in slow if line["client"] == UNKIND)
+    assert line["api"]
+    assert line["principal"] == "User:admin"
+    assert line["total_ms"] >= 1
+
+
+def test_a_refused_connection_is_one_line_with_its_reason(broker: EmbeddedBroker) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.socket.sendall(b"\xff\xff\xff\xff" + UNKIND.encode())
+        wire.wait_until_closed()
+        me = "{}:{}".format(*wire.socket.getsockname()[:2])
+
+    def refused() -> list[dict[str, Any]]:
+        return events(broker, "headwater.connections", f"connection from {me} closed")
+
+    (line,) = until(refused, "a line")
+    assert "invalid frame size -1" in line["message"]
+    assert line["level"] == "warn"
+
+
+def test_a_hostile_name_stays_within_its_line(broker: EmbeddedBroker) -> None:
+    @story
+    async def administer() -> None:
+        async with Admin(broker.bootstrap, **login(broker, "admin", "secret")) as admin:
+            (refused,) = (await admin.create_topics({UNKIND: 1})).values()
+            assert isinstance(refused, ClientError)
+            await admin.set_scram(UNKIND, "password-of-mallory")
+
+    administer()
+    (line,) = events(broker, "headwater.controller", "user mallory")
+    assert "\n" not in line["message"]
+    assert "password-of-mallory" not in "".join(broker.log_lines)
