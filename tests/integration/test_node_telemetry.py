@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from urllib.request import urlopen
 
 from harness.wire import Wire, until
-from headwater import _core
+from headwater import Admin, Consumer, Producer, _core
 from headwater.errors import ErrorCode
 from headwater.metadata import ResourceType
 from headwater.model import ZERO_ID
+from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
 )
@@ -19,7 +22,9 @@ from headwater.protocol.messages.incremental_alter_configs import (
 )
 from headwater.protocol.messages.push_telemetry import PushTelemetryRequest
 from headwater.protocol.otlp import Point, encode_metrics
+from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
+from tests.support.exposition import ScrapedFamily, parse
 
 ZSTD = 4
 POINT = Point("org.apache.kafka.consumer.lag.max", (), 3.0)
@@ -99,3 +104,58 @@ def test_an_instance_ends_with_its_connection(make_broker: MakeBroker) -> None:
         assert push(wire, told, b"") == ErrorCode.INVALID_REQUEST
     with Wire(broker.bootstrap) as wire:  # it may come before the node has seen the end
         until(lambda: push(wire, told, b"") == 0, "the instance is forgotten")
+
+
+# To the end: from a client to a scrape
+
+METRICS = {"headwater.metrics.listen": "127.0.0.1:0"}
+TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+
+def scrape(broker: EmbeddedBroker) -> dict[str, ScrapedFamily]:
+    with urlopen(f"http://{broker.metrics_address}/metrics", timeout=60) as answer:
+        return parse(answer.read().decode())
+
+
+def test_clients_are_told_that_they_may_push_where_it_is_exported(make_broker: MakeBroker) -> None:
+    for settings, advertised in ((METRICS, TELEMETRY), ({}, set())):
+        with Wire(make_broker(settings).bootstrap) as wire:
+            keys = {each.api_key for each in wire.api_versions().api_keys}
+            assert keys & TELEMETRY == advertised
+
+
+def test_a_scrape_finds_what_our_clients_push(make_broker: MakeBroker) -> None:
+    broker = make_broker(METRICS, topics={"orders": 1})
+    with Wire(broker.bootstrap) as wire:
+        subscribe(wire, "all", metrics="*", interval_ms="100", match="client_id=mine-.*")
+
+    async def work() -> set[str]:
+        at = broker.bootstrap
+        async with (
+            Producer(at, client_id="mine-p") as producer,
+            Consumer(at, topics=["orders"], group="g", client_id="mine-c") as consumer,
+            Admin(at, client_id="mine-a") as admin,
+            Admin(at, client_id="other") as other,
+        ):
+            producer.register_metric("my-app.open-orders", lambda: 42)
+            for _ in range(3):
+                await producer.send("orders", value=b"x")
+            ids = {await each.client_instance_id() for each in (producer, consumer, admin)}
+            assert await other.client_instance_id() not in ids
+        return ids
+
+    ids = asyncio.run(asyncio.wait_for(work(), 60))
+    found = scrape(broker)  # their last pushes
+    info = found["headwater_client_info"]
+    about = [dict(labels) for _, labels in info.samples]
+    assert {labels["client_instance_id"] for labels in about} == ids
+    assert {labels["client_software_name"] for labels in about} == {"headwater"}
+    sent = found["org_apache_kafka_producer_record_send_total"]
+    assert sent.kind == "counter"
+    assert sent.value(client_id="mine-p") == 3
+    assert found["org_apache_kafka_my_app_open_orders"].value(client_id="mine-p") == 42
+    latency = found["org_apache_kafka_consumer_fetch_manager_fetch_latency_max"]
+    assert latency.value(client_id="mine-c", group_id="g") >= 0
+    assert found["org_apache_kafka_admin_client_connection_creation_total"].value() >= 1
+    assert found["headwater_client_telemetry_pushes_total"].value() >= 3
+    assert found["headwater_client_telemetry_refused_pushes_total"].value() == 0

@@ -354,6 +354,14 @@ def test_numbers_that_are_none_are_left_out() -> None:
     assert (len(lines(pushed)), pushed.dropped) == (1, 0)
 
 
+def test_a_count_never_shrinks() -> None:
+    pushed = PushedMetrics()
+    take(pushed, DELTA, SUM._replace(name="level.total", is_monotonic=False))
+    take(pushed, DELTA._replace(value=-2), DELTA._replace(is_monotonic=False))
+    assert (len(lines(pushed)), pushed.dropped) == (2, 2)
+    assert lines(pushed)[1].endswith(" 5")
+
+
 @pytest.mark.parametrize("bound", ["_SERIES_MAX", "_SERIES_OF_CLIENT_MAX", "_FAMILIES_MAX"])
 def test_there_are_bounds_on_what_is_kept(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"headwater.telemetry.pushed.{bound}", 3)

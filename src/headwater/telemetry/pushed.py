@@ -55,7 +55,7 @@ class _Client:
 
 class PushedMetrics:
     def __init__(self) -> None:
-        self.dropped = 0  # points for which there was no room, or of kinds that are not read
+        self.dropped = 0  # points without room for them, or of kinds that are not read
         self._clients: dict[bytes, _Client] = {}
         self._families: dict[str, _Family] = {}
         self._count = 0
@@ -88,7 +88,10 @@ class PushedMetrics:
         for point in payload.points:
             if not isfinite(point.value):
                 continue  # what clients say of a mean without values
-            is_counter = point.is_sum and (point.is_monotonic or point.is_delta)
+            is_counter = point.is_sum and point.is_monotonic
+            if point.value < 0 if is_counter else point.is_delta:
+                self.dropped += 1  # a count that shrinks, or a sum that may and whose start is gone
+                continue
             name = _name(point.name, is_counter=is_counter)
             pairs = _pairs(point.attributes)
             if not self._note(instance_id, client, name, pairs, point, is_counter=is_counter):
