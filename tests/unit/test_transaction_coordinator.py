@@ -116,9 +116,16 @@ class Desk:
         )
         return self.coordinator.init(request, version=5)
 
-    def add(self, epoch: int, *, is_patient: bool = True, verify_only: bool = False) -> Any:
+    def add(
+        self,
+        epoch: int,
+        *,
+        is_patient: bool = True,
+        verify_only: bool = False,
+        transactional_id: str = "t",
+    ) -> Any:
         transaction = AddPartitionsToTxnTransaction(
-            transactional_id="t",
+            transactional_id=transactional_id,
             producer_id=1000,
             producer_epoch=epoch,
             verify_only=verify_only,
@@ -312,6 +319,8 @@ async def test_an_id_that_no_record_can_have_leaves_the_shard_alone() -> None:
     with pytest.raises(ApiError):
         desk.init("\N{SNOWMAN}" * 11_000)
     desk.init("t" * 32_767)
+    # Nobody can know it, so that a producer hears of no unknown error.
+    assert code(desk.add(0, transactional_id="t" * 40_000)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert desk.coordinator._shards.drivers[0].machine is machine
     assert desk.coordinator._shards.drivers[0].state is State.ACTIVE
     await desk.stop()

@@ -244,6 +244,9 @@ def test_one_question_is_about_all_partitions_that_are_new_to_the_transaction() 
         (V1, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, True),
         (V2, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, True),
         (V2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS, True),
+        # Java's producer doubles records after an unknown error (KAFKA-14034).
+        (V1_OLD, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_TXN_STATE, True),
+        (V2, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.TRANSACTION_ABORTABLE, False),
     ],
 )
 def test_a_refused_batch_is_told_why_in_the_words_of_its_client(

@@ -339,7 +339,10 @@ def _verified(
     for tp, code in found.items():
         if code is ErrorCode.PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif code is ErrorCode.TRANSACTION_ABORTABLE and not generation.knows_abortable:
+        elif code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            # Java's producer would send the batch once more as a new one (KAFKA-14034).
+            code = ErrorCode.TRANSACTION_ABORTABLE
+        if code is ErrorCode.TRANSACTION_ABORTABLE and not generation.knows_abortable:
             code = ErrorCode.INVALID_TXN_STATE
         told[tp] = code
     return Verified(told, guards)

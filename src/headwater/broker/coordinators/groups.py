@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from headwater.broker.context import Context
 from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.records import GroupCodec
-from headwater.broker.coordinators.shards import Shards
+from headwater.broker.coordinators.shards import Shards, check_length
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
@@ -104,12 +104,16 @@ class GroupCoordinator:
         """Returns the partition that coordinates a group; None while the topic does not exist."""
         return self._shards.partition_for(group_id)
 
+    def _driver(self, group_id: str) -> CoordinatorDriver[GroupShard]:
+        check_length(group_id)
+        return self._shards.find(group_id)
+
     def ask(
         self, group_id: str, response: type[R], decide: Callable[[GroupShard, Token], Decision]
     ) -> R | Awaitable[R]:
         """Returns the response of a group's shard, which is of this class, now or later."""
         often_writes = response not in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
-        answer = self._shards.find(group_id).ask(decide, often_writes=often_writes)
+        answer = self._driver(group_id).ask(decide, often_writes=often_writes)
         return cast("R | Awaitable[R]", answer)
 
     def ask_in_transaction(
@@ -119,7 +123,7 @@ class GroupCoordinator:
         decide: Callable[[GroupShard, Token], Decision],
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
         """Returns the response to a commit that is part of a producer's transaction."""
-        answer = self._shards.find(request.group_id).ask_in_transaction(
+        answer = self._driver(request.group_id).ask_in_transaction(
             decide,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
@@ -159,7 +163,7 @@ class GroupCoordinator:
         """Returns what `look` finds in a group's shard, once it is committed; what `refused` makes
         of the error if it is not."""
         try:
-            seen = self._shards.find(group_id).read(look)
+            seen = self._driver(group_id).read(look)
         except ApiError as refusal:
             return refused(refusal)
         return _or_refused(seen, refused) if isinstance(seen, Awaitable) else seen

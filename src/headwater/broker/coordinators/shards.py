@@ -11,16 +11,13 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from headwater.broker.coordinators.driver import CoordinatorDriver, Machine, State
-from headwater.broker.coordinators.hashing import partition_of
+from headwater.broker.coordinators.hashing import is_too_long, partition_of
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Delta, Image
 
 M = TypeVar("M", bound=Machine)
-
-# The longest key, in bytes, that a record of a coordinator can have.
-_KEY_BYTES_MAX = 2**15 - 1
 
 
 class Shards(Generic[M]):
@@ -43,8 +40,6 @@ class Shards(Generic[M]):
         return partition_of(key, len(topic.partitions)) if topic is not None else None
 
     def find(self, key: str) -> CoordinatorDriver[M]:
-        if 4 * len(key) > _KEY_BYTES_MAX and len(key.encode()) > _KEY_BYTES_MAX:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "no record can have so long an id")
         index = self.partition_for(key)
         found = None if index is None else self.drivers.get(index)
         if found is None:  # another broker leads it, or the topic does not exist yet
@@ -99,3 +94,10 @@ class Shards(Generic[M]):
         ending = [task for driver in self.drivers.values() for task in driver.close()]
         self.drivers.clear()
         return ending
+
+
+def check_length(key: str) -> None:
+    """Refuses an id that no record can have, before one is written: the append would fail, and the
+    shard would be loaded again."""
+    if is_too_long(key):
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "no record can have so long an id")

@@ -15,7 +15,7 @@ from headwater.broker.broker_channel import BrokerChannel
 from headwater.broker.coordinators.driver import CoordinatorDriver, State
 from headwater.broker.coordinators.markers import MarkerSender, WriteHere
 from headwater.broker.coordinators.records import TransactionCodec
-from headwater.broker.coordinators.shards import Shards
+from headwater.broker.coordinators.shards import Shards, check_length
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.config import NodeConfig
@@ -144,6 +144,7 @@ class TransactionCoordinator:
     ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
         """Returns the producer id and epoch of a transactional id."""
         assert request.transactional_id is not None, "an idempotent producer has no coordinator"
+        check_length(request.transactional_id)  # other requests write only about ids that are known
 
         def decide(machine: TransactionShard, token: Token, new_id: int | None) -> Decision:
             now, now_ms = self._now()
