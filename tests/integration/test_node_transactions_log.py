@@ -22,6 +22,11 @@ from headwater.protocol.messages.describe_producers import (
 )
 from headwater.protocol.messages.end_txn import EndTxnRequest
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headwater.protocol.messages.init_producer_id import InitProducerIdRequest
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -43,6 +48,8 @@ from headwater.testing import EmbeddedBroker, HeadwaterCluster
 
 PATIENCE = 60.0
 TRANSACTIONS = 1  # a type of FindCoordinator
+_BROKER, _ALL_BROKERS = 4, ""
+_SET, _DELETE = 0, 1
 COMMITTED = 1  # an isolation level
 # The last version of Produce for each transaction version, and of EndTxn.
 GENERATIONS = pytest.mark.parametrize(("produced", "ended"), [(11, 4), (12, 5)], ids=["v1", "v2"])
@@ -195,6 +202,40 @@ def test_a_partition_that_was_not_added_is_not_written_to(wire: Wire, topic: str
     producer = Transactions(wire, topic, produced=11, ended=4)
     assert producer.send(topic, b"a") is ErrorCode.TRANSACTION_ABORTABLE
     assert wire.values(topic) == []
+
+
+def test_verification_is_switched_off_and_on_while_the_node_runs(wire: Wire, topic: str) -> None:
+    wire.topic_id(topic)
+
+    def verification(value: str | None) -> None:
+        config = AlterableConfig(
+            name="transaction.partition.verification.enable",
+            config_operation=_SET if value is not None else _DELETE,
+            value=value,
+        )
+        resource = AlterConfigsResource(
+            resource_type=_BROKER, resource_name=_ALL_BROKERS, configs=[config]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        assert wire.ask(request).responses[0].error_code == 0
+
+    verification("false")
+    try:
+        producer = Transactions(wire, topic, produced=11, ended=4)
+        assert producer.send(topic, b"a") is ErrorCode.NONE
+        # Of version 2 the leader adds the partition itself, whatever the setting says.
+        newer = Transactions(wire, f"{topic}-2")
+        assert newer.send(topic, b"b") is ErrorCode.NONE
+        newer.end(commits=True)
+    finally:
+        verification(None)
+    other = Transactions(wire, f"{topic}-1", produced=11, ended=4)
+    assert other.send(topic, b"c") is ErrorCode.TRANSACTION_ABORTABLE
+    # The coordinator does not know of the first one's transaction. This ends it.
+    producer.init()
+    producer.add(topic, 0)
+    producer.end(commits=False)
+    await_stable(wire, topic, 4)
 
 
 def test_a_batch_that_comes_after_the_abort_is_refused(wire: Wire, topic: str) -> None:
