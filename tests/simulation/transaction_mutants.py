@@ -68,6 +68,11 @@ def markers_leave_before_the_outcome_is_committed() -> Planted:
     return planted((CoordinatorDriver, "_carry_out_when_committed", carry_out_now))
 
 
+def a_coordinator_answers_before_its_record_is_committed() -> Planted:
+    """Its successor does not know of the transaction whose partitions were added, nor of its end."""
+    return planted((CoordinatorDriver, "_is_committed", lambda self: True))
+
+
 def one_marker_completes_a_transaction() -> Planted:
     original = TransactionShard.on_markers_written
 
@@ -238,6 +243,7 @@ TRANSACTION_MUTANTS: dict[str, Wanted] = {
         (a_new_instance_does_not_fence, _ANY),
         (a_new_instance_forgets_what_is_open, _ANY),
         (markers_leave_before_the_outcome_is_committed, _MOVES),
+        (a_coordinator_answers_before_its_record_is_committed, _MOVES),
         (one_marker_completes_a_transaction, _MOVES),
         (a_marker_that_fails_is_given_up, _MOVES),
         (markers_are_not_sent_again_by_the_next_coordinator, _MOVES),

@@ -38,7 +38,12 @@ def test_a_long_id_is_not_remembered() -> None:
 def test_an_id_that_no_record_can_have_is_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashing takes a second for every ten megabytes, in which the node would do nothing else."""
     hashed: list[int] = []
-    monkeypatch.setattr(hashing, "java_hash", lambda text: hashed.append(len(text)) or 7)
+
+    def noted(text: str) -> int:
+        hashed.append(len(text))
+        return 7
+
+    monkeypatch.setattr(hashing, "java_hash", noted)
     assert partition_of("t" * 32_768, 50) == 0
     assert hashed == []
     assert partition_of("t" * 32_767, 50) == 7
