@@ -69,7 +69,7 @@ def markers_leave_before_the_outcome_is_committed() -> Planted:
 
 
 def a_coordinator_answers_before_its_record_is_committed() -> Planted:
-    """Its successor does not know of the transaction whose partitions were added, nor of its end."""
+    """Its successor does not know of the partitions that were added, nor of the end."""
     return planted((CoordinatorDriver, "_is_committed", lambda self: True))
 
 
