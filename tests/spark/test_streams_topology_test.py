@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+# The tests of the example run here as well.
+from examples.streams.test_shop import test_a_silent_door_is_told, test_totals_by_country
 from headwater.streams import App, Record, TopologyError, TopologyTest, f
 from headwater.testing.plugin import MakeTopologyTest
 
@@ -59,3 +61,6 @@ def test_topics_that_a_pattern_names_and_cuts_are_followed() -> None:
         assert len(test.plan.queries) == 2
         # 1 and 2 came once, 3 came once and then twice: updates of a count are records.
         assert test.table("how-many", key=int, value=int) == {1: 3, 2: 1}
+
+
+__all__ = ["test_a_silent_door_is_told", "test_totals_by_country"]

@@ -24,6 +24,7 @@ PAGES = (
     "docs/testing",
     "docs/spark",
     "docs/pipelines",
+    "docs/streams",
     "docs/quotas",
 )
 
