@@ -36,6 +36,7 @@ COMMANDS = {
     "trace": "show the requests of clients live",
     "cert": "make certificates for development: dev",
     "pipeline": "manage pipelines on Spark: run, list, describe, reset",
+    "streams": "run and inspect apps of streams and tables: run, list, describe, stop, reset, ...",
     "load": "copy a topic into files, or files into a topic",
     "demo": "send orders through a pipeline on Spark and show the result",
     "bench": "measure throughput and latency: produce, consume",
@@ -57,6 +58,7 @@ examples:
   headwater cluster status                     whether the cluster is healthy
   headwater group describe billing             its members, offsets and lag
   headwater pipeline run totals.sql            from topic to topic, on Spark
+  headwater streams run shop.py                streams and tables, on Spark
   headwater load orders --to /lake/orders      a topic as Parquet files
   headwater demo                               a node, orders and a pipeline, in a minute
   headwater log dump headwater-data/orders-0   the batches of a partition's files

@@ -131,8 +131,11 @@ def _run(options: Namespace) -> int:
 
 def _list(options: Namespace) -> int:
     from headwater.cli.pipeline_registry import read_statuses
+    from headwater.spark.pipeline_status import PIPELINE
 
-    statuses = read_statuses(options)
+    statuses = {
+        name: each for name, each in read_statuses(options).items() if each.kind == PIPELINE
+    }
     if not statuses and options.output == "text":
         print("no pipelines")
         return 0

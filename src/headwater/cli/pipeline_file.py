@@ -13,6 +13,7 @@ from headwater.cli.errors import USAGE, CommandError
 if TYPE_CHECKING:
     from headwater.spark.pipeline import Pipeline, PipelineError
     from headwater.spark.pipeline_sql import Statement
+    from headwater.streams.errors import TopologyError
 
 
 class PipelineFile:
@@ -51,7 +52,7 @@ class PipelineFile:
 
             found = sql_pipelines(self._statements)
         else:
-            found = declared_in(self._execute())
+            found = declared_in(self.execute())
         if not found:
             what = "a function with @pipeline" if self._code else "an INSERT INTO TOPIC"
             raise CommandError(f"{self.path} has no pipeline: expected {what}", code=USAGE)
@@ -90,10 +91,11 @@ class PipelineFile:
         except (SyntaxError, ValueError) as error:
             raise self._failed(error) from None
 
-    def _execute(self) -> dict[str, Any]:
+    def execute(self) -> dict[str, Any]:
         """Runs a Python file. It is not a module that workers could import, so its functions travel
         to them by value; what it imports from beside it must be on their path."""
         from headwater.spark.pipeline import PipelineError
+        from headwater.streams.errors import TopologyError
 
         assert self._code is not None
         sys.path.insert(0, self.folder)
@@ -106,9 +108,18 @@ class PipelineFile:
             raise
         except PipelineError as error:
             raise self._failed(error, what=error.text) from None
+        except TopologyError as error:
+            raise self.topology_refusal(error) from None
         except Exception as error:
             raise self._failed(error) from None
         return namespace
+
+    def topology_refusal(self, error: TopologyError) -> CommandError:
+        """Returns the error of the command, with the place where the operator was declared."""
+        where = str(self.path)
+        if error.place is not None and error.place[0].startswith(self.folder):
+            where = f"{error.place[0]}, line {error.place[1]}"
+        return CommandError(self.shown(f"{where}: {error}"), code=USAGE)
 
     def _failed(self, error: Exception, what: str | None = None) -> CommandError:
         from headwater.spark.failures import frames_of, place_in

@@ -29,6 +29,7 @@ from headwater.spark.pipeline_status import (
     LEASE_MS,
     LOST,
     RUNNING,
+    STREAMS,
     TOPIC,
     Status,
     current,
@@ -113,7 +114,7 @@ class Registry:
     def claim(self, status: Status) -> None:
         """Makes this run the holder of the pipeline's name. CommandError if another run has it."""
         found = _read(self._cluster).get(status.name)
-        if found is not None and found.state == RUNNING and _is_dead(found):
+        if found is not None and found.state == RUNNING and is_dead(found):
             error = f"process {found.pid} was killed"
             self._send(replace(found, state=LOST, error=found.error or error))
         self._send(status)
@@ -163,7 +164,7 @@ def machine() -> str:
         return socket.gethostname()
 
 
-def _is_dead(status: Status) -> bool:
+def is_dead(status: Status) -> bool:
     """Returns whether the process of a run is known to be gone."""
     if status.machine != machine() or status.pid == os.getpid():
         return False
@@ -189,10 +190,14 @@ def already_running(holder: Status, *, then: str | None = None) -> CommandError:
             f"be started in {left} s"
         )
     return CommandError(
-        f"pipeline {holder.name} is already running on {holder.host} (process {holder.pid}, "
+        f"{_what(holder)} is already running on {holder.host} (process {holder.pid}, "
         f"{holder.file})",
         then=then,
     )
+
+
+def _what(status: Status) -> str:
+    return f"{'app' if status.kind == STREAMS else 'pipeline'} {status.name}"
 
 
 def lock_checkpoint(status: Status) -> int | None:
@@ -224,7 +229,7 @@ def _locked(status: Status, text: bytes) -> CommandError:
     except (json.JSONDecodeError, TypeError):  # it was locked a moment ago
         return CommandError(f"another process has locked the checkpoint {status.checkpoint}")
     return CommandError(
-        f"pipeline {holder.name} is already running on {holder.host} (process {holder.pid}): it "
+        f"{_what(holder)} is already running on {holder.host} (process {holder.pid}): it "
         f"has locked the checkpoint {status.checkpoint}",
         then=f"stop it with `kill {holder.pid}`, or use another folder with --checkpoints",
     )
@@ -233,7 +238,7 @@ def _locked(status: Status, text: bytes) -> CommandError:
 def reset(options: Namespace, *, default: str) -> int:
     """Deletes the checkpoint of a pipeline that does not run; without --yes it only shows it."""
     status = read_statuses(options).get(options.name)
-    if status is not None and status.state == RUNNING and not _is_dead(status):
+    if status is not None and status.state == RUNNING and not is_dead(status):
         raise already_running(status, then=f"stop it first: `kill {status.pid}` on {status.host}")
     folder = _checkpoint(options, status, default)
     batches = _batches(folder)

@@ -33,6 +33,8 @@ _OTHER_CHECKPOINT = re.compile(
     r"|STREAMING_STATEFUL_OPERATOR|STREAMING_CHECKPOINT_MISSING_METADATA|STREAMING_QUERY_EVOLUTION"
     r"|STREAM_STREAM_JOIN_INCO|sources in the checkpoint offsets and now there are"
 )
+# Spark waits ten seconds for a process that it starts, which on a busy host is not always enough.
+_HOST_IS_BUSY = "Python worker failed to connect back"
 
 
 class Cause(Enum):
@@ -62,6 +64,8 @@ def failure_of(error: BaseException, *, folder: str | None = None) -> Failure:
     if raised := _raised(text, folder):
         return Failure(raised, Cause.USER_CODE)
     message, _ = spark_message(error)
+    if _HOST_IS_BUSY in text:
+        return Failure(message, Cause.TRANSIENT)
     if _OTHER_CHECKPOINT.search(text):
         return Failure(message, Cause.CHECKPOINT)
     if fragment := _FRAGMENT.search(text):

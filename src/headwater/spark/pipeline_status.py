@@ -1,4 +1,4 @@
-"""The status of a pipeline: who runs it, its rate, its lag, its last error.
+"""The status of a pipeline or an app of streams: who runs it, its rate, its lag, its last error.
 
 `headwater pipeline run` writes the status of each pipeline to the compacted topic
 `__headwater_pipelines`, keyed by name, after each batch and every few seconds. Anyone who can reach
@@ -28,6 +28,9 @@ TOPIC_CONFIGS = {
 LEASE_MS = 30_000
 HEARTBEAT_SECONDS = 5.0
 
+PIPELINE, STREAMS = "pipeline", "streams"  # kinds of statuses
+# A record under this key and the name of an app asks the run that holds the name to stop.
+STOP_KEY = "stop "
 RUNNING, STOPPED, FINISHED, FAILED, LOST = "running", "stopped", "finished", "failed", "lost"
 
 
@@ -58,6 +61,10 @@ class Status:
     watermark: str | None = None
     error: str | None = None
     progress_at: str = ""  # the time of Spark's last progress report
+    kind: str = PIPELINE
+    late_rows: int = 0  # dropped since it was started
+    topics: tuple[str, ...] = ()  # internal ones of an app
+    queries: tuple[Mapping[str, Any], ...] = ()  # of an app: the figures of each
 
     def with_progress(self, progress: Mapping[str, Any]) -> Status:
         """Adds a progress report of Spark. An idle query reports under the number of its next
@@ -89,6 +96,7 @@ class Status:
             state_rows=sum(int(each.get("numRowsTotal", 0)) for each in operators),
             state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
             watermark=progress.get("eventTime", {}).get("watermark", self.watermark),
+            late_rows=self.late_rows + _late(progress),
         )
 
     def seen_at(self, now_ms: int) -> Status:
@@ -116,7 +124,8 @@ class Status:
         given = json.loads(text)
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in given.items() if name in known}
-        return cls(**values | {"reads": tuple(given.get("reads", ()))})
+        lists = ("reads", "topics", "queries")
+        return cls(**values | {name: tuple(given.get(name, ())) for name in lists})
 
 
 def current(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Status]:
@@ -124,7 +133,7 @@ def current(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[s
     value and timestamp in milliseconds."""
     held: dict[bytes, Status] = {}
     for key, value, timestamp_ms in records:
-        if key is None:
+        if key is None or key.startswith(STOP_KEY.encode()):
             continue
         if value is None:
             held.pop(key, None)
@@ -133,6 +142,17 @@ def current(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[s
         if key not in held or status.may_follow(held[key]):
             held[key] = status
     return {status.name: status for status in sorted(held.values(), key=lambda each: each.name)}
+
+
+def _late(progress: Mapping[str, Any]) -> int:
+    """Returns how many rows a batch has dropped as late: by Spark's operators, and by machines,
+    which report it as observed metrics."""
+    operators = progress.get("stateOperators", [])
+    dropped = sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in operators)
+    observed = progress.get("observedMetrics") or {}
+    return dropped + sum(
+        int(each.get("late") or 0) for each in observed.values() if isinstance(each, Mapping)
+    )
 
 
 def _between(start: Any, end: Any) -> int | None:

@@ -48,12 +48,14 @@ class App:
         dead_letters: str | None = None,
         latency: Latency = "micro-batch",
         every: Duration | None = None,
+        record_bytes_max: int = 1_000_000,
     ) -> None:
         """on_...: what happens to a record that cannot be read, processed or written: "fail",
             "continue" without it, or "dead_letter"
         dead_letters: the topic for them (default: NAME.dead-letters)
         latency: "real-time" for milliseconds, at least once, where the topology allows it
         every: how often a batch starts (default: when there are new records)
+        record_bytes_max: keys and values that are longer together cannot be written
         """
         if not _NAME.fullmatch(name):
             raise TopologyError(
@@ -77,6 +79,7 @@ class App:
         self.dead_letters = dead_letters or f"{name}.dead-letters"
         self.latency: Latency = latency
         self.every = None if every is None else duration(every, f"app {name}: every")
+        self.record_bytes_max = record_bytes_max
         self._nodes: list[Node] = []
         self._ends: list[Node] = []
         self._counts: dict[str, int] = {}

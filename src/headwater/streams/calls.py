@@ -84,7 +84,7 @@ class Caller:
 
     operator: str
     function: Callable[..., Any]
-    kind: CallKind | str
+    kind: CallKind
     names: tuple[str, ...]  # the columns of the value
     load: Callable[[Mapping[str, Any]], Any] | None  # None: a dict of columns, or the only one
     load_key: Callable[[Any], Any] | None
@@ -143,6 +143,8 @@ class Caller:
         self, batch: pa.RecordBatch, row: int, columns: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """Calls the function; returns for each result the columns that change."""
+        if self.kind == "columns":
+            return self.function(columns)  # type: ignore[no-any-return]
         if self.kind in ("records", "topic"):
             return self._of_record(batch, row, columns)
         value = self._loaded(columns)
@@ -245,7 +247,10 @@ class Caller:
     def _column(
         self, field: pa.Field, kept: pa.RecordBatch, changes: list[dict[str, Any]]
     ) -> pa.Array:
-        if self.kind in ("map", "flat_map", "records") and field.name not in _ROW_COLUMNS:
+        if (
+            self.kind in ("map", "flat_map", "records", "columns")
+            and field.name not in _ROW_COLUMNS
+        ):
             return pa.array([each.get(field.name) for each in changes], field.type)
         if field.name not in kept.schema.names:
             return pa.array([each.get(field.name) for each in changes], field.type)
@@ -256,7 +261,7 @@ class Caller:
     def _changed(self) -> frozenset[str]:
         own = frozenset(self.output.names) - _ROW_COLUMNS
         match self.kind:
-            case "map" | "flat_map":
+            case "map" | "flat_map" | "columns":
                 return own | {TOMBSTONE}
             case "records":
                 return own | {KEY, TIMESTAMP, HEADERS, TOMBSTONE}

@@ -26,6 +26,8 @@ from pyspark.sql.types import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from headwater.streams.types import Shape
+
 KEY, TIMESTAMP, HEADERS = "_key", "_timestamp", "_headers"
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 TOMBSTONE, CHANGE = "_tombstone", "_change"
@@ -69,6 +71,11 @@ def value_fields(schema: StructType) -> StructType:
 
 def value_names(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in OWN]
+
+
+def key_type(shape: Shape) -> DataType:
+    """Returns the type of the key's column."""
+    return shape.schema if shape.is_record else shape.schema["value"].dataType
 
 
 def with_row(frame: DataFrame, given: Mapping[str, Any], names: Sequence[str]) -> DataFrame:

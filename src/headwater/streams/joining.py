@@ -224,6 +224,7 @@ def with_table(
             make=make,
             time="none" if history is None else "event",
             keeps_null_keys=how == "left",
+            can_fail=combine is not None,
         )
         nodes = [by, right.node]
     node = building.derive(
@@ -256,7 +257,29 @@ def tables(
     operation: Any
     if foreign_key is not None:
         left.node.check_columns(foreign_key, what)
-        operation = ForeignKeyJoin(foreign_key=foreign_key, how=how, make=joined.resolved)
+        make_both = joined.resolved if combine is None else _nested
+        operation = ForeignKeyJoin(foreign_key=foreign_key, how=how, make=make_both)
+        if combine is not None:
+            # It may fail, and between the parts of the join there is no way out for dead letters.
+            nested = building.derive(
+                left.app,
+                "join",
+                operation,
+                [left.node, right.node],
+                value=None,
+                columns=("left", "right"),
+                is_table=True,
+            )
+            both = CombinedValues(combine, left.node.value, right.node.value)
+            return building.derive(
+                left.app,
+                "combine",
+                Call(both, "map", written(combine)),
+                [nested],
+                name=name,
+                value=joined.result,
+                columns=joined.columns,
+            )
     else:
         versioned = _is_versioned(left.node), _is_versioned(right.node)
 
@@ -267,7 +290,11 @@ def tables(
             machine = TableTableJoin(function, kind, versioned)
             return machine, fields
 
-        operation = Keyed(what=f"{how} join with table {right.node.name}", make=make)
+        operation = Keyed(
+            what=f"{how} join with table {right.node.name}",
+            make=make,
+            can_fail=combine is not None,
+        )
     return building.derive(
         left.app,
         "join",
@@ -278,6 +305,18 @@ def tables(
         columns=joined.columns,
         is_table=True,
     )
+
+
+def _nested(schemas: Sequence[StructType]) -> tuple[Any, StructType]:
+    """Returns a function that keeps both sides as they are, and the fields of its result."""
+    from pyspark.sql.types import StructType
+
+    left, right = schemas
+    return _both_sides, StructType().add("left", left).add("right", right)
+
+
+def _both_sides(left: Any, right: Any) -> dict[str, Any]:
+    return {"left": left, "right": right}
 
 
 def _is_versioned(node: Node) -> bool:

@@ -291,7 +291,13 @@ def changes_node(app: App, node: Node, columns: Sequence[Any], *, to: Any) -> No
     from pyspark.sql.types import StructType
 
     operation = Keyed(
-        what=f"group by {label}", make=make, group=group, new_key=key, changes=True, version=label
+        what=f"group by {label}",
+        make=make,
+        group=group,
+        new_key=key,
+        changes=True,
+        can_fail=function is not None,
+        version=label,
     )
     return building.derive(app, "group_by", operation, [node], key=key, is_windowed=False)
 
@@ -322,7 +328,9 @@ def suppress_node(app: App, node: Node, *, until: timedelta, name: str | None) -
 
         return Suppress(milliseconds(until)), schemas[0]
 
-    operation = Keyed(what=f"suppress until {readable(until)}", make=make, time="event")
+    operation = Keyed(
+        what=f"suppress until {readable(until)}", make=make, time="event", can_fail=False
+    )
     return building.derive(app, "suppress", operation, [node], name=name)
 
 
@@ -335,7 +343,9 @@ def deduplicate_node(app: App, node: Node, *, within: timedelta, on: Any, name: 
 
         return Deduplicate(milliseconds(within)), schemas[0]
 
-    operation = Keyed(what=f"deduplicate within {readable(within)}", make=make, time="event")
+    operation = Keyed(
+        what=f"deduplicate within {readable(within)}", make=make, time="event", can_fail=False
+    )
     return building.derive(app, "deduplicate", operation, [node], name=name)
 
 

@@ -62,13 +62,17 @@ class QueryPlan:
     sources: tuple[Node, ...]
     ends: tuple[Node, ...]
     mode: Mode
+    real_time: bool = False
     why: str = ""  # why it begins behind a cut
 
     @property
     def fans_out(self) -> bool:
         """Whether some rows are used more than once behind the head."""
-        return len(self.ends) > 1 or any(
-            len(consumers) > 1 for consumers in self.consumers().values()
+        return (
+            len(self.ends) > 1
+            or any(len(consumers) > 1 for consumers in self.consumers().values())
+            # For each micro-batch it is looked up how far a table is to be read.
+            or any(isinstance(each.operation, GlobalJoin) for each in self.behind())
         )
 
     def consumers(self) -> dict[Node, list[Node]]:
@@ -208,6 +212,9 @@ def plan(app: App) -> Plan:
     made = Plan(app, tuple(queries), cuts, tuple(topics))
     if app.latency == "real-time":
         _check_real_time(made)
+        # The only mode there; without state it is no other than append.
+        queries = [replace(each, mode="update", real_time=True) for each in made.queries]
+        made = replace(made, queries=tuple(queries))
     return made
 
 
@@ -301,6 +308,8 @@ def _refused(before: Node, node: Node, uses: list[Node], chain: tuple[Node, ...]
     others = [each.name for each in uses if each is not node]
     if others:
         return f"{', '.join(others)} reads {before.name} as well"
+    if (failing := _failing(before, node)) is not None:
+        return f"records for which {failing.name} fails could not leave the query in between"
     if len(chain) >= _STATEFUL_IN_QUERY_MAX:
         return f"there are {len(chain)} stateful operators before {node.name} already"
     match before.operation, node.operation:
@@ -316,6 +325,24 @@ def _refused(before: Node, node: Node, uses: list[Node], chain: tuple[Node, ...]
         case _:
             pass
     return f"Spark does not run {node.name} behind {before.name} in one query"
+
+
+def _failing(before: Node, node: Node) -> Node | None:
+    """Returns an operator that calls functions of the user for records, from one stateful operator
+    to right before the next one."""
+    operation = before.operation
+    if isinstance(operation, Frame | ForeignKeyJoin) or (
+        isinstance(operation, Keyed) and operation.can_fail
+    ):
+        return before
+    for each in node.inputs:
+        if each is before or is_border(each):
+            continue
+        if isinstance(each.operation, Call):
+            return each
+        if (found := _failing(before, each)) is not None:
+            return found
+    return None
 
 
 def _cut(
@@ -498,13 +525,6 @@ def _check(node: Node) -> None:
                     then=then,
                     place=node.place,
                 )
-        case GlobalJoin(topic=topic):
-            raise TopologyError(
-                node.name,
-                f"joins with the global table {topic} cannot be run yet",
-                then="join with app.table(...) instead",
-                place=node.place,
-            )
         case _:
             pass
 
@@ -521,6 +541,16 @@ def _check_real_time(made: Plan) -> None:
                     then="use columns (f.…) instead, or leave out latency=",
                     place=node.place,
                 )
+        if query.head is not None:
+            for source in query.sources:
+                if made.on_error(source) == "dead_letter":
+                    raise TopologyError(
+                        source.name,
+                        'latency="real-time" is not possible: dead letters beside an aggregation '
+                        "would have its topic read twice",
+                        then='give the source on_error="continue" or "fail"',
+                        place=source.place,
+                    )
         if query.fans_out:
             raise TopologyError(
                 query.name,

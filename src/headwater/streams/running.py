@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 from headwater.spark.exactly_once import exactly_once_writer
-from headwater.spark.failures import spark_message
+from headwater.spark.failures import Cause, failure_of, spark_message
 from headwater.streams.errors import TopologyError
+from headwater.streams.global_tables import Copies, TopicCopies
 from headwater.streams.operators import Frames, Schemas
 from headwater.streams.planner import Plan, QueryPlan
 from headwater.streams.topology import Node, Source
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FORMAT = "headwater"
+SPARKS_FORMAT = "kafka"  # of the connector that is the only one for real-time mode
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_REAL_TIME_BATCH_MIN = timedelta(seconds=5)
+_ATTEMPTS = 5
 Write = Callable[["DataFrame", int], None]
 
 
@@ -40,6 +47,14 @@ class Environment(Protocol):
     def writer(self, query: QueryPlan) -> Write:
         """Returns a function for foreachBatch; its frame has the columns topic, key, value, headers
         and timestamp."""
+        ...
+
+    def copies(self, source: Source) -> Copies:
+        """Returns where workers get a copy of a whole topic from, for joins with it."""
+        ...
+
+    def sink_options(self, query: QueryPlan) -> Mapping[str, str]:
+        """Returns options of Spark's own sink, for a query that runs in real time."""
         ...
 
     def checkpoint(self, query: QueryPlan) -> str: ...
@@ -68,12 +83,13 @@ class TopicEnvironment:
         if any(name.lower().startswith("starting") for name in source.options):
             del options["startingOffsets"]
         own = {name.lower() for name in (*self.options, *source.options)}
-        # What a transaction that is still open has written to an internal topic is no result yet.
+        # What a transaction that is still open has written is no result yet.
         if "kafka.isolation.level" not in own:
-            options["isolation"] = "read_committed"
-        if not self.exactly_once:
+            options["kafka.isolation.level"] = "read_committed"
+        if not self.exactly_once and not query.real_time:
             options["group"] = group_of(query)
-        return spark.readStream.format(FORMAT).options(**options).options(**source.options).load()
+        reader = spark.readStream.format(SPARKS_FORMAT if query.real_time else FORMAT)
+        return reader.options(**options).options(**source.options).load()
 
     def writer(self, query: QueryPlan) -> Write:
         options = {"kafka.bootstrap.servers": self.bootstrap, **self.options}
@@ -86,6 +102,21 @@ class TopicEnvironment:
             batch.write.format(FORMAT).mode("append").options(**options).save()
 
         return write
+
+    def copies(self, source: Source) -> Copies:
+        settings = {
+            name.removeprefix("kafka."): value
+            for name, value in self.options.items()
+            if name.startswith("kafka.")
+        }
+        return TopicCopies(self.bootstrap, tuple(settings.items()), source.topics[0])
+
+    def sink_options(self, query: QueryPlan) -> Mapping[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **self.options,
+            "includeHeaders": "true",
+        }
 
     def checkpoint(self, query: QueryPlan) -> str:
         return f"{self.checkpoints.rstrip('/')}/{query.app}/{query.name}"
@@ -104,39 +135,61 @@ class PreparedQuery:
     frame: DataFrame
     write: Write
     checkpoint: str
-    every: str | None
+    every: timedelta | None
+    sink: Mapping[str, str]
 
     def start(self, *, once: bool = False) -> StreamingQuery:
         """TopologyError if Spark refuses the query."""
         writer = self.frame.writeStream.queryName(f"{self.plan.app}-{self.plan.name}")
         writer = writer.outputMode(self.plan.mode).option("checkpointLocation", self.checkpoint)
-        if once:
-            writer = writer.trigger(availableNow=True)
+        if self.plan.real_time:
+            # Rows are written as they come; a batch is the time between two checkpoints.
+            length = max(self.every or _REAL_TIME_BATCH_MIN, _REAL_TIME_BATCH_MIN)
+            untyped: Any = writer  # PySpark's own types lack this trigger
+            writer = untyped.trigger(realTime=interval(length))
+            writer = writer.format(SPARKS_FORMAT).options(**self.sink)
+        elif once:
+            writer = writer.trigger(availableNow=True).foreachBatch(self.write)
         elif self.every is not None:
-            writer = writer.trigger(processingTime=self.every)
+            every = interval(self.every)
+            writer = writer.trigger(processingTime=every).foreachBatch(self.write)
+        else:
+            writer = writer.foreachBatch(self.write)
         try:
-            return writer.foreachBatch(self.write).start()
+            return writer.start()
         except AnalysisException as error:
             raise _refusal(self.plan, error) from None
 
 
 def prepare(spark: SparkSession, plan: Plan, environment: Environment) -> list[PreparedQuery]:
     """Makes the frames of all queries. TopologyError names the operator that does not fit."""
+    if plan.app.latency == "real-time":
+        _check_connector(spark, plan)
     schemas: Schemas = {}
     return [_prepared(spark, plan, query, environment, schemas) for query in plan.queries]
 
 
-def start(
-    spark: SparkSession, plan: Plan, environment: Environment, *, once: bool = False
-) -> list[StreamingQuery]:
-    """Starts all queries. With `once` each reads what is there now; one that reads what another
-    writes starts when that one has ended."""
+def start(spark: SparkSession, plan: Plan, environment: Environment) -> list[StreamingQuery]:
+    """Starts all queries."""
     started = []
     for query in prepare(spark, plan, environment):
-        started.append(query.start(once=once))
-        if once:
-            started[-1].awaitTermination()
+        started.append(query.start())
     return started
+
+
+def run_once(spark: SparkSession, plan: Plan, environment: Environment) -> None:
+    """Has all queries read what is there now, one after the other. One that fails for a reason that
+    may pass is started again, a few times."""
+    for query in prepare(spark, plan, environment):
+        for left in reversed(range(_ATTEMPTS)):
+            started = query.start(once=True)
+            try:
+                started.awaitTermination()
+            except StreamingQueryException as error:
+                if not left or failure_of(error).cause is not Cause.TRANSIENT:
+                    raise
+            else:
+                break
 
 
 def _prepared(
@@ -151,13 +204,32 @@ def _prepared(
         assert isinstance(source, Source)
         return environment.read(session, source, query)
 
-    frames = Frames(spark, plan, query, read, schemas)
+    frames = Frames(spark, plan, query, read, environment.copies, schemas)
     frame = frames.streaming()
     write = environment.writer(query)
     if query.fans_out:
         write = _fanned_out(frames, write)
-    every = None if plan.app.every is None else interval(plan.app.every)
-    return PreparedQuery(query, frame, write, environment.checkpoint(query), every)
+    return PreparedQuery(
+        query,
+        frame,
+        write,
+        environment.checkpoint(query),
+        plan.app.every,
+        environment.sink_options(query) if query.real_time else {},
+    )
+
+
+def _check_connector(spark: SparkSession, plan: Plan) -> None:
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    except Py4JError:
+        raise TopologyError(
+            f"app {plan.app.name}",
+            'latency="real-time" needs Spark\'s own Kafka connector, which is not there',
+            then=f"run it with --packages {CONNECTOR}:{spark.version}",
+        ) from None
 
 
 def _fanned_out(frames: Frames, write: Write) -> Write:

@@ -102,7 +102,18 @@ class About:
         return f"headers {', '.join(name for name, _ in self.headers)}"
 
 
-CallKind = Literal["map", "filter", "filter_not", "flat_map", "key", "records", "peek", "foreach"]
+CallKind = Literal[
+    "map",
+    "filter",
+    "filter_not",
+    "flat_map",
+    "key",
+    "records",
+    "peek",
+    "foreach",
+    "topic",
+    "columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +196,7 @@ class Keyed:
     new_key: Shape | None = None
     changes: bool = False
     keeps_null_keys: bool = False
+    can_fail: bool = True  # for a record: it calls functions of the user
     version: str = ""  # what else its state depends on
 
     def __str__(self) -> str:
