@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 def replay(options: Namespace) -> int:
-    from headwater.blocking import Consumer, Producer, TopicPartition
+    from headwater.blocking import Consumer, Producer
     from headwater.client.errors import UnknownTopic
     from headwater.spark.dead_letters import REASON, TOPIC
 
@@ -48,10 +48,9 @@ def replay(options: Namespace) -> int:
             **common,
         ) as consumer:
             try:
-                numbers = consumer.partitions_for(letters)
+                partitions = consumer.partitions_for(letters)
             except UnknownTopic:
                 raise CommandError(f"there is no topic {letters}") from None
-            partitions = [TopicPartition(letters, each) for each in _numbers(numbers)]
             ends = _begin(consumer, partitions)
             with Producer(cluster.bootstrap, transactional_id=group, **common) as producer:
                 limit = options.records_max
@@ -102,10 +101,6 @@ def _begin(
         else:
             consumer.seek(each, before.offset)
     return dict(consumer.end_offsets(*partitions))
-
-
-def _numbers(known: Any) -> list[int]:
-    return list(range(known)) if isinstance(known, int) else sorted(known)
 
 
 def _report(options: Namespace, app: str, sent: Counter[tuple[str, str]], skipped: int) -> None:

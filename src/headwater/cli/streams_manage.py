@@ -87,7 +87,7 @@ def reset(options: Namespace) -> int:
             print(f"deleted the topics {', '.join(topics)}")
         return 0
     for each in queries:
-        print(f"{each}: {_batches(folder / each):,} finished batches in {folder / each}")
+        print(f"{each}: {_plural(_batches(folder / each))} in {folder / each}")
     for topic in topics:
         print(f"topic {topic}")
     print("Without them the next run reads its topics from the beginning (or from its starting")
@@ -175,6 +175,10 @@ def _locked(name: str, folder: Path) -> int | None:
     from headwater.spark.pipeline_status import STREAMS, Status
 
     return lock_checkpoint(Status(name=name, kind=STREAMS, checkpoint=str(folder), pid=os.getpid()))
+
+
+def _plural(batches: int) -> str:
+    return "1 finished batch" if batches == 1 else f"{batches:,} finished batches"
 
 
 def _batches(folder: Path) -> int:

@@ -69,9 +69,9 @@ def run(options: Namespace) -> int:
             lock = lock_checkpoint(Status(**asdict(running.status)))
             if lock is not None:
                 stack.callback(os.close, lock)
+            running.check_checkpoints(options.start_over)
             running.claim()
             stops = stack.enter_context(_StopRequests(cluster, running.status))
-        running.check_checkpoints(options.start_over)
         extra = {"spark.jars.packages": options.packages} if options.packages else {}
         spark = stack.enter_context(start_spark(options, app.name, extra))
         # Spark has set a handler for Ctrl-C of its own, which would cut off the batch.
@@ -179,7 +179,7 @@ class _Run:
                 shutil.rmtree(Path(self.checkpoint) / name, ignore_errors=True)
         found = changes(self.plan, fingerprints(self.checkpoint))
         for line in found.lines():
-            self._print(f"{self.status.name}: {line}")
+            print(f"{self.status.name}: {line}", file=sys.stderr)
         if found.lost:
             raise CommandError(self._refusal(found), then=self._way_out(found))
 
@@ -445,10 +445,7 @@ def _prepare_topics(admin: Admin, plan: Plan) -> None:
     wanted: dict[str, tuple[int | None, Mapping[str, str]]] = {TOPIC: (1, TOPIC_CONFIGS)}
     wanted[plan.dead_letters] = (None, {})
     inputs = [
-        _partitions(there[topic])
-        for query in plan.queries
-        for topic in query.topics_read
-        if topic in there
+        there[topic] for query in plan.queries for topic in query.topics_read if topic in there
     ]
     most = max(inputs, default=1)
     for made in plan.topics:
@@ -464,10 +461,6 @@ def _prepare_topics(admin: Admin, plan: Plan) -> None:
             with suppress(TopicExists):  # another run that starts now may be quicker
                 given: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
                 admin.create_topic(name, configs=configs, **given)
-
-
-def _partitions(known: Any) -> int:
-    return known if isinstance(known, int) else len(known)
 
 
 class _StopRequests:

@@ -251,16 +251,37 @@ class App:
         )
         return Table(self, materialized(self, node, name))
 
+    @overload
     def global_table(
         self,
         topic: str,
         value: type[V],
         *,
-        key: type[K] = str,  # type: ignore[assignment]
+        key: type[K],
         name: str | None = None,
         key_serde: Any = None,
         value_serde: Any = None,
-    ) -> GlobalTable[K, V]:
+    ) -> GlobalTable[K, V]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        value: type[V],
+        *,
+        name: str | None = None,
+        key_serde: Any = None,
+        value_serde: Any = None,
+    ) -> GlobalTable[str, V]: ...
+    def global_table(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = str,
+        name: str | None = None,
+        key_serde: Any = None,
+        value_serde: Any = None,
+    ) -> GlobalTable[Any, Any]:
         """Reads a whole topic into each worker, for joins by any column of a stream."""
         node = self._source(
             "global_table",

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from headwater.blocking import Consumer
 from headwater.io import process_id
-from headwater.model import TopicPartition
 from headwater.streams.serde import Serde
 from headwater.streams.types import Shape
 
@@ -43,7 +42,7 @@ class TopicCopies:
 
     def ends(self) -> Offsets | None:
         with self._consumer() as consumer:
-            partitions = _partitions(consumer, self.topic)
+            partitions = consumer.partitions_for(self.topic)
             found = consumer.end_offsets(*partitions)
         return {each.partition: found[each] for each in partitions}
 
@@ -72,7 +71,7 @@ class _Copy:
         self.values: dict[bytes, bytes] = {}
         self._consumer = consumer
         consumer.__enter__()
-        self._partitions = _partitions(consumer, topic)
+        self._partitions = consumer.partitions_for(topic)
         consumer.assign(self._partitions)
         consumer.seek_to_beginning(*self._partitions)
 
@@ -93,12 +92,6 @@ class _Copy:
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _partitions(consumer: Consumer[Any, Any], topic: str) -> list[TopicPartition]:
-    found: Any = consumer.partitions_for(topic)
-    numbers = range(found) if isinstance(found, int) else sorted(found)
-    return [TopicPartition(topic, each) for each in numbers]
 
 
 # Keyed by process, because a fork must not use its parent's sockets.

@@ -171,10 +171,7 @@ def prepare(spark: SparkSession, plan: Plan, environment: Environment) -> list[P
 
 def start(spark: SparkSession, plan: Plan, environment: Environment) -> list[StreamingQuery]:
     """Starts all queries."""
-    started = []
-    for query in prepare(spark, plan, environment):
-        started.append(query.start())
-    return started
+    return [query.start() for query in prepare(spark, plan, environment)]
 
 
 def run_once(spark: SparkSession, plan: Plan, environment: Environment) -> None:
