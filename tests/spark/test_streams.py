@@ -1,4 +1,4 @@
-"""An app with all kinds of operators, run on Spark against a broker: what each of its topics has.
+"""An app with all kinds of operators, run on Spark: what each of its topics has.
 
 All of it runs once, in the fixture `shop`; each test makes one claim about the results.
 """
@@ -6,15 +6,12 @@ All of it runs once, in the fixture `shop`; each test makes one claim about the 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from pyspark import cloudpickle
 
 from headwater.streams import (
     App,
@@ -23,19 +20,18 @@ from headwater.streams import (
     Record,
     State,
     TopologyError,
+    TopologyTest,
     cogroup,
     f,
     session,
     tumbling,
 )
-from headwater.streams.running import TopicEnvironment, prepare, run_once
+from headwater.streams.running import TopicEnvironment, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from tests.spark.conftest import Topics
 
 
 @dataclass
@@ -171,6 +167,7 @@ def at(minutes: float) -> str:
 
 
 INPUTS: dict[str, list[tuple[str | None, Any]]] = {
+    "cities": [("Bonn", {"country": "DE"}), ("Lyon", {"country": "FR"})],
     "lines": [
         ("a", "to be or not to be"),
         ("b", "boom"),
@@ -204,7 +201,6 @@ INPUTS: dict[str, list[tuple[str | None, Any]]] = {
         ("u3", {"name": "Cid", "city": "Bonn"}),
         ("u3", None),
     ],
-    "cities": [("Bonn", {"country": "DE"}), ("Lyon", {"country": "FR"})],
     "visits": [("u1", 1), ("u2", 2), ("nobody", 3)],
 }
 
@@ -213,40 +209,23 @@ Found = list[tuple[str | None, Any, dict[str, str]]]
 
 @dataclass
 class Shop:
-    bootstrap: str
+    """What came out, read as a program that knows nothing of the app would."""
+
+    test: TopologyTest
+    _known: dict[str, Found] = field(default_factory=dict)
 
     def records(self, topic: str) -> Found:
-        """Returns keys, values and headers of a topic, read by a client that is not ours."""
-        settings = {
-            "bootstrap.servers": self.bootstrap,
-            "group.id": "nobody",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-        consumer = Consumer(settings)
-        known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in known])
-        found: Found = []
-        ended: set[int] = set()
-        while len(ended) < len(known):
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
-                continue
-            key, value = message.key(), message.value()
-            headers = {name: (data or b"").decode() for name, data in message.headers() or []}
-            found.append(
+        """Returns keys, values and headers of a topic."""
+        if topic not in self._known:
+            self._known[topic] = [
                 (
-                    None if key is None else key.decode(),
-                    None if value is None else _plain(value),
-                    headers,
+                    None if each.key is None else each.key.decode(),
+                    None if each.value is None else _plain(each.value),
+                    {name: (data or b"").decode() for name, data in each.headers or ()},
                 )
-            )
-        consumer.close()
-        return found
+                for each in self.test.read(topic, key=bytes, value=bytes)
+            ]
+        return self._known[topic]
 
     def pairs(self, topic: str) -> list[tuple[Any, Any]]:
         return sorted(((key, value) for key, value, _ in self.records(topic)), key=repr)
@@ -265,34 +244,19 @@ def _plain(value: bytes) -> Any:
     return json.loads(text) if text.startswith("{") else text
 
 
-def write(bootstrap: str, topic: str, records: list[tuple[str | None, Any]]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-    for key, value in records:
-        data = json.dumps(value) if isinstance(value, dict) else value
-        data = str(data) if isinstance(data, int) else data
-        producer.produce(topic, data, key=key)
-    assert producer.flush(30) == 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def by_value() -> Iterator[None]:
-    """Sends what is declared here to the workers as it is: they cannot import this module."""
-    module, pickler = sys.modules[__name__], cast("Any", cloudpickle)
-    pickler.register_pickle_by_value(module)
-    yield
-    pickler.unregister_pickle_by_value(module)
+def encoded(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (json.dumps(value) if isinstance(value, dict) else str(value)).encode()
 
 
 @pytest.fixture(scope="module")
-def shop(spark: SparkSession, topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    for topic, records in INPUTS.items():
-        topics.create(topic)
-        write(topics.bootstrap, topic, records)
-    environment = TopicEnvironment(
-        bootstrap=topics.bootstrap, checkpoints=str(tmp_path_factory.mktemp("checkpoints"))
-    )
-    run_once(spark, make_shop().plan(), environment)
-    return Shop(topics.bootstrap)
+def shop(spark: SparkSession) -> Iterator[Shop]:
+    with TopologyTest(make_shop(), spark=spark) as test:
+        for topic, records in INPUTS.items():
+            found: list[Any] = [Record(encoded(value), key=key) for key, value in records]
+            test.pipe(topic, *found)
+        yield Shop(test)
 
 
 # The tests here wait for the fixture, which starts a dozen queries on a machine that may be busy.

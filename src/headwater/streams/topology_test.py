@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -30,10 +31,11 @@ import pyarrow.parquet as pq
 
 from headwater.spark.session import spark_session
 from headwater.streams.errors import TopologyError
+from headwater.streams.global_tables import Copies, Offsets
 from headwater.streams.processor import UNSET, Record
 from headwater.streams.running import Write, prepare
 from headwater.streams.serde import Serde, serde_of
-from headwater.streams.topology import Node, Sink, Source
+from headwater.streams.topology import GlobalJoin, Node, Sink, Source
 from headwater.streams.types import shape_of
 
 if TYPE_CHECKING:
@@ -224,6 +226,10 @@ class TopologyTest:
                     return node
                 if operation.pattern is not None and re.fullmatch(operation.pattern, topic):
                     return node
+        for node in self.plan.app.nodes:
+            operation = node.operation
+            if isinstance(operation, GlobalJoin) and operation.topic == topic:
+                return operation.table
         return None
 
     def _sink_of(self, topic: str) -> Node | None:
@@ -295,11 +301,36 @@ class _Topics:
 
         return write
 
+    def copies(self, source: Source) -> Copies:
+        latest: dict[bytes, bytes] = {}
+        for row in self.rows.get(source.topics[0], []):
+            if row["value"] is None:
+                latest.pop(row["key"], None)
+            else:
+                latest[row["key"]] = row["value"]
+        return _Copies(latest)
+
+    def sink_options(self, query: QueryPlan) -> Mapping[str, str]:
+        return {}
+
     def checkpoint(self, query: QueryPlan) -> str:
         return str(self._folder / "checkpoints" / query.name)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """A global table, as it is when a micro-batch begins."""
+
+    values: Mapping[bytes, bytes]
+
+    def ends(self) -> Offsets | None:
+        return None
+
+    def open(self, ends: Offsets | None) -> Mapping[bytes, bytes]:
+        return self.values
 
 
 def _with_all(row: dict[str, Any]) -> dict[str, Any]:
