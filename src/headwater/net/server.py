@@ -142,6 +142,7 @@ class Server:
         is not read meanwhile, and gets no TLS."""
         connection = self._register(stream, listener, dispatch)
         self._turned_away.add(connection)
+        self.counts_of(listener).refused += 1
         reason = f"connection_creation_rate of {stream.peer.host} is exceeded"
         loop = asyncio.get_running_loop()
         if len(self._turned_away) > _HELD_OFF_MAX:
