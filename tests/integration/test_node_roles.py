@@ -9,7 +9,9 @@ import pytest
 
 from harness.nodes import free_port
 from harness.wire import Closed, Wire, batch, until
+from headwater.blocking import Admin
 from headwater.broker.formatting import format_directories
+from headwater.client.admin import QUOTA_DEFAULT, QuotaEntity
 from headwater.config import node_config
 from headwater.errors import ApiError, ErrorCode
 from headwater.io import Host
@@ -222,3 +224,31 @@ def test_a_second_broker_with_the_same_id_is_named(pair: Pair) -> None:
         double.start()
     assert "node.id" in str(refused.value)
     double.stop()
+
+
+def test_a_client_waits_at_its_broker_for_what_the_controller_says(pair: Pair) -> None:
+    """The controller counts what clients of brokers change, by their names; and what nodes ask of
+    each other is not held back, although they are the same user as the clients here."""
+    with Admin(pair.bootstrap) as admin, Wire(pair.bootstrap, client_id="busy") as busy:
+        busy.api_versions()
+        default = QuotaEntity(user=QUOTA_DEFAULT, client_id=QUOTA_DEFAULT)
+        nothing = {"controller_mutation_rate": 0.001, "request_percentage": 1e-6}
+        assert admin.alter_quotas({default: nothing}) == {default: None}
+        until(lambda: bool(admin.describe_quotas()), "the quota at the broker")
+        answer = busy.ask(creation("quota-1"))
+        assert answer.topics[0].error_code == 0
+        assert answer.throttle_time_ms == 1000  # for the time that it took
+        answer = busy.ask(creation("quota-2"))
+        assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert answer.throttle_time_ms > 900_000
+        busy.send(creation("quota-3"))
+        busy.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            busy.receive()
+        with Wire(pair.bootstrap, client_id="busy") as again:
+            (refused,) = again.ask(creation("quota-4")).topics
+            assert refused.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        admin.alter_quotas({default: dict.fromkeys(nothing)})
+        busy.socket.settimeout(60)
+        assert busy.receive().topics[0].error_code == 0
+    assert not pair.controller.said("fenced")
