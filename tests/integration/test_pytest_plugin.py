@@ -133,6 +133,44 @@ def test_a_marker_names_topics_and_a_call_adds_to_them(pytester: pytest.Pytester
     pytester.runpytest_subprocess().assert_outcomes(passed=2)
 
 
+def test_a_marker_or_a_call_protects_the_broker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from headwater.blocking import Admin, Consumer, Producer
+        from headwater.client.errors import AuthenticationFailed, ClientError
+
+        def use(broker, mechanism):
+            settings = broker.client_settings | {"sasl_mechanism": mechanism}
+            with Producer(broker.bootstrap, **settings) as producer:
+                producer.send("orders", value=b"tea")
+            settings |= {"auto_offset_reset": "earliest"}
+            with Consumer(broker.bootstrap, topics=["orders"], group="g", **settings) as consumer:
+                assert next(iter(consumer)).value == b"tea"
+            with Admin(broker.bootstrap, **broker.client_settings) as admin:
+                assert "orders" in {each.name for each in admin.list_topics()}
+
+        @pytest.mark.headwater(tls=True, users={"alice": "wonder,land"}, topics={"orders": 1})
+        @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+        def test_marker(headwater_broker, mechanism):
+            use(headwater_broker, mechanism)
+            assert headwater_broker.client_settings["security_protocol"] == "SASL_SSL"
+
+        def test_call(make_headwater_broker):
+            broker = make_headwater_broker(users={"bob": "builder"})
+            use(broker, "SCRAM-SHA-512")
+            wrong = broker.client_settings | {"sasl_password": "guess"}
+            with pytest.raises(AuthenticationFailed), Admin(broker.bootstrap, **wrong) as admin:
+                admin.list_topics()
+            broker = make_headwater_broker(tls=True)
+            assert broker.client_settings["security_protocol"] == "SSL"
+            with Admin(broker.bootstrap, **broker.client_settings) as admin:
+                assert admin.list_topics() == []
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=3)
+
+
 def test_a_marker_that_cannot_be_read_is_said(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
