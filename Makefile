@@ -3,7 +3,7 @@
 # Each target sets up what it needs: a clone and `make test` are enough on a fresh machine.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage versions bench conformance sim mutants kills fuzz dist docs lock fmt clean
+.PHONY: help setup demo test check coverage versions bench conformance sim mutants kills streams-kills fuzz dist docs lock fmt clean
 .SHELLFLAGS := -eu -c
 
 SEEDS ?= 100
@@ -13,6 +13,7 @@ ONLY ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 100
+MINUTES ?= 10
 COVERAGE ?= tests --ignore=tests/crash --ignore=tests/spark --ignore=tests/simulation
 # What measuring itself breaks: modules that coverage imports, limits on the size of files.
 UNMEASURED := tests/unit/test_cli_command.py::test_help_loads_no_part_of_a_node \
@@ -96,6 +97,10 @@ mutants: setup ## plants bugs in nodes and clusters; the simulator has to catch 
 kills: setup ## ROUNDS=N rounds of Spark's exactly-once sink, in each of which something is killed
 	@tools/ensure java
 	$(BIN)/python -m harness.exactly_once --rounds $(ROUNDS)
+
+streams-kills: setup ## MINUTES=N of kills beside a topology with a join, windows and a processor
+	@tools/ensure java
+	$(BIN)/python -m harness.streams_kills --minutes $(MINUTES)
 
 fuzz: setup ## FUZZ_SECONDS=N for each fuzz target of the core, with cargo-fuzz
 	@tools/ensure fuzz

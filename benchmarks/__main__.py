@@ -33,6 +33,7 @@ from benchmarks.rows import Contest, Duel, Family, Measurement, Session, is_part
 from benchmarks.security import rules, security
 from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
+from benchmarks.streams_state import streams_state
 from benchmarks.throughput import throughput
 from benchmarks.transactions import transactions
 from benchmarks.wire import NotReady
@@ -76,7 +77,11 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
 # Both brokers at once.
 _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",), security: ("tls", "logins")}
 # Several client programs on our broker.
-_CONTESTS: dict[Contest, tuple[str, ...]] = {python_clients: ("python",), spark: ("spark",)}
+_CONTESTS: dict[Contest, tuple[str, ...]] = {
+    python_clients: ("python",),
+    spark: ("spark",),
+    streams_state: ("streams.state", "streams.restart"),
+}
 
 
 def main() -> int:

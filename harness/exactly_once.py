@@ -51,7 +51,7 @@ _PARTITIONS = 3
 _TOPICS = (INPUT, *OUTPUTS)
 _PATIENCE = 400.0
 _STEP_SECONDS = 200.0
-_SETTINGS = {
+SETTINGS = {
     # One coordinator for all, so that it can be found and killed.
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
@@ -106,8 +106,15 @@ class Tally:
 class Driver:
     """The process of the queries, with its JVM and its workers, over any number of starts."""
 
-    def __init__(self, cluster: HeadwaterCluster, folder: Path, master: str) -> None:
-        self._command = [sys.executable, "-m", "harness.exactly_once_queries"]
+    def __init__(
+        self,
+        cluster: HeadwaterCluster,
+        folder: Path,
+        master: str,
+        *,
+        module: str = "harness.exactly_once_queries",
+    ) -> None:
+        self._command = [sys.executable, "-m", module]
         self._command += [cluster.bootstrap, str(folder), master]
         self._output = folder / "driver.out"
         self._process: subprocess.Popen[bytes] | None = None
@@ -378,7 +385,7 @@ def run(
 ) -> Counter[str]:
     """Returns how often what was killed where. AssertionError if a record is lost or twice."""
     topics = dict.fromkeys(_TOPICS, _PARTITIONS)
-    with HeadwaterCluster(_SETTINGS, data=folder / "nodes", topics=topics) as cluster:
+    with HeadwaterCluster(SETTINGS, data=folder / "nodes", topics=topics) as cluster:
         this = Run(cluster, folder, master, seed)
         this.rounds(rounds, seconds)
         return this.done

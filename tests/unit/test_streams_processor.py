@@ -21,6 +21,7 @@ from headwater.streams.processor import (
     ProcessorMachine,
     Record,
     State,
+    VersionedState,
     migration,
     time_of,
     types_of,
@@ -156,6 +157,32 @@ def test_a_missing_entry_of_a_map_is_a_key_error() -> None:
     test = ProcessorTest(Look, on_error="dead_letter")
     test.pipe("x", key="a")
     assert isinstance(test.failures[0].error, KeyError)
+
+
+class Prices(Processor[str, float | None, str]):
+    prices: VersionedState[float] = VersionedState(history="1 minute")
+
+    def process(self, record: Record[str, float | None], ctx: Context[str]) -> list[str]:
+        if record.value is None:
+            kept = self.prices.delete(ctx.timestamp)
+        else:
+            kept = self.prices.put(record.value, ctx.timestamp)
+        found = [self.prices.get(at(second)) for second in (0, 10, 20, 30)]
+        return [f"{kept} {found} {self.prices.get()}"]
+
+
+def test_a_versioned_state_is_looked_up_as_of_a_time() -> None:
+    test = ProcessorTest(Prices, value=float)
+    for value, second in ((1.0, 10), (3.0, 30), (2.0, 20), (None, 25), (9.0, 95), (5.0, 30)):
+        test.pipe(value, key="a", timestamp=at(second))
+    assert test.values() == [
+        "True [None, 1.0, 1.0, 1.0] 1.0",
+        "True [None, 1.0, 1.0, 3.0] 3.0",
+        "True [None, 1.0, 2.0, 3.0] 3.0",
+        "True [None, 1.0, 2.0, 3.0] 3.0",
+        "True [None, None, None, 3.0] 9.0",  # what was valid a minute ago is kept
+        "False [None, None, None, 3.0] 9.0",
+    ]
 
 
 # Time to live

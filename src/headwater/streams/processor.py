@@ -27,6 +27,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, overload
 
 from headwater.streams.errors import TopologyError
+from headwater.streams.joins import put_version, version_at
 from headwater.streams.machine import (
     SAME_KEY,
     Clock,
@@ -401,11 +402,62 @@ class MapState(_Store, Generic[KM, T]):
         self._current.timers.set(min(each[1] for each in kept.values()), name, self._clock)
 
 
-AnyState = State[Any] | ListState[Any] | MapState[Any, Any]
+class VersionedState(_Store, Generic[T]):
+    """The values of a key over event time, with lookup as of a time: `prices: VersionedState[float]
+    = VersionedState(history="1 day")`. Versions that were over before `history` are forgotten."""
+
+    def __init__(self, *, history: Duration = timedelta(days=1)) -> None:
+        super().__init__()
+        self._history = duration(history, "history") // _MILLISECOND
+        self._type: _Kept = cast("_Kept", None)
+
+    def get(self, at: datetime | None = None) -> T | None:
+        """Returns the value as of a time, or the latest one; None if there was none."""
+        versions = self._versions()
+        if at is None:
+            kept = versions[-1][1] if versions else None
+        else:
+            kept = version_at(versions, milliseconds(at))
+        found: T | None = None if kept is None else self._type.take(kept[0], self._name)
+        return found
+
+    def put(self, value: T, at: datetime) -> bool:
+        """Sets the value from a time on, until that of the next version. False if the time is
+        beyond the history."""
+        return self._put([self._type.put(value)], at)
+
+    def delete(self, at: datetime) -> bool:
+        """From that time on there is no value, until that of the next version."""
+        return self._put(None, at)
+
+    def clear(self) -> None:
+        self._current.state.delete(self._name)
+
+    def _put(self, kept: list[Any] | None, at: datetime) -> bool:
+        versions, timestamp = self._versions(), milliseconds(at)
+        latest = max(self._current.time, timestamp, versions[-1][0] if versions else 0)
+        found = put_version(versions, timestamp, kept, latest - self._history)
+        if found is None:
+            return False
+        if found:
+            self._current.state.set(self._name, found)
+        else:
+            self.clear()
+        return True
+
+    def _versions(self) -> list[list[Any]]:
+        found: list[list[Any]] = self._current.state.fields.get(self._name, [])
+        return found
+
+    def _bind(self, arguments: tuple[Any, ...], where: str) -> None:
+        self._type = _Kept.of(arguments[0], where)
+
+
+AnyState = State[Any] | ListState[Any] | MapState[Any, Any] | VersionedState[Any]
 
 
 def _is_state(kind: Any) -> bool:
-    return kind in (State, ListState, MapState)
+    return kind in (State, ListState, MapState, VersionedState)
 
 
 # What processors see
@@ -734,6 +786,8 @@ class _Made:
             store._ttl = default._ttl
             if isinstance(default, State):
                 store._default = default._default
+            if isinstance(default, VersionedState):
+                store._history = default._history
         elif default is not None:
             raise TopologyError(
                 where, f"{default!r} is not a {kind.__name__}", then=f"{kind.__name__}(default=...)"
