@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
+
+import pytest
 
 from harness.wire import Wire, until
 from headwater import Admin, Consumer, Producer, _core
@@ -24,6 +29,7 @@ from headwater.protocol.messages.push_telemetry import PushTelemetryRequest
 from headwater.protocol.otlp import Point, encode_metrics
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
+from tests.support.commands import Command
 from tests.support.exposition import ScrapedFamily, parse
 
 ZSTD = 4
@@ -159,3 +165,25 @@ def test_a_scrape_finds_what_our_clients_push(make_broker: MakeBroker) -> None:
     assert found["org_apache_kafka_admin_client_connection_creation_total"].value() >= 1
     assert found["headwater_client_telemetry_pushes_total"].value() >= 3
     assert found["headwater_client_telemetry_refused_pushes_total"].value() == 0
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "telemetry.md"
+
+
+def test_the_commands_of_the_page_do_what_it_says(
+    make_broker: MakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = make_broker()
+    (block,) = re.findall(r"```\n(headwater config .*?)```", PAGE.read_text(), re.DOTALL)
+    set_, get, unset = (shlex.split(line)[2:] for line in block.splitlines())
+    config = Command("config", capsys)
+    where = ("--bootstrap", broker.bootstrap)
+    config(*set_, *where)
+    shown = config(*get, *where)
+    assert "30000" in shown
+    assert "client_id=billing.*" in shown
+    with Wire(broker.bootstrap, client_id="billing-1") as wire:
+        until(lambda: ask(wire).requested_metrics == ["org.apache.kafka.producer."], "it")
+        config(*unset, *where)
+        until(lambda: ask(wire).requested_metrics == [], "its end")
+    assert "are the defaults" in config("get", "client-metrics", "slow-billing", *where)

@@ -10,6 +10,7 @@ from headwater.observability.exposition import render
 from headwater.observability.registry import Registry
 from headwater.protocol.otlp import Payload, Point
 from headwater.telemetry import ClientAttributes, Instance, Instances, PushedMetrics, Subscription
+from headwater.telemetry.pushed import readings_of
 
 ID = id_from_text("kLw9tU1dR1uPp2sX0aBcDg")
 OTHER = id_from_text("8CZrgKsqT7GHB2jYTZsVmA")
@@ -279,9 +280,16 @@ DELTA = SUM._replace(is_delta=True)
 LABELS = 'client_id="billing",client_instance_id="kLw9tU1dR1uPp2sX0aBcDg"'
 
 
-def take(pushed: PushedMetrics, *points: Point, now: float = 0.0, instance_id: bytes = ID) -> None:
-    payload = Payload(list(points), 0)
-    pushed.take(instance_id, CLIENT, "User:alice", payload, now=now, lives_for=60.0)
+def take(
+    pushed: PushedMetrics,
+    *points: Point,
+    now: float = 0.0,
+    instance_id: bytes = ID,
+    user: str = "User:alice",
+) -> None:
+    readings, dropped = readings_of(Payload(list(points), 0))
+    pushed.dropped += dropped
+    pushed.take(instance_id, CLIENT, user, readings, now=now, lives_for=60.0)
 
 
 def lines(pushed: PushedMetrics) -> list[str]:
@@ -342,6 +350,14 @@ def test_a_client_cannot_pass_for_the_node_or_for_another_client() -> None:
     )
 
 
+def test_another_user_cannot_push_under_the_id_of_a_client() -> None:
+    pushed = PushedMetrics()
+    take(pushed, GAUGE)
+    take(pushed, GAUGE._replace(value=99.0), SUM, user="User:mallory")
+    assert [line.rpartition(" ")[2] for line in lines(pushed)] == ["1", "3.0"]
+    assert pushed.dropped == 2
+
+
 def test_attributes_that_are_the_same_as_labels_are_one_series() -> None:
     pushed = PushedMetrics()
     take(pushed, *(GAUGE._replace(attributes=((key, "v"),)) for key in ("a-b", "a_b", "a.b")))
@@ -351,7 +367,7 @@ def test_attributes_that_are_the_same_as_labels_are_one_series() -> None:
 def test_numbers_that_are_none_are_left_out() -> None:
     pushed = PushedMetrics()
     take(pushed, GAUGE._replace(value=float("nan")), SUM._replace(value=float("inf")))
-    assert (len(lines(pushed)), pushed.dropped) == (1, 0)
+    assert (lines(pushed), pushed.dropped) == ([], 0)
 
 
 def test_a_count_never_shrinks() -> None:

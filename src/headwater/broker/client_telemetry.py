@@ -14,8 +14,9 @@ from headwater import _core
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Delta, Image, ResourceType
 from headwater.protocol import DecodeError
-from headwater.protocol.otlp import Payload, decode_metrics
+from headwater.protocol.otlp import decode_metrics
 from headwater.telemetry import ClientAttributes, Instance, Instances, PushedMetrics
+from headwater.telemetry.pushed import Reading, readings_of
 
 if TYPE_CHECKING:
     from headwater.broker.context import Context
@@ -30,6 +31,7 @@ _UNPACKED_AT_ONCE = 2
 # What is smaller is unpacked faster than a worker is asked: a few dozen points.
 _WORKER_BYTES_MIN = 2048
 _NO_COMPRESSION = 0
+_CLIENT_ID_MAX = 1000  # characters that subscriptions are matched with
 
 
 class ClientTelemetry:
@@ -112,28 +114,29 @@ class ClientTelemetry:
         if not request.metrics:
             return
         try:
-            payload = await self._unpacked(request.metrics, request.compression_type)
+            readings, dropped = await self._unpacked(request.metrics, request.compression_type)
         except (DecodeError, ValueError) as error:
             self.refused += 1
             instance.last_error = ErrorCode.INVALID_RECORD
             raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
+        self.pushed.dropped += dropped
         self.pushed.take(
             instance.id,
             instance.attributes,
             str(context.principal),
-            payload,
+            readings,
             now=self._now(),
             lives_for=instance.lives_for(),
         )
 
-    async def _unpacked(self, metrics: bytes, compression: int) -> Payload:
+    async def _unpacked(self, metrics: bytes, compression: int) -> tuple[list[Reading], int]:
         bytes_max = self.instances.bytes_max
 
-        def unpack() -> Payload:
+        def unpack() -> tuple[list[Reading], int]:
             plain = metrics
             if compression != _NO_COMPRESSION:
                 plain = _core.decompress(compression, metrics, bytes_max)
-            return decode_metrics(plain, points_max=_POINTS_MAX)
+            return readings_of(decode_metrics(plain, points_max=_POINTS_MAX))
 
         if len(metrics) < _WORKER_BYTES_MIN and compression == _NO_COMPRESSION:
             return unpack()
@@ -159,4 +162,7 @@ class ClientTelemetry:
 def _attributes(context: Context) -> ClientAttributes:
     name, version = context.connection.software
     peer = context.connection.stream.peer
-    return ClientAttributes(context.client_id, name, version, peer.host, str(peer.port))
+    client_id = context.client_id
+    if client_id is not None:
+        client_id = client_id[:_CLIENT_ID_MAX]
+    return ClientAttributes(client_id, name, version, peer.host, str(peer.port))

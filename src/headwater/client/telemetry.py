@@ -192,7 +192,9 @@ class Telemetry:
         self._timer = None
         self._task = background_task(self._step())
 
-    async def close(self, metrics: Mapping[str, float] | None) -> None:
+    async def close(
+        self, metrics: Mapping[str, float] | None, *, seconds: float = _LAST_PUSH_SECONDS
+    ) -> None:
         """Pushes what has come since the last time, if that is quick, and no more."""
         self._stop()
         task, self._task = self._task, None
@@ -200,10 +202,10 @@ class Telemetry:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         subscription = self._subscription
-        if subscription is None or not subscription.prefixes or metrics is None:
+        if subscription is None or not subscription.prefixes or metrics is None or seconds <= 0:
             return
         with contextlib.suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_LAST_PUSH_SECONDS):
+            async with asyncio.timeout(min(seconds, _LAST_PUSH_SECONDS)):
                 connection = self._ready()
                 if connection is not None:
                     await self._push(connection, subscription, metrics, is_last=True)

@@ -7,13 +7,14 @@ so there is a bound on how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import NamedTuple
 
 from headwater.model import id_text
 from headwater.observability.registry import Family, Item, Labels, Sample, metric_name
-from headwater.protocol.otlp import Attributes, Payload, Point
+from headwater.protocol.otlp import Attributes, Payload
 from headwater.telemetry.instances import INSTANCES_MAX, ClientAttributes
 
 _SERIES_MAX = 100_000
@@ -30,10 +31,20 @@ _SWEEP_SECONDS = 10.0
 _Pairs = tuple[tuple[str, str], ...]
 
 
+class Reading(NamedTuple):
+    """A point as it is kept."""
+
+    name: str  # of the family
+    pairs: _Pairs
+    value: float
+    is_counter: bool
+    is_delta: bool
+
+
 @dataclass(slots=True)
 class _Series:
-    labels: Labels
     value: float
+    labels: Labels | None = None  # made when it is first scraped
 
 
 @dataclass(slots=True)
@@ -47,6 +58,7 @@ class _Family:
 @dataclass(slots=True)
 class _Client:
     about: Labels
+    principal: str
     id_label: dict[str, str]
     expires_at: float = inf
     names: dict[str, None] = field(default_factory=dict)  # of the families that it is in
@@ -69,53 +81,36 @@ class PushedMetrics:
         instance_id: bytes,
         attributes: ClientAttributes,
         principal: str,
-        payload: Payload,
+        readings: Sequence[Reading],
         *,
         now: float,
         lives_for: float,
     ) -> None:
-        """Takes what a client has pushed."""
+        """Takes what a client has pushed. An id that another user's client has is not its own."""
         self.expire(now)
-        self.dropped += payload.skipped
         client = self._clients.get(instance_id)
-        if client is None:
-            if not payload.points or len(self._clients) >= INSTANCES_MAX:
-                self.dropped += len(payload.points)
-                return
+        if client is None and readings and len(self._clients) < INSTANCES_MAX:
             client = self._clients[instance_id] = _client(instance_id, attributes, principal)
+        if client is None or client.principal != principal:
+            self.dropped += len(readings)
+            return
         client.expires_at = now + lives_for
         gauges: set[tuple[str, _Pairs]] = set()
-        for point in payload.points:
-            if not isfinite(point.value):
-                continue  # what clients say of a mean without values
-            is_counter = point.is_sum and point.is_monotonic
-            if point.value < 0 if is_counter else point.is_delta:
-                self.dropped += 1  # a count that shrinks, or a sum that may and whose start is gone
-                continue
-            name = _name(point.name, is_counter=is_counter)
-            pairs = _pairs(point.attributes)
-            if not self._note(instance_id, client, name, pairs, point, is_counter=is_counter):
+        for reading in readings:
+            if not self._note(instance_id, client, reading):
                 self.dropped += 1
-            elif not is_counter:
-                gauges.add((name, pairs))
+            elif not reading.is_counter:
+                gauges.add((reading.name, reading.pairs))
         self._drop_gauges(instance_id, client, gauges)
 
-    def _note(
-        self,
-        instance_id: bytes,
-        client: _Client,
-        name: str,
-        pairs: _Pairs,
-        point: Point,
-        *,
-        is_counter: bool,
-    ) -> bool:
-        """Keeps a point; returns whether there was room for it."""
+    def _note(self, instance_id: bytes, client: _Client, reading: Reading) -> bool:
+        """Keeps a reading; returns whether there was room for it."""
+        name, pairs, value, is_counter, is_delta = reading
         family = self._families.get(name)
         of_client = None if family is None else family.clients.get(instance_id)
         series = None if of_client is None else of_client.get(pairs)
         if series is not None:
-            series.value = series.value + point.value if point.is_delta else point.value
+            series.value = series.value + value if is_delta else value
             return True
         if self._count >= _SERIES_MAX or client.count >= _SERIES_OF_CLIENT_MAX:
             return False
@@ -123,8 +118,7 @@ class PushedMetrics:
             if len(self._families) >= _FAMILIES_MAX:
                 return False
             family = self._families[name] = _Family(is_counter)
-        labels = Labels(**dict(pairs), **client.id_label)
-        family.clients.setdefault(instance_id, {})[pairs] = _Series(labels, point.value)
+        family.clients.setdefault(instance_id, {})[pairs] = _Series(value)
         client.names[name] = None
         self._count += 1
         client.count += 1
@@ -174,16 +168,40 @@ class PushedMetrics:
             yield Sample(client.about, 1)
         for name, family in tuple(self._families.items()):
             yield Family(name, "counter" if family.is_counter else "gauge", _MEANING)
-            for of_client in tuple(family.clients.values()):
-                for series in tuple(of_client.values()):
+            for instance_id, of_client in tuple(family.clients.items()):
+                for pairs, series in tuple(of_client.items()):
+                    if series.labels is None:
+                        if instance_id not in self._clients:
+                            break  # it has expired since this scrape began
+                        id_label = self._clients[instance_id].id_label
+                        series.labels = Labels(**dict(pairs), **id_label)
                     yield Sample(series.labels, series.value)
+
+
+def readings_of(payload: Payload) -> tuple[list[Reading], int]:
+    """Returns the points of a payload as they are kept, and how many cannot be."""
+    readings: list[Reading] = []
+    dropped = payload.skipped
+    for point in payload.points:
+        if not isfinite(point.value):
+            continue  # what clients say of a mean without values
+        is_counter = point.is_sum and point.is_monotonic
+        if point.value < 0 if is_counter else point.is_delta:
+            dropped += 1  # a count that shrinks, or a sum that may and whose start is gone
+            continue
+        name = _name(point.name, is_counter=is_counter)
+        pairs = _pairs(point.attributes)
+        readings.append(Reading(name, pairs, point.value, is_counter, point.is_delta))
+    return readings, dropped
 
 
 def _client(instance_id: bytes, attributes: ClientAttributes, principal: str) -> _Client:
     about = {key: value for key, value in attributes._asdict().items() if value is not None}
     about |= {"principal": principal, "client_instance_id": id_text(instance_id)}
     shown = {key: value[:_LABEL_MAX] for key, value in about.items()}
-    return _Client(Labels(**shown), {key: shown[key] for key in _OF_NODE if key in shown})
+    return _Client(
+        Labels(**shown), principal, {key: shown[key] for key in _OF_NODE if key in shown}
+    )
 
 
 def _name(name: str, *, is_counter: bool) -> str:

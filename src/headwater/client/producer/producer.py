@@ -156,9 +156,10 @@ class Producer:
                     await self._closed.wait()
             return
         self._closing_ms = timeout_ms
+        ends_at = _deadline(timeout_ms)
         reason = "the producer was closed"
         try:
-            async with asyncio.timeout_at(_deadline(timeout_ms)) as self._closing_time:
+            async with asyncio.timeout_at(ends_at) as self._closing_time:
                 if running.transactions is not None:
                     await running.transactions.close()
                 await running.settled()
@@ -169,7 +170,8 @@ class Producer:
             reason = f"the producer was closed and timeout_ms={self._closing_ms} is over"
         finally:
             try:
-                await self._telemetry.close(self._measured(running))
+                left = inf if ends_at is None else ends_at - running.loop.time()
+                await self._telemetry.close(self._measured(running), seconds=left)
                 await running.stop(f"{reason}; a record that was sent may have been written")
             finally:
                 self._closed.set()
