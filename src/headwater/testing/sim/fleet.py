@@ -15,6 +15,7 @@ from random import Random
 from headwater.broker.formatting import InitialQuorum, format_directories
 from headwater.broker.node import Node
 from headwater.config import NodeConfig, node_config
+from headwater.config.node import RACK_AWARE_SELECTOR
 from headwater.model import id_text
 from headwater.observability import Log
 from headwater.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -222,10 +223,13 @@ class Fleet:
         settings: dict[str, str],
         *,
         first_voters: Sequence[int] = (),
+        racks: Sequence[str] = (),
     ) -> None:
         """With `first_voters` the voters are dynamic: these are the first, and the other
-        controllers join by themselves."""
+        controllers join by themselves. With `racks` the nodes are spread over them, and consumers
+        read from the replica in theirs."""
         self.world = world
+        self.racks = racks
         self.layout = layout
         self.cluster_id = id_text(world.chance("cluster id").randbytes(15) + b"\0")
         self.members: dict[int, Member] = {}
@@ -271,12 +275,21 @@ class Fleet:
                     "controller.listener.names": "CONTROLLER",
                     **quorum,
                     **({"controller.quorum.auto.join.enable": "true"} if joins else {}),
+                    **self._rack_settings(node_id),
                     **settings,
                 }
             )
             member = Member(self, node_id, config)
             assert member.machine.ip == ips[node_id]
             self.members[node_id] = member
+
+    def _rack_settings(self, node_id: int) -> dict[str, str]:
+        if not self.racks:
+            return {}
+        return {
+            "broker.rack": self.racks[node_id % len(self.racks)],
+            "replica.selector.class": RACK_AWARE_SELECTOR,
+        }
 
     @property
     def bootstrap(self) -> list[str]:

@@ -60,6 +60,11 @@ class Recorder:
             for number in range(topic.partitions)
         ]
 
+    def rack_of(self, name: str) -> str:
+        """Draws the rack of a consumer, if the nodes have some."""
+        racks = self.fleet.racks
+        return self.fleet.world.chance(f"rack of {name}").choice(racks) if racks else ""
+
     def begin(self, process: str, action: Action, tp: TopicPartition, **fields: Any) -> Op:
         now = self.fleet.world.loop.time()
         op = Op(now, process, next(self._numbers), Outcome.INVOKE, action, _name(tp), **fields)
@@ -243,6 +248,7 @@ class ReaderActor:
                 fetch_max_wait_ms=self.random.choice((100, 500)),
                 request_timeout_ms=5_000,
                 fetch_max_bytes=self.random.choice((300, 50_000)),
+                client_rack=recorder.rack_of(self.name),
             )
             try:
                 await consumer.start()
@@ -327,6 +333,7 @@ class MemberActor:
                 enable_auto_commit=False,
                 request_timeout_ms=5_000,
                 default_api_timeout_ms=10_000,
+                client_rack=recorder.rack_of(self.name),
                 **settings,
             )
             try:

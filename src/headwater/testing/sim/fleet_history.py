@@ -109,7 +109,13 @@ class FleetHistory:
         layout = layout or Layout.draw(self.world.chance("layout"))
         self.play = play(self)
         settings = self._settings(layout) | self.play.settings(layout)
-        self.fleet = Fleet(self.world, layout, settings, first_voters=self._first_voters(layout))
+        self.fleet = Fleet(
+            self.world,
+            layout,
+            settings,
+            first_voters=self._first_voters(layout),
+            racks=self._racks(),
+        )
         self.recorder = Recorder(self.fleet)
         self.watch = FleetWatch(self.fleet, self.recorder)
         self.fleet.on_unclean_end = self.watch.unclean_end
@@ -124,6 +130,11 @@ class FleetHistory:
         if self.play.kind != "cluster" or fate.random() < 0.5:
             return ()
         return layout.voters if fate.random() < 0.6 else layout.voters[:1]
+
+    def _racks(self) -> tuple[str, ...]:
+        """Draws whether consumers read from the closest replica (KIP-392)."""
+        fate = self.world.chance("racks")
+        return ("a", "b") if self.play.kind == "cluster" and fate.random() < 0.4 else ()
 
     def _settings(self, layout: Layout) -> dict[str, str]:
         fate = self.world.chance("settings")
