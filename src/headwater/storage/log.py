@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _RELATIVE_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 _NEVER_MS = 2**63 - 1
-_RECALLED_BYTES = 8 << 20  # more than five requests of a producer with its default settings
+_RECALLED_BYTES = 4 << 20  # usually more than the last five requests of each producer
 _CLIENT = Origin.CLIENT  # members of an Enum are slow to look up
 
 
