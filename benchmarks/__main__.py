@@ -16,6 +16,7 @@ from benchmarks.connections import connections
 from benchmarks.group_size import group_size
 from benchmarks.groups import groups
 from benchmarks.latency import latency
+from benchmarks.metrics import metrics
 from benchmarks.python_clients import python_clients
 from benchmarks.report import (
     HEADLINES,
@@ -73,6 +74,7 @@ _FAMILIES: dict[Family, tuple[str, ...]] = {
     cluster_partitions: ("cluster.partitions",),
     transactions: ("transactions",),
     rules: ("rules",),
+    metrics: ("metrics",),
 }
 # Both brokers at once.
 _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",), security: ("tls", "logins")}

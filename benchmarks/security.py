@@ -50,6 +50,7 @@ _SCRAM: Final = "SCRAM-SHA-256"
 _HANDSHAKE, _AUTHENTICATE = 17, 36
 _USER, _PASSWORD, _ITERATIONS = "alice", "wonderland", 4096
 _RULES = 1000
+CONNECTIONS, _WINDOW = 8, 16
 _API_VERSIONS_FRAME = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 _WARM_UP_CONNECTIONS = 300
 
@@ -378,32 +379,11 @@ def rules(session: Session, flavour: Flavour) -> Iterator[Measurement]:
         "allow.everyone.if.no.acl.found": "true",
     }
     nodes = [session.fresh_node(flavour).start(), guarded.start()]
-    connections, window = 8, 16
     try:
         for node in nodes:
-            create_topic(node, "many", connections)
+            create_topic(node, "many", CONNECTIONS)
         _add_rules(guarded)
-        rates: list[list[float]] = [[], []]
-        cpu: list[list[float]] = [[], []]
-        seconds = session.size(4, 2)
-        for number in itertools.count(-2):  # the first two warm up
-            for which in _order(number):
-                ends, before = _ends(nodes[which], connections), nodes[which].cpu_seconds()
-                rate = pipelined_produce(
-                    nodes[which].port,
-                    "many",
-                    seconds=seconds,
-                    connections=connections,
-                    window=window,
-                    value=b"x" * 100,
-                )
-                appended = _ends(nodes[which], connections) - ends
-                assert appended > 0, "nothing was appended"
-                if number >= 0:
-                    rates[which].append(rate)
-                    cpu[which].append((nodes[which].cpu_seconds() - before) / appended)
-            if number + 1 == session.samples(5, 3):
-                break
+        rates, cpu = requests_in_turn(session, nodes)
     finally:
         for node in nodes:
             node.remove()
@@ -422,6 +402,35 @@ def rules(session: Session, flavour: Flavour) -> Iterator[Measurement]:
         tuple(with_ / without for without, with_ in zip(*cpu, strict=True)),
         value_at_most(1.05),
     )
+
+
+def requests_in_turn(
+    session: Session, nodes: list[Node]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Returns samples of two nodes with the topic `many`, measured in turn: produce requests a
+    second, and the CPU of the broker for each."""
+    rates: list[list[float]] = [[], []]
+    cpu: list[list[float]] = [[], []]
+    seconds = session.size(4, 2)
+    for number in itertools.count(-2):  # the first two warm up
+        for which in _order(number):
+            ends, before = _ends(nodes[which], CONNECTIONS), nodes[which].cpu_seconds()
+            rate = pipelined_produce(
+                nodes[which].port,
+                "many",
+                seconds=seconds,
+                connections=CONNECTIONS,
+                window=_WINDOW,
+                value=b"x" * 100,
+            )
+            appended = _ends(nodes[which], CONNECTIONS) - ends
+            assert appended > 0, "nothing was appended"
+            if number >= 0:
+                rates[which].append(rate)
+                cpu[which].append((nodes[which].cpu_seconds() - before) / appended)
+        if number + 1 == session.samples(5, 3):
+            break
+    return rates, cpu
 
 
 def _ends(node: Node, partitions: int) -> int:

@@ -11,13 +11,17 @@ import pytest
 from headwater.broker.collectors.cluster import Elections
 from headwater.broker.collectors.partitions import PartitionCollector
 from headwater.broker.collectors.requests import RequestCollector
+from headwater.broker.context import Context
 from headwater.broker.dispatch import SERVED
 from headwater.broker.partition import Partition
 from headwater.broker.request_meters import RequestMeters
+from headwater.broker.request_watch import RequestWatch
 from headwater.config import ConfigError, node_config
 from headwater.errors import ErrorCode
+from headwater.io.clock import SystemClock
 from headwater.metadata import Delta, Image
 from headwater.model import TopicPartition
+from headwater.observability import Log
 from headwater.observability.exposition import STEPS, render
 from headwater.observability.lag import EndHistory
 from headwater.observability.registry import Registry
@@ -48,13 +52,32 @@ def scrape(registry: Registry) -> dict[str, ScrapedFamily]:
 
 class Desk:
     def __init__(self) -> None:
+        self.now = 1.0
+        clock: Any = SimpleNamespace(monotonic=lambda: self.now)
+        self.watch = RequestWatch(clock, Log(SystemClock(), lambda line: None))
         self.meters = RequestMeters()
+        self.watch.count_in(self.meters)
         self.registry = Registry()
         self.registry.register(RequestCollector(self.meters, lambda: 0.0).collect)
 
-    def note(self, api: ApiKey, request: Any, response: Any, **times: Any) -> None:
-        times = {"queued": 0.0, "local": None, "total": 0.001} | times
-        self.meters.note(api, 9, request, 100, response, (b"x" * 10, b"y"), **times)
+    def note(
+        self,
+        api: ApiKey,
+        request: Any,
+        response: Any,
+        *,
+        local: float | None = None,
+        total: float = 0.001,
+        queued: float = 0.0,
+    ) -> None:
+        connection: Any = SimpleNamespace(active_at=self.now)
+        self.now += queued
+        seen = self.watch.begin(Context(connection, 9, None, None, api), request, 100)
+        if local is not None:
+            self.now += local
+            seen.waits()
+        self.now += total - (local or 0.0)
+        seen.answered(response, (b"x" * 10, b"y"))
 
 
 def test_requests_are_counted_by_api_and_version_with_their_bytes_and_errors() -> None:
@@ -76,14 +99,15 @@ def test_requests_are_counted_by_api_and_version_with_their_bytes_and_errors() -
 
 def test_the_times_of_a_request_are_those_of_its_handler_and_of_its_wait() -> None:
     desk = Desk()
-    desk.note(ApiKey.METADATA, None, None, local=None, total=0.001)
-    desk.note(ApiKey.METADATA, None, None, local=0.001, total=0.501)
+    desk.note(ApiKey.METADATA, None, None, total=0.001)
+    desk.note(ApiKey.METADATA, None, None, local=0.001, total=0.501, queued=0.25)
     times = scrape(desk.registry)["headwater_request_seconds"].samples
     labels = {
-        stage: (("request", "Metadata"), ("stage", stage)) for stage in ("local", "remote", "total")
+        stage: (("request", "Metadata"), ("stage", stage))
+        for stage in ("queue", "local", "remote", "total")
     }
     sums = {stage: times["headwater_request_seconds_sum", pairs] for stage, pairs in labels.items()}
-    assert sums == pytest.approx({"local": 0.002, "remote": 0.5, "total": 0.502})
+    assert sums == pytest.approx({"queue": 0.25, "local": 0.002, "remote": 0.5, "total": 0.502})
     assert {times["headwater_request_seconds_count", pairs] for pairs in labels.values()} == {2}
     summary = scrape(desk.registry)[f"{REQUESTS}_totaltimems"].samples
     assert summary[f"{REQUESTS}_totaltimems_sum", (("request", "Metadata"),)] == pytest.approx(502)
@@ -113,11 +137,10 @@ def test_the_errors_of_every_response_are_found_where_they_are() -> None:
     response = MetadataResponse(
         topics=[MetadataResponseTopic(error_code=3, partitions=[])], brokers=[]
     )
-    found: list[int] = []
     find = meters.of(ApiKey.METADATA).find_errors
     assert find is not None
-    find(response, found)
-    assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert find(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert find(MetadataResponse(topics=[], brokers=[])) is None
 
 
 def _names(cls: Any) -> set[str]:

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headwater.net import Answer
 from headwater.observability.requests import ApiMeter, sum_of_meters
 from headwater.protocol import Message
 from headwater.protocol.apis import APIS, ApiKey, response_class
 from headwater.protocol.schema import fields_of
 
-FindErrors = Callable[[Any, list[int]], None]
-"""Adds the error codes in a message to a list."""
+FindErrors = Callable[[Any], "list[int] | None"]
+"""Returns the error codes in a message; None if there are none."""
 
 
-class _Meter(ApiMeter):
+class RequestMeter(ApiMeter):
     """The meter of an API, and how to find errors in its responses."""
 
-    __slots__ = ("find_errors", "followers", "is_fetch")
+    __slots__ = ("find_errors", "followers")
 
     def __init__(self, key: int) -> None:
         super().__init__(APIS[key].name)
         self.find_errors = _finder(response_class(key))
-        self.is_fetch = key == ApiKey.FETCH
-        if self.is_fetch:
+        self.followers: ApiMeter | None = None  # of Fetch: the requests of followers
+        if key == ApiKey.FETCH:
             self.name = "FetchConsumer"
             self.followers = ApiMeter("FetchFollower")
 
@@ -32,105 +31,115 @@ class _Meter(ApiMeter):
 class RequestMeters:
     """A meter for each API that was asked for, on all listeners of a node."""
 
-    __slots__ = ("_meters",)
+    __slots__ = ("by_api",)
 
     def __init__(self) -> None:
-        self._meters: list[_Meter | None] = [None] * (max(APIS) + 1)  # by API key
+        self.by_api: list[RequestMeter | None] = [None] * (max(APIS) + 1)  # by API key
 
-    def of(self, key: int) -> _Meter:
-        found = self._meters[key]
+    def of(self, key: int) -> RequestMeter:
+        found = self.by_api[key]
         if found is None:
-            found = self._meters[key] = _Meter(key)
+            found = self.by_api[key] = RequestMeter(key)
         return found
-
-    def note(
-        self,
-        key: int,
-        version: int,
-        request: Message,
-        sent_bytes: int,
-        message: Message | None,
-        parts: Answer,
-        *,
-        queued: float,
-        local: float | None,
-        total: float,
-    ) -> None:
-        """Counts a request that is answered now. `queued` is the time before its handler began,
-        `total` the time since then, and `local` the time that the handler took if the answer had to
-        wait; else that is all of it."""
-        meter: ApiMeter | None = self._meters[key]
-        if meter is None:
-            meter = self.of(key)
-        assert isinstance(meter, _Meter)
-        find_errors = meter.find_errors
-        if meter.is_fetch and _is_follower(request):
-            meter = meter.followers
-        if find_errors is not None and message is not None:
-            codes: list[int] = []
-            find_errors(message, codes)
-            if codes:
-                meter.failed(codes)
-        answer_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))  # type: ignore[arg-type]
-        meter.queued(queued)
-        if local is None:
-            meter.answered(version, sent_bytes, answer_bytes, total)
-        else:
-            meter.answered_later(version, sent_bytes, answer_bytes, local=local, total=total)
 
     def all(self) -> Iterator[ApiMeter]:
         """Yields each meter; those of fetches of consumers and followers also as one."""
-        for meter in tuple(self._meters):
+        for meter in tuple(self.by_api):
             if meter is None:
                 continue
-            if meter.is_fetch:
+            if meter.followers is not None:
                 yield sum_of_meters("Fetch", meter, meter.followers)
                 yield meter.followers
             yield meter
 
 
-def _is_follower(request: Any) -> bool:
+def is_follower(request: Any) -> bool:
     state = request.replica_state
     return bool((state.replica_id if state is not None else request.replica_id) >= 0)
 
 
 def _finder(cls: type[Message]) -> FindErrors | None:
-    """Returns what looks for error codes where responses of a class can have them; None if they
-    have none."""
-    own = any(field.name == "error_code" for field in fields_of(cls))
+    """Returns what finds the error codes of a response, where its class can have them; None if it
+    has none. Nearly all responses have an array of results, perhaps within another array: for them
+    it is as short as it can be."""
+    add = _adder(cls)
+    if add is None:
+        return None
+    path = _path(cls)
+    if path is None:
+
+        def find(message: Any) -> list[int] | None:
+            found: list[int] = []
+            add(message, found)
+            return found or None
+
+        return find
+    if len(path) == 1:
+        (name,) = path
+
+        def find_in_array(message: Any) -> list[int] | None:
+            found: list[int] | None = None
+            for each in getattr(message, name) or ():
+                code = each.error_code
+                if code:
+                    found = found or []
+                    found.append(code)
+            return found
+
+        return find_in_array
+    outer, inner = path
+
+    def find_in_arrays(message: Any) -> list[int] | None:
+        found: list[int] | None = None
+        for results in getattr(message, outer) or ():
+            for each in getattr(results, inner) or ():
+                code = each.error_code
+                if code:
+                    found = found or []
+                    found.append(code)
+        return found
+
+    return find_in_arrays
+
+
+def _path(cls: type[Message]) -> tuple[str, ...] | None:
+    """Returns the arrays in which all error codes of a response are, one within the other; None if
+    they are anywhere else."""
+    names: list[str] = []
+    while len(names) < 2 and not _has_own(cls):
+        within = [field for field in fields_of(cls) if field.struct and _adder(field.struct)]
+        if len(within) != 1 or not within[0].is_array:
+            return None
+        names.append(within[0].name)
+        assert within[0].struct is not None
+        cls = within[0].struct
+    deeper = any(field.struct and _adder(field.struct) for field in fields_of(cls))
+    return tuple(names) if names and _has_own(cls) and not deeper else None
+
+
+def _has_own(cls: type[Message]) -> bool:
+    return any(field.name == "error_code" for field in fields_of(cls))
+
+
+def _adder(cls: type[Message]) -> Callable[[Any, list[int]], None] | None:
+    """Returns what adds the error codes of any message of a class to a list."""
+    own = _has_own(cls)
     within = [
         (field.name, field.is_array, inner)
         for field in fields_of(cls)
-        if field.struct is not None and (inner := _finder(field.struct)) is not None
+        if field.struct is not None and (inner := _adder(field.struct)) is not None
     ]
-    if not within:
-        return _own_error if own else None
-    if not own and len(within) == 1 and within[0][1]:  # the usual form, as short as it can be
-        name, _, inner = within[0]
+    if not own and not within:
+        return None
 
-        def find_in_list(message: Any, found: list[int]) -> None:
-            for each in getattr(message, name) or ():
-                inner(each, found)
-
-        return find_in_list
-
-    def find(message: Any, found: list[int]) -> None:
+    def add(message: Any, found: list[int]) -> None:
         if own and message.error_code:
             found.append(message.error_code)
         for name, is_array, inner in within:
             value = getattr(message, name)
             if value is None:
                 continue
-            if is_array:
-                for each in value:
-                    inner(each, found)
-            else:
-                inner(value, found)
+            for each in value if is_array else (value,):
+                inner(each, found)
 
-    return find
-
-
-def _own_error(message: Any, found: list[int]) -> None:
-    code = message.error_code
-    if code:
-        found.append(code)
+    return add

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from headwater.broker.context import Context
 from headwater.broker.node_log import REQUESTS
-from headwater.broker.request_meters import RequestMeters
+from headwater.broker.request_meters import RequestMeters, is_follower
 from headwater.broker.request_trace import RequestTraces, is_of_trace
 from headwater.config import NodeConfig
 from headwater.errors import ErrorCode
 from headwater.io import Clock
 from headwater.net import Answer
 from headwater.observability import Log
+from headwater.observability.requests import NOT_QUEUED_SECONDS, ApiMeter
 from headwater.protocol import Message
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.schema import fields_of
@@ -60,23 +61,41 @@ class Seen:
         now = watch.now()
         meters = watch.meters
         if meters is not None:
-            context, handled = self._context, self._handled
-            meters.note(
-                context.api,  # type: ignore[arg-type]  # of a request from a connection
-                context.version,
-                self._request,
-                self._size,
-                message,
-                parts,
-                queued=began - self._arrived,
-                local=handled - began if handled else None,
-                total=now - began,
-            )
+            self._count(meters, message, parts, now)
         slow = watch.slow_seconds
         if slow is not None and now - began >= slow:
             self._report(message, now)
         if self._watch.traces.open:
             self._trace(message, parts, now)
+
+    def _count(
+        self, meters: RequestMeters, message: Message | None, parts: Answer, now: float
+    ) -> None:
+        context, began = self._context, self._began
+        api = context.api
+        assert api is not None
+        meter = meters.by_api[api] or meters.of(api)
+        find_errors = meter.find_errors
+        counted: ApiMeter = meter
+        if meter.followers is not None and is_follower(self._request):
+            counted = meter.followers
+        if find_errors is not None and message is not None:
+            codes = find_errors(message)
+            if codes is not None:
+                counted.failed(codes)
+        queued = began - self._arrived
+        if queued > NOT_QUEUED_SECONDS:
+            counted.queued(queued)
+        answer_bytes = (
+            len(cast(Any, parts[0])) if len(parts) == 1 else sum(map(len, cast(Any, parts)))
+        )
+        if self._handled:
+            local = self._handled - began
+            counted.answered_later(
+                context.version, self._size, answer_bytes, local=local, total=now - began
+            )
+        else:
+            counted.answered(context.version, self._size, answer_bytes, now - began)
 
     def _trace(self, message: Message | None, parts: Answer, now: float) -> None:
         if is_of_trace(self._request):

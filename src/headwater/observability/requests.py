@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from headwater.observability.histogram import LATENCY_SECONDS, Histogram
 
 _BOUNDS = LATENCY_SECONDS
-_SHORTEST = _BOUNDS[0]
+_VERSIONS_MAX = 64
+NOT_QUEUED_SECONDS = _BOUNDS[0]
 
 
 class ApiMeter:
@@ -24,17 +25,17 @@ class ApiMeter:
         "_queue",
         "_remote",
         "_total",
+        "_versions",
         "errors",
         "failures",
         "name",
         "request_bytes",
         "response_bytes",
-        "versions",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.versions: dict[int, int] = {}  # answered requests by version
+        self._versions = [0] * _VERSIONS_MAX
         self.errors: dict[int, int] = {}  # by code; an answer may have many
         self.failures = 0  # answers with an error
         self.request_bytes = 0
@@ -48,17 +49,13 @@ class ApiMeter:
         self._total = Histogram()
 
     def queued(self, seconds: float) -> None:
-        """Counts the time for which a request waited for others before its handler began."""
-        histogram = self._queue
-        histogram.total += seconds
-        if seconds <= _SHORTEST:  # as it is for nearly all
-            histogram.counts[0] += 1
-        else:
-            histogram.counts[bisect_left(_BOUNDS, seconds)] += 1
+        """Counts the time for which a request waited before its handler began. To be called only if
+        that is more than `NOT_QUEUED_SECONDS`, as it is for few."""
+        self._queue.note(seconds)
 
     def answered(self, version: int, sent_bytes: int, answer_bytes: int, seconds: float) -> None:
         """Counts a request that was answered at once."""
-        self.versions[version] = self.versions.get(version, 0) + 1
+        self._versions[version] += 1
         self.request_bytes += sent_bytes
         self.response_bytes += answer_bytes
         histogram = self._at_once
@@ -69,7 +66,7 @@ class ApiMeter:
         self, version: int, sent_bytes: int, answer_bytes: int, *, local: float, total: float
     ) -> None:
         """Counts a request whose handler took `local` seconds, and whose answer had to wait."""
-        self.versions[version] = self.versions.get(version, 0) + 1
+        self._versions[version] += 1
         self.request_bytes += sent_bytes
         self.response_bytes += answer_bytes
         self._local.note(local)
@@ -84,7 +81,12 @@ class ApiMeter:
 
     @property
     def count(self) -> int:
-        return sum(self.versions.values())
+        return sum(self._versions)
+
+    @property
+    def versions(self) -> dict[int, int]:
+        """Returns the number of answered requests of each version that came."""
+        return {version: count for version, count in enumerate(self._versions) if count}
 
     def stages(self) -> dict[str, Histogram]:
         """Returns the times before the handler, in it, and of waiting after it, and the time from
@@ -92,8 +94,10 @@ class ApiMeter:
         at_once = self._at_once
         remote = Histogram()
         remote.counts[0] = at_once.count
+        not_queued = Histogram()
+        not_queued.counts[0] = self.count - self._queue.count
         return {
-            "queue": self._queue,
+            "queue": sum_of(not_queued, self._queue),
             "local": sum_of(at_once, self._local),
             "remote": sum_of(remote, self._remote),
             "total": sum_of(at_once, self._total),
@@ -112,8 +116,8 @@ def sum_of_meters(name: str, *meters: ApiMeter) -> ApiMeter:
     """Returns what several meters have counted together."""
     result = ApiMeter(name)
     for meter in meters:
-        for version, count in meter.versions.items():
-            result.versions[version] = result.versions.get(version, 0) + count
+        both = zip(result._versions, meter._versions, strict=True)
+        result._versions = [a + b for a, b in both]
         for code, count in meter.errors.items():
             result.errors[code] = result.errors.get(code, 0) + count
         result.failures += meter.failures
