@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headwater.observability.histogram import Histogram
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+_RELEASED_AT_ONCE = 10
 
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_]+")
@@ -31,13 +33,17 @@ class Family(NamedTuple):
 
 
 class Labels:
-    """Labels of a sample: pairs of name and value, and their text, which is made once."""
+    """Labels of a sample: values by name, and their text, which is made once."""
 
-    __slots__ = ("pairs", "text")
+    __slots__ = ("text", "values")
 
-    def __init__(self, /, **values: str | int) -> None:
-        self.pairs = tuple((name, str(value)) for name, value in values.items())
-        self.text = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in self.pairs)
+    def __init__(self, **values: str | int) -> None:
+        self.values = values
+        self.text = ",".join([f'{name}="{_escaped(value)}"' for name, value in values.items()])
+
+
+def _escaped(value: str | int) -> str | int:
+    return value if isinstance(value, int) else value.translate(_ESCAPED)
 
 
 NO_LABELS = Labels()
@@ -98,6 +104,14 @@ class Registry:
                     is_new = item.name not in seen
                     seen.add(item.name)
                 yield item if is_new else None
+
+
+def release(*lists: list[Any]) -> Iterator[Item]:
+    """Empties lists a little at a time: freeing many thousand rows at once takes milliseconds."""
+    for each in lists:
+        while each:
+            del each[-_RELEASED_AT_ONCE:]
+            yield None
 
 
 def metric_name(text: str) -> str:

@@ -10,7 +10,7 @@ from headwater.broker.coordinators.groups import GroupCoordinator
 from headwater.broker.coordinators.transactions import TransactionCoordinator
 from headwater.broker.log_ends import LogEnds
 from headwater.io import Clock
-from headwater.observability.registry import Family, Item, Labels, Sample, one
+from headwater.observability.registry import Family, Item, Labels, Sample, one, release
 
 _GROUP = "kafka_consumergroup"
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
@@ -82,6 +82,7 @@ class GroupCollector:
             yield Family(f"{_GROUP}_{name}", "gauge", what)
             for (group, topic), value in sums.items():
                 yield Sample(Labels(consumergroup=group, topic=topic), value)
+        yield from release(rows)
 
     def _members(self) -> Iterator[Item]:
         members: list[tuple[str, int]] = []

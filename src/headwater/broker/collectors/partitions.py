@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.metadata import Image
-from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Sample, one
+from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Sample, one, release
 from headwater.observability.traffic import Traffic
 from headwater.storage import LogDirs
 
@@ -106,6 +106,7 @@ class PartitionCollector:
         yield from self._replicas(len(rows), len(led), sums)
         yield from self._logs(rows)
         yield from self._led(led)
+        yield from release(led, rows)
 
     # Traffic
 
