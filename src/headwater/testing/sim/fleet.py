@@ -183,10 +183,11 @@ class Member:
 
     async def end(self) -> None:
         """Ends the process of a node that has given up, stopping what was started."""
+        if not self.is_ending:
+            return  # it was killed before this began
         self.fleet.world.note(f"node {self.id} has ended by itself: {self.why_ended()}")
         self.fleet.world.happened("a node ended by itself")
         self.fleet.on_unclean_end(self)
-        self.is_ending = True
         task = self._starting
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
             await self.stop()
@@ -349,6 +350,7 @@ class Fleet:
                 if not member.broken:
                     why = member.why_ended()
                     raise self.fail(f"node {member.id} ended by itself: {why}")
+                member.is_ending = True  # at once: others may look before the task begins
                 self._endings = [task for task in self._endings if not task.done()]
                 self._endings.append(asyncio.ensure_future(member.end()))
             elif not member.is_up and not member.held_down and not member.broken:
