@@ -205,6 +205,8 @@ class Kafka:
     # the older way, with the voters in the properties.
     static_voters: bool = False
     cluster_id: str = "aGVhZHdhdGVyLWp1ZGdlcw"
+    more: tuple[Path, ...] = ()  # folders with jars of plugins
+    options: tuple[str, ...] = ()  # of the virtual machine
 
     def prepare(self, node: Node) -> None:
         controller = f"127.0.0.1:{node.controller_port}"
@@ -235,7 +237,10 @@ class Kafka:
 
     def command(self, node: Node) -> list[str]:
         properties = str(node.folder / "server.properties")
-        return kafka_jars.java_command(self.jars, "kafka.Kafka", properties, options=KAFKA_OPTIONS)
+        options = (*KAFKA_OPTIONS, *self.options)
+        return kafka_jars.java_command(
+            self.jars, "kafka.Kafka", properties, options=options, more=self.more
+        )
 
     def log_folder(self, node: Node) -> Path:
         return node.folder / "data"
