@@ -50,18 +50,16 @@ class Throttling:
             ),
         )
 
-    @property
-    def is_on(self) -> bool:
-        return self.quotas.is_on
+        self.is_on = False  # whether there is any quota of clients
 
     def follow(self, image: Image) -> None:
         self.quotas.follow(image.client_quotas)
+        self.is_on = self.quotas.is_on
 
     def begin(self, context: Context, size: int) -> Metered | None:
         """Begins to meter a request of some bytes; None if no quota applies to its client."""
         api = context.api
         connection = context.connection
-        connection.on_sent = None
         if api in _OF_NODES or (
             api is ApiKey.ADD_PARTITIONS_TO_TXN and context.version >= _VERIFICATION
         ):
@@ -82,7 +80,7 @@ class Throttling:
         """Returns the quota for what a request changes in the cluster. Clients of the versions
         since `strict_since` know that a change can be refused for it; others only wait."""
         bucket: Bucket | None = None
-        if self.quotas.is_on and not context.is_internal:
+        if self.is_on and not context.is_internal:
             limits = self.quotas.limits_of(
                 context.principal.name, context.client_id or "", self.now()
             )
@@ -177,6 +175,7 @@ class Metered:
         wait, key = self._fetch_wait, FETCH
         if limits.produce is not None and self._produced:
             wait, key = limits.produce.take(self._produced, now), PRODUCE
+            self._produced = 0
         if limits.request is not None:
             seconds, self._seconds = self._seconds, 0.0
             because_of_time = min(limits.request.take(seconds, now), quotas.request_wait_max)

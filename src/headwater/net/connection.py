@@ -118,7 +118,7 @@ class Connection(Receiver):
         ] = {}  # ordered, so that the simulator is deterministic
         # Set by a waiting request; called with the API key of the next request in line.
         self.on_next: Callable[[int], None] | None = None
-        # Called with the time that each send takes, if anybody counts it.
+        # Called with the time that the next send takes, if anybody counts it.
         self.on_sent: Callable[[float], None] | None = None
         self._server = server
         self._limits: NetLimits = server.limits
@@ -383,6 +383,7 @@ class Connection(Receiver):
         if on_sent is None:
             stream.send(answer)
         else:
+            self.on_sent = None
             began = self._server.now()
             stream.send(answer)
             on_sent(self._server.now() - began)

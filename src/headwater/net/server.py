@@ -279,14 +279,14 @@ class Server:
 
     def throttle(self, connection: Connection, seconds: float) -> None:
         """Calls `unthrottle` of a connection after a while; a longer wait takes the place of a
-        shorter one."""
+        shorter one. A connection that waits for longer than it may be idle is closed, as with
+        Kafka: its peer may be gone, and it is not read."""
         until = self.now() + seconds
         known = self._throttled.get(connection)
         if known is not None:
             if known.until >= until:
                 return
             known.timer.cancel()
-        connection.active_at = until  # it is not idle until then
         timer = asyncio.get_running_loop().call_later(seconds, self._unthrottle, connection)
         self._throttled[connection] = _Throttled(until, timer)
 
