@@ -31,7 +31,9 @@ from headwater.protocol.messages.create_partitions import (
 )
 from headwater.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headwater.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.protocol.messages.fetch import ReplicaState
 from headwater.protocol.messages.metadata import MetadataRequest
+from headwater.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from headwater.testing import EmbeddedBroker
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
@@ -170,6 +172,9 @@ def test_the_fetch_of_a_throttled_consumer_is_empty(
         assert second.throttle_time_ms > 100_000
         assert (second.responses, second.error_code) == ([], 0)
         assert is_held(wire)
+        another = clients(topic)  # which shares the quota, and finds nothing to read
+        request, _ = another.fetch_request(topic, 60, version=version, max_wait_ms=3_600_000)
+        assert another.ask(request, version).throttle_time_ms > 100_000
         quotas.set(QuotaEntity(client_id=topic), **{FETCH: None})
         wire.receive()
         assert len(wire.values(topic)) == 60
@@ -236,6 +241,20 @@ def test_a_percentage_of_time_holds_back_every_request(
     assert wire.api_versions().throttle_time_ms > 0
     quotas.set(QuotaEntity(client_id=topic), **{TIME: 100.0})
     assert wire.ask(MetadataRequest(topics=[])).throttle_time_ms == 0
+
+
+def test_nodes_are_not_held_back(clients: Any, quotas: Quotas, topic: str) -> None:
+    """Also where they are the same user as clients, and have their client id."""
+    quotas.set(QuotaEntity(client_id=topic), **{TIME: 0.0001, FETCH: 1.0})
+    wire = clients(topic)
+    request, version = clients("other").fetch_request(topic)
+    request.replica_state = ReplicaState(replica_id=7, replica_epoch=-1)
+    assert [wire.ask(request, version).throttle_time_ms for _ in range(3)] == [0, 0, 0]
+    markers = WriteTxnMarkersRequest(markers=[])
+    wire.ask(markers)
+    assert not is_held(wire, markers)
+    request.replica_state = ReplicaState()
+    assert wire.ask(request, version).throttle_time_ms > 0
 
 
 def new_topics(*names: str, partitions: int = 1) -> CreateTopicsRequest:
