@@ -81,6 +81,17 @@ def test_a_client_is_told_what_to_push(make_broker: MakeBroker) -> None:
         assert push(wire, told, encode_metrics({}, [POINT])) == 0
 
 
+def test_subscriptions_are_there_again_after_a_restart(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    with Wire(broker.bootstrap) as wire:
+        subscribe(wire, "all", metrics="a", interval_ms="1000")
+        until(lambda: ask(wire).requested_metrics == ["a"], "the subscription")
+    broker.stop()
+    broker.start()
+    with Wire(broker.bootstrap) as wire:
+        assert ask(wire).requested_metrics == ["a"]
+
+
 def test_what_cannot_be_read_is_refused_and_the_connection_lives(make_broker: MakeBroker) -> None:
     broker = make_broker({"telemetry.max.bytes": "5000"})
     with Wire(broker.bootstrap) as wire:
