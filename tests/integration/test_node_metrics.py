@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -241,3 +245,73 @@ def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
+
+
+# OpenTelemetry
+
+
+class Collector:
+    """A collector that keeps what is posted; it refuses while `status` is not 200."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.posted: list[tuple[str, str, Any]] = []  # path, credentials, body
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                credentials = self.headers.get("Authorization", "")
+                collector.posted.append((self.path, credentials, json.loads(body)))
+                self.send_response(collector.status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def names(self) -> set[str]:
+        return {
+            metric["name"]
+            for _, _, body in list(self.posted)
+            for metric in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        }
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_metrics_are_exported_to_a_collector_also_after_it_has_refused_them() -> None:
+    collector = Collector()
+    settings = {
+        "headwater.otlp.endpoint": collector.url,
+        "headwater.otlp.headers": "Authorization=Bearer s3cret",
+        "headwater.otlp.interval.ms": "100",
+    }
+    wanted = {"kafka_brokers", "headwater_request_seconds", "process_cpu_seconds_total"}
+    try:
+        collector.status = 503
+        with EmbeddedBroker(settings) as broker:
+            assert broker.metrics_address is None  # one does not need the other
+
+            def said(what: str) -> bool:
+                return any(what in line for line in broker.log_lines)
+
+            assert until(lambda: said(f"{collector.url}/v1/metrics answered 503"), "the refusal")
+            collector.status = 200
+            assert until(lambda: said("metrics are exported again"), "the recovery")
+            assert until(lambda: wanted <= collector.names(), "the metrics")
+            assert not said("s3cret")
+        path, credentials, body = collector.posted[-1]
+        assert (path, credentials) == ("/v1/metrics", "Bearer s3cret")
+        attributes = body["resourceMetrics"][0]["resource"]["attributes"]
+        assert {"key": "service.name", "value": {"stringValue": "headwater"}} in attributes
+    finally:
+        collector.close()

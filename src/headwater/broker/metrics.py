@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from headwater import __version__
 from headwater.broker.collectors.cluster import ClusterCollector
 from headwater.broker.collectors.connections import ConnectionCollector
 from headwater.broker.collectors.process import LoopMeter, ProcessCollector
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from headwater.broker.broker_channel import BrokerChannel
     from headwater.broker.controller_driver import ControllerDriver
     from headwater.broker.metadata_log import MetadataLog
+    from headwater.config.otlp import OtlpSettings
+    from headwater.observability import Log
     from headwater.quotas.clients import ClientQuotas
 
 Run = Callable[[str, Coroutine[object, object, None]], None]
@@ -87,6 +90,18 @@ class NodeMetrics:
         run("the lag of groups", ends.run())
 
     # Running
+
+    async def export(self, settings: OtlpSettings, cluster_id: str, lines: Log) -> None:
+        """Exports the registry until it is cancelled."""
+        from headwater.broker.otlp_export import OtlpExport
+
+        resource = {
+            "service.name": "headwater",
+            "service.namespace": cluster_id,
+            "service.instance.id": str(self._node_id),
+            "service.version": __version__,
+        }
+        await OtlpExport(self._host, self.registry, settings, lines, resource=resource).run()
 
     async def run(self) -> None:
         await self._loop.run()

@@ -112,7 +112,7 @@ class Node:
         )
 
     def _new_metrics(self) -> NodeMetrics | None:
-        if self.config.metrics_listener is None:
+        if self.config.metrics_listener is None and self.config.otlp is None:
             return None
         from headwater.broker.metrics import NodeMetrics  # a node that tells nobody is without
 
@@ -173,6 +173,9 @@ class Node:
         if self.metrics is not None:
             self.metrics.why_not_ready = self._why_not_ready
             self._run("the measures of the loop", self.metrics.run())
+            if config.otlp is not None:
+                export = self.metrics.export(config.otlp, self.cluster_id, self._lines)
+                self._run("the export of metrics", export)
         self._run("the metadata log", self._watch_metadata())
         self._run("the log directories", self._watch_directories())
 

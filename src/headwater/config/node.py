@@ -8,7 +8,7 @@ creates a new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.config.catalog import broker_definition
 from headwater.config.definition import parse
@@ -32,6 +32,9 @@ from headwater.config.listeners import (
 )
 from headwater.config.topic import TopicDefaults
 from headwater.config.values import ConfigValue
+
+if TYPE_CHECKING:
+    from headwater.config.otlp import OtlpSettings
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -222,6 +225,13 @@ class NodeConfig(NamedTuple):
         """The host and port where metrics are served, if they are."""
         text = str(self.value(METRICS_LISTEN) or "")
         return parse_host_port(METRICS_LISTEN, text) if text else None
+
+    @property
+    def otlp(self) -> OtlpSettings | None:
+        """Where metrics are exported to, if they are."""
+        from headwater.config.otlp import otlp_settings
+
+        return otlp_settings(self.value)
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -83,7 +83,7 @@ def _check_quorum(config: NodeConfig) -> None:
 
 def _check_listeners(config: NodeConfig) -> None:
     listening = {listener.name for listener in config.listeners}
-    assert config.metrics_listener is None or config.metrics_listener[1] >= 0  # it can be parsed
+    _ = config.metrics_listener, config.otlp  # they can be parsed
     _check_controller_listeners(config, listening)
     early = config.value("early.start.listeners") or ()
     assert isinstance(early, tuple)

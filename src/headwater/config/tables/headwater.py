@@ -9,4 +9,10 @@ headwater.producer.ids.per.second.max INT 100 L cluster + >=0
     Producer ids that a user gets from one address; more must wait for their turn. 0 means no limit.
 headwater.metrics.listen STRING "" L fixed +
     HOST:PORT where metrics and health are served by HTTP; empty means nowhere.
+headwater.otlp.endpoint STRING "" L fixed +
+    URL of an OpenTelemetry collector that gets the metrics, by OTLP over HTTP; empty means none.
+headwater.otlp.headers PASSWORD null L fixed +
+    Headers of the requests to the collector, as NAME=VALUE,NAME=VALUE.
+headwater.otlp.interval.ms LONG 60000 L fixed + >=100
+    How often metrics are exported, in ms.
 """
