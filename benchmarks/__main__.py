@@ -224,7 +224,8 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="ROW",
-        help="rows of this name or below it (start, sync, requests, produce.1000, restart.kill)",
+        help="rows of this name or below it (start, sync, requests, produce.1000, restart.kill), "
+        "or security for tls, logins and rules",
     )
     parser.add_argument(
         "--repeat",
@@ -249,6 +250,8 @@ def _options() -> argparse.Namespace:
         "--folder", type=Path, default=ROOT / "bench-results", help="the disk to use"
     )
     options = parser.parse_args()
+    if "security" in options.only:
+        options.only += ["tls", "logins", "rules"]
     if options.readme and not options.only:
         options.only = list(HEADLINES.values())
     return options

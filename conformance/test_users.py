@@ -17,6 +17,7 @@ from harness import kafka_jars
 from harness.nodes import HEADWATER, Flavour, Kafka, Node, free_port, run_java
 from harness.wire import Closed, Wire
 from headwater.blocking import Admin
+from headwater.client.admin import Acl, AclResource
 from headwater.client.errors import ClientError
 from headwater.io import Host
 from headwater.protocol import Message
@@ -25,6 +26,7 @@ from headwater.protocol.messages.metadata import MetadataRequest
 from headwater.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headwater.security.oauth import URLS_VARIABLE
+from headwater.security.operations import Operation
 from headwater.security.tokens import token_hmac
 from headwater.testing import EmbeddedBroker
 from tests.support.token_server import TokenServer
@@ -94,13 +96,19 @@ def test_first_users_are_written_as_by_kafka_storage(jars: Path, tmp_path: Path)
 
 
 class Guarded:
-    """A broker with delegation tokens, where alice and bob log in with PLAIN."""
+    """A broker with delegation tokens and rules, where these users log in with PLAIN."""
 
-    USERS = {"alice": "wonderland", "bob": "builder"}
+    USERS = {"admin": "root", "alice": "wonderland", "bob": "builder", "eve": "apple"}
+    RULES = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
 
     def __init__(self, flavour: Flavour, folder: Path, stack: ExitStack) -> None:
         if not isinstance(flavour, Kafka):
-            broker = EmbeddedBroker({"delegation.token.secret.key": KEY}, users=self.USERS)
+            broker = EmbeddedBroker(
+                self.RULES | {"delegation.token.secret.key": KEY}, users=self.USERS
+            )
             stack.enter_context(broker)
             self.address = broker.bootstrap
             return
@@ -122,6 +130,7 @@ class Guarded:
                 f"{_SECURITY}.scram.ScramLoginModule required;"
             ),
             "delegation.token.secret.key": KEY,
+            **self.RULES,
         }
         node.start()
         stack.callback(node.remove)
@@ -189,7 +198,7 @@ def story(at: Guarded) -> list[Any]:
                     program.list_topics()
             except ClientError:
                 continue
-            if len(alice.describe_tokens()) == 3:
+            if len(alice.describe_tokens()) == 2:
                 break
         ask(lambda: bob.renew_token(token.hmac, period_ms=100_000))
         ask(lambda: bob.renew_token(own.hmac))
@@ -205,8 +214,43 @@ def story(at: Guarded) -> list[Any]:
             ask(lambda: program.renew_token(own.hmac))
             ask(lambda: program.expire_token(own.hmac))
             ask(program.describe_tokens)
+        seen += rights_story(at, token.id)
         ask(lambda: alice.expire_token(own.hmac, period_ms=60_000))
         ask(lambda: alice.expire_token(own.hmac))
+    return seen
+
+
+def rights_story(at: Guarded, token_id: str) -> list[Any]:
+    """Returns what rules on tokens and on their owners change (KIP-373)."""
+    carol, operation, kind = "User:carol", Operation, AclResource
+    rules = [
+        Acl(kind.USER, carol, "User:alice", operation.CREATE_TOKENS),
+        Acl(kind.USER, carol, "User:eve", operation.DESCRIBE_TOKENS),
+        Acl(kind.DELEGATION_TOKEN, token_id, "User:eve", operation.DESCRIBE),
+    ]
+    seen: list[Any] = []
+
+    def seen_by_eve(owners: list[str] | None = None) -> list[tuple[str, str | None]]:
+        with at.admin("eve") as eve:
+            return sorted((each.owner, each.requester) for each in eve.describe_tokens(owners))
+
+    seen.append(seen_by_eve())
+    with at.admin("admin") as admin:
+        assert not any(admin.create_acls(rules).values())
+    with at.admin("alice") as alice:
+        while True:  # Kafka's nodes learn of a rule a little after it was made
+            try:
+                made = alice.create_token(owner=carol)
+                break
+            except ClientError:
+                continue
+        seen.append((made.owner, made.requester))
+        with pytest.raises(ClientError) as other:
+            alice.create_token(owner="User:dave")
+        seen.append(other.value.code)
+    while len(seen_by_eve()) < 2:
+        pass
+    seen += [seen_by_eve(), seen_by_eve([carol]), seen_by_eve(["User:bob"])]
     return seen
 
 

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -395,3 +396,66 @@ def _is_trusted(broker: EmbeddedBroker, ca: str) -> bool:
         return presented(broker, ca) is not None
     except ssl.SSLError:
         return False
+
+
+def test_the_authorities_of_clients_change_while_the_node_runs() -> None:
+    now = datetime.now(UTC)
+    other = new_authority("other", now=now, days=1)
+    with EmbeddedBroker({"ssl.client.auth": "required"}, tls=True) as broker:
+        ours = broker.client_settings
+        first = ours | {"ssl_keystore_location": broker.security_file("client.pem")}
+        second_file = Path(broker.security_file("second.pem"))
+        second_file.write_text(issue(other, "second", (), now=now, days=1).pem)
+        second = ours | {"ssl_keystore_location": str(second_file)}
+        trusted = Path(broker.security_file("ca.pem"))
+        before = trusted.read_text()
+
+        def is_let_in(settings: dict[str, Any]) -> bool:
+            try:
+                asyncio.run(_refused(broker, settings))
+            except ClientError:
+                return False
+            return True
+
+        assert is_let_in(first)
+        assert not is_let_in(second)
+        # A file that was replaced is noticed within seconds; both authorities may sign for a while.
+        (new := trusted.with_name("new.pem")).write_text(before + other.certificate)
+        new.replace(trusted)
+        until(lambda: is_let_in(second), "the client of the new authority", 60)
+        assert is_let_in(first)
+        # By a request, for one listener.
+        key = "listener.name.ssl.ssl.truststore.certificates"
+
+        async def trust(pem: str, settings: dict[str, Any]) -> None:
+            async with Admin(broker.bootstrap, **settings) as admin:
+                await admin.alter_config(broker_config(1), {key: pem})
+
+        asyncio.run(trust(other.certificate, first))
+        until(lambda: not is_let_in(first), "the end of the old authority", 60)
+        assert is_let_in(second)
+        with pytest.raises(ClientError, match="PEM"):
+            asyncio.run(trust("nonsense", second))
+        assert is_let_in(second)
+
+
+def test_a_setting_of_one_mechanism_is_not_one_of_the_others() -> None:
+    prefix = "listener.name.sasl_plaintext"
+    settings = QUICK | {
+        "connections.max.reauth.ms": "1000000",
+        f"{prefix}.connections.max.reauth.ms": "2000000",
+        f"{prefix}.plain.connections.max.reauth.ms": "3000000",
+    }
+    with EmbeddedBroker(settings, users={"bob": "land"}) as broker:
+        with wire_to(broker) as wire:
+            wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            answer = wire.ask(SaslAuthenticateRequest(auth_bytes=b"\0bob\0land"), 2)
+            assert answer.session_lifetime_ms == 3_000_000
+        with wire_to(broker) as wire:
+            wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+            client = ScramClient("SCRAM-SHA-256", "bob", "land", "nonce")
+            token: bytes | None = client.first()
+            while token is not None:
+                answer = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+                token = client.answer(answer.auth_bytes)
+            assert answer.session_lifetime_ms == 2_000_000
