@@ -47,6 +47,7 @@ from headwater.testing import HeadwaterCluster
 VICTIMS = ("driver", "worker", "leader", "transactions", "offsets")
 _ROOT = Path(__file__).resolve().parents[1]
 _SITE = Path(__file__).with_name("spark_site")
+_QUERIES = "harness.exactly_once_queries"
 _PARTITIONS = 3
 _TOPICS = (INPUT, *OUTPUTS)
 _PATIENCE = 400.0
@@ -112,16 +113,19 @@ class Driver:
         folder: Path,
         master: str,
         *,
-        module: str = "harness.exactly_once_queries",
+        module: str = _QUERIES,
     ) -> None:
         self._command = [sys.executable, "-m", module]
+        self._paths = [_ROOT / "src", _ROOT]
+        if module == _QUERIES:
+            self._paths.append(_SITE)  # where its processes are told of the steps
         self._command += [cluster.bootstrap, str(folder), master]
         self._output = folder / "driver.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
 
     def start(self) -> None:
-        paths = os.pathsep.join([str(_ROOT / "src"), str(_ROOT), str(_SITE)])
+        paths = os.pathsep.join(map(str, self._paths))
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,

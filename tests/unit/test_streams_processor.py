@@ -215,6 +215,23 @@ def test_what_has_lived_its_time_is_gone(packed: bool) -> None:
     assert test.values() == ["none"]
 
 
+def test_a_time_to_live_may_be_added_and_left_out() -> None:
+    class Lasting(Expiring):
+        one: State[str] = State()
+        several: ListState[str] = ListState()
+        named: MapState[str, int] = MapState()
+
+    for first, then in ((Expiring, Lasting), (Lasting, Expiring)):
+        test = ProcessorTest(first, late="5 seconds")
+        test.pipe("x", key="a", timestamp=at(0))
+        test.restart(then)
+        test.pipe("y", key="a", timestamp=at(5))
+        assert test.values()[3:] == ["y", "x", "y", "x", "y"]
+        test.pipe("", key="a", timestamp=at(16))
+        left = ["y", "x", "y", "x", "y"] if then is Lasting else ["none", "x", "x"]
+        assert test.values() == left
+
+
 def test_time_to_live_by_the_clock_of_the_host() -> None:
     class Recent(Processor[str, int, int]):
         time = "processing"

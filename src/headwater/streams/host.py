@@ -86,7 +86,6 @@ def run_keyed(
     on_error: OnError = "fail",
     buckets: int = BUCKETS,
     output_mode: str = "Update",
-    event_time: str | None = None,
 ) -> DataFrame:
     """Returns what a machine makes of the rows of some frames, which are its inputs by number.
 
@@ -96,7 +95,6 @@ def run_keyed(
     time: the clocks of the machine's timers; "event" and "both" need a watermark in the frames
     packed: keys in buckets; None: yes. One cannot be changed into the other, nor the number of
         `buckets`, on a checkpoint that is there
-    event_time: a column of the result that has event time for an operator of Spark's behind it
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -121,29 +119,14 @@ def run_keyed(
     for each in packed_frames[1:]:
         united = united.unionAll(each)
     columns = Columns(output)
-    is_direct = event_time is not None
-    processor = _processor(
-        _Host(
-            machine,
-            name,
-            [_Reader(schema) for schema in schemas],
-            columns,
-            time,
-            is_packed,
-            on_error,
-        ),
-        is_direct,
-    )
-    result = output if is_direct else StructType([StructField(_OUT, BinaryType())])
+    readers = [_Reader(schema) for schema in schemas]
+    host = _Host(machine, name, readers, columns, time, is_packed, on_error)
     ran = united.groupBy(_BUCKET).transformWithState(
-        statefulProcessor=processor,
-        outputStructType=result,
+        statefulProcessor=_processor(host),
+        outputStructType=StructType([StructField(_OUT, BinaryType())]),
         outputMode=output_mode,
         timeMode=_MODES[time],
-        eventTimeColumnName=event_time or "",
     )
-    if is_direct:
-        return ran
     return ran.mapInArrow(Unpack(columns.schema), output)
 
 
@@ -154,7 +137,7 @@ def _key_type(frames: Sequence[DataFrame], name: str) -> DataType:
             raise TopologyError(name, f"its input {number} has no column {KEY}", then="set a key")
         types.append(frame.schema[KEY].dataType)
     for each in types[1:]:
-        if each != types[0]:
+        if each.simpleString() != types[0].simpleString():
             raise TopologyError(
                 name,
                 f"the keys of its inputs have different types: {types[0].simpleString()} and "
@@ -376,11 +359,6 @@ class Columns:
                 raise self._misfit(values, field, operator) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def rows(self, emitted: Sequence[Emitted], operator: str) -> list[dict[str, Any]]:
-        columns = [make(emitted, operator) for make in self._makers]
-        names = self._names
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
     def _misfit(self, values: list[Any], field: pa.Field, operator: str) -> OperatorError:
         import pyarrow as pa
 
@@ -487,6 +465,7 @@ class _Cells:
         self._state.removeKey((number,))
 
     def wake(self, at: int, clock: Clock) -> None:
+        assert self._time in (clock, "both"), f"a timer in {clock} time, but the operator has none"
         if self._time == "both" and clock == "event":
             at = self._times.now + 1  # Spark wakes by one clock: look with each batch
         if at not in self._woken:
@@ -558,7 +537,7 @@ def _plain(key: Any) -> Any:
     return key.asDict(recursive=True) if hasattr(key, "asDict") else key
 
 
-def _processor(host: _Host, is_direct: bool) -> Any:
+def _processor(host: _Host) -> Any:
     # PySpark is imported when a query is made, and not with the package.
     from pyspark.sql import Row as SparkRow
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -590,12 +569,6 @@ def _processor(host: _Host, is_direct: bool) -> Any:
             yield from self._rows(host.on_time(key, self._state, self._handle, timerValues))
 
         def _rows(self, emitted: list[Emitted]) -> Iterator[Any]:
-            if not emitted:
-                return
-            if is_direct:
-                for row in host.columns.rows(emitted, host.name):
-                    yield SparkRow(**row)
-                return
             for blob in host.columns.batches(emitted, host.name):
                 yield SparkRow(_out=blob)
 

@@ -525,7 +525,7 @@ class _Shelf:
             steps.append((version, self._migrations[version]))
 
         def change(fields: dict[str, Any]) -> dict[str, Any]:
-            timers = fields.pop(_TIMERS, None)
+            own = {name: fields.pop(name) for name in list(fields) if _is_own(name)}
             for version, step in steps:
                 try:
                     fields = dict(step(fields))
@@ -534,7 +534,7 @@ class _Shelf:
                         f"operator {self._name}: the migration of its state from version {version} "
                         f"failed: {type(error).__name__}: {error}"
                     ) from error
-            return fields if timers is None else {**fields, _TIMERS: timers}
+            return {**fields, **own}
 
         return page.migrated(self._version, change)
 
@@ -545,6 +545,11 @@ class _Shelf:
             found = decode(data) if data is not None else {}
             self._slots[clock, slot] = found
         return found
+
+
+def _is_own(name: str) -> bool:
+    """Whether a field is for timers, times to live or records that wait, and none of the user's."""
+    return name == _TIMERS or name[0] == "\0"
 
 
 def _slot(at: int, reference: int) -> int:
@@ -626,7 +631,11 @@ class KeyedGroup:
         for page in self._shelf.pages():
             for key, fields in page:
                 timers = Timers(KeyState(fields), self.times).all()
-                yield key, {name: each for name, each in fields.items() if name != _TIMERS}, timers
+                yield (
+                    key,
+                    {name: each for name, each in fields.items() if not _is_own(name)},
+                    timers,
+                )
 
     def _key(
         self, key: Any, data: bytes, rows: list[Row], *, woken: Clock | None = None

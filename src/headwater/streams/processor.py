@@ -17,6 +17,7 @@ processor as a keyed machine: a record that fails leaves no trace in state, time
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
 import typing
@@ -169,6 +170,11 @@ def _is_plain(kind: Any) -> bool:
 
 
 class _Store:
+    """A state of a processor. When what is in it is over stands beside it, so that a time to live
+    may be added or left out later."""
+
+    _clock: Clock = "event"
+
     def __init__(self, *, ttl: Duration | None = None) -> None:
         self._ttl: int | None = None
         if ttl is not None:
@@ -181,29 +187,43 @@ class _Store:
         """Milliseconds after which what was set is gone."""
         return self._ttl
 
-    def _expiry(self) -> int | None:
-        return None if self._ttl is None else self._current.time + self._ttl
+    def clear(self) -> None:
+        """Removes what is kept for the key."""
+        self._current.state.delete(self._name)
+        self._current.state.delete(f"{_EXPIRY}{self._name}")
 
-    def _kept(self, value: Any) -> Any:
-        """What is kept for a value, with the time at which it is gone if it has one."""
-        expiry = self._expiry()
-        if expiry is None:
-            return value
-        timers = self._current.timers
-        clock = self._clock
-        name = f"{_EXPIRY}{self._name}"
-        known = timers.get(name, clock)
-        if known is None or known > expiry:
-            timers.set(expiry, name, clock)
-        return [value, expiry]
+    def _get(self, default: Any) -> Any:
+        return self._current.state.fields.get(self._name, default)
 
-    def _lives(self, kept: Any) -> bool:
-        return self._ttl is None or bool(kept[1] > self._current.time)
+    def _ends(self, default: Any) -> Any:
+        """The times at which what is kept is over: in the shape of what is kept."""
+        if self._ttl is None:
+            return default
+        return self._current.state.fields.get(f"{_EXPIRY}{self._name}", default)
 
-    def _of(self, kept: Any) -> Any:
-        return kept if self._ttl is None else kept[0]
+    def _put(self, kept: Any, ends: Any) -> None:
+        self._current.state.set(self._name, kept)
+        if self._ttl is not None:
+            self._current.state.set(f"{_EXPIRY}{self._name}", ends)
+        else:
+            self._current.state.delete(f"{_EXPIRY}{self._name}")
 
-    _clock: Clock = "event"
+    def _end(self) -> int | None:
+        """When something that is set now is over."""
+        if self._ttl is None:
+            return None
+        end = self._current.time + self._ttl
+        self._wake(end)
+        return end
+
+    def _wake(self, end: int) -> None:
+        name, timers = f"{_EXPIRY}{self._name}", self._current.timers
+        known = timers.get(name, self._clock)
+        if known is None or known > end:
+            timers.set(end, name, self._clock)
+
+    def _lives(self, end: int | None) -> bool:
+        return end is None or end > self._current.time
 
     def _expire(self) -> None:
         """Removes what is over, and has it called again when more is."""
@@ -224,31 +244,27 @@ class State(_Store, Generic[T]):
     def get(self, default: T) -> T: ...
     def get(self, default: T | None = None) -> T | None:
         """Returns the value. If none is set: `default`, or the one of the declaration, or None."""
-        kept = self._current.state.fields.get(self._name, _UNSET)
-        if kept is _UNSET or not self._lives(kept):
+        kept = self._get(_UNSET)
+        if kept is _UNSET or not self._lives(self._ends(None)):
             return default if default is not None else self._default
-        found: T = self._type.take(self._of(kept), self._name)
+        found: T = self._type.take(kept, self._name)
         return found
 
     def set(self, value: T) -> None:
-        self._current.state.set(self._name, self._kept(self._type.put(value)))
-
-    def clear(self) -> None:
-        self._current.state.delete(self._name)
+        self._put(self._type.put(value), self._end())
 
     def exists(self) -> bool:
-        kept = self._current.state.fields.get(self._name, _UNSET)
-        return kept is not _UNSET and self._lives(kept)
+        return self._get(_UNSET) is not _UNSET and self._lives(self._ends(None))
 
     def _bind(self, arguments: tuple[Any, ...], where: str) -> None:
         self._type = _Kept.of(arguments[0], where)
 
     def _expire(self) -> None:
-        kept = self._current.state.get(self._name, _UNSET)
-        if kept is _UNSET:
+        end = self._ends(None)
+        if end is None:
             return
-        if self._lives(kept):
-            self._current.timers.set(kept[1], f"{_EXPIRY}{self._name}", self._clock)
+        if self._lives(end):
+            self._wake(end)
         else:
             self.clear()
 
@@ -264,47 +280,44 @@ class ListState(_Store, Generic[T]):
         return list(self)
 
     def set(self, values: Iterable[T]) -> None:
-        kept = [self._kept(self._type.put(value)) for value in values]
-        if kept:
-            self._current.state.set(self._name, kept)
-        else:
-            self.clear()
+        self._replace([(self._type.put(value), self._end()) for value in values])
 
     def append(self, value: T) -> None:
-        fields = self._current.state.fields
-        # A new list: if the record fails, the one before it is there again.
-        kept = [*fields.get(self._name, ()), self._kept(self._type.put(value))]
-        self._current.state.set(self._name, kept)
+        self.extend((value,))
 
     def extend(self, values: Iterable[T]) -> None:
-        added = [self._kept(self._type.put(value)) for value in values]
-        if added:
-            self._current.state.set(
-                self._name, [*self._current.state.fields.get(self._name, ()), *added]
-            )
-
-    def clear(self) -> None:
-        self._current.state.delete(self._name)
+        # A new list: if the record fails, the one before it is there again.
+        self._replace([*self._pairs(), *((self._type.put(value), self._end()) for value in values)])
 
     def __iter__(self) -> Iterator[T]:
-        for kept in self._current.state.fields.get(self._name, ()):
-            if self._lives(kept):
-                yield self._type.take(self._of(kept), self._name)
+        for kept, end in self._pairs():
+            if self._lives(end):
+                yield self._type.take(kept, self._name)
 
     def __len__(self) -> int:
-        return sum(map(self._lives, self._current.state.fields.get(self._name, ())))
+        return sum(self._lives(end) for _, end in self._pairs())
+
+    def _pairs(self) -> list[tuple[Any, int | None]]:
+        kept = self._get(())
+        ends = list(self._ends(()))
+        # Elements from before there was a time to live have none.
+        return list(zip(kept, [None] * (len(kept) - len(ends)) + ends, strict=False))
+
+    def _replace(self, pairs: list[tuple[Any, int | None]]) -> None:
+        if pairs:
+            self._put([kept for kept, _ in pairs], [end for _, end in pairs])
+        else:
+            self.clear()
 
     def _bind(self, arguments: tuple[Any, ...], where: str) -> None:
         self._type = _Kept.of(arguments[0], where)
 
     def _expire(self) -> None:
-        kept = [each for each in self._current.state.get(self._name, ()) if self._lives(each)]
-        if not kept:
-            self.clear()
-            return
-        self._current.state.set(self._name, kept)
-        name = f"{_EXPIRY}{self._name}"
-        self._current.timers.set(min(each[1] for each in kept), name, self._clock)
+        pairs = [(kept, end) for kept, end in self._pairs() if self._lives(end)]
+        self._replace(pairs)
+        ends = [end for _, end in pairs if end is not None]
+        if ends:
+            self._wake(min(ends))
 
 
 class MapState(_Store, Generic[KM, T]):
@@ -320,50 +333,38 @@ class MapState(_Store, Generic[KM, T]):
     @overload
     def get(self, key: KM, default: T) -> T: ...
     def get(self, key: KM, default: T | None = None) -> T | None:
-        kept = self._entries().get(self._key_type.put(key), _UNSET)
-        if kept is _UNSET or not self._lives(kept):
+        kept = self._kept(key)
+        if kept is _UNSET:
             return default
-        found: T = self._type.take(self._of(kept), self._name)
+        found: T = self._type.take(kept, self._name)
         return found
 
     def __getitem__(self, key: KM) -> T:
-        kept = self._entries().get(self._key_type.put(key), _UNSET)
-        if kept is _UNSET or not self._lives(kept):
+        kept = self._kept(key)
+        if kept is _UNSET:
             raise KeyError(key)
-        found: T = self._type.take(self._of(kept), self._name)
+        found: T = self._type.take(kept, self._name)
         return found
 
     def set(self, key: KM, value: T) -> None:
-        entries = dict(self._entries())
-        entries[self._key_type.put(key)] = self._kept(self._type.put(value))
-        self._current.state.set(self._name, entries)
+        name, end = self._key_type.put(key), self._end()
+        ends = {} if end is None else {**self._ends({}), name: end}
+        self._put({**self._get({}), name: self._type.put(value)}, ends)
 
     def __setitem__(self, key: KM, value: T) -> None:
         self.set(key, value)
 
     def remove(self, key: KM) -> None:
-        entries = dict(self._entries())
-        if entries.pop(self._key_type.put(key), _UNSET) is _UNSET:
-            return
-        if entries:
-            self._current.state.set(self._name, entries)
-        else:
-            self.clear()
+        self._leave_out(frozenset((self._key_type.put(key),)))
 
     def __delitem__(self, key: KM) -> None:
         self.remove(key)
 
-    def clear(self) -> None:
-        self._current.state.delete(self._name)
-
     def __contains__(self, key: object) -> bool:
-        kept = self._entries().get(self._key_type.put(key), _UNSET)
-        return kept is not _UNSET and self._lives(kept)
+        return self._kept(key) is not _UNSET
 
     def __iter__(self) -> Iterator[KM]:
-        for key, kept in list(self._entries().items()):
-            if self._lives(kept):
-                yield self._key_type.take(key, self._name)
+        return (key for key, _ in self.items())
 
     def keys(self) -> Iterator[KM]:
         return iter(self)
@@ -372,19 +373,30 @@ class MapState(_Store, Generic[KM, T]):
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[KM, T]]:
-        for key, kept in list(self._entries().items()):
-            if self._lives(kept):
+        ends = self._ends({})
+        for name, kept in list(self._get({}).items()):
+            if self._lives(ends.get(name)):
                 yield (
-                    self._key_type.take(key, self._name),
-                    self._type.take(self._of(kept), self._name),
+                    self._key_type.take(name, self._name),
+                    self._type.take(kept, self._name),
                 )
 
     def __len__(self) -> int:
-        return sum(map(self._lives, self._entries().values()))
+        ends = self._ends({})
+        return sum(self._lives(ends.get(name)) for name in self._get({}))
 
-    def _entries(self) -> dict[Any, Any]:
-        found: dict[Any, Any] = self._current.state.fields.get(self._name, {})
-        return found
+    def _kept(self, key: Any) -> Any:
+        name = self._key_type.put(key)
+        kept = self._get({}).get(name, _UNSET)
+        return kept if kept is _UNSET or self._lives(self._ends({}).get(name)) else _UNSET
+
+    def _leave_out(self, names: frozenset[Any]) -> None:
+        known = self._get({})
+        kept = {name: each for name, each in known.items() if name not in names}
+        if not kept:
+            self.clear()
+        elif len(kept) < len(known):
+            self._put(kept, {name: end for name, end in self._ends({}).items() if name in kept})
 
     def _bind(self, arguments: tuple[Any, ...], where: str) -> None:
         self._key_type = _Kept.of(arguments[0], where)
@@ -393,13 +405,10 @@ class MapState(_Store, Generic[KM, T]):
         self._type = _Kept.of(arguments[1], where)
 
     def _expire(self) -> None:
-        kept = {key: each for key, each in self._entries().items() if self._lives(each)}
-        if not kept:
-            self.clear()
-            return
-        self._current.state.set(self._name, kept)
-        name = f"{_EXPIRY}{self._name}"
-        self._current.timers.set(min(each[1] for each in kept.values()), name, self._clock)
+        over = [name for name, end in self._ends({}).items() if not self._lives(end)]
+        self._leave_out(frozenset(over))
+        if ends := self._ends({}):
+            self._wake(min(ends.values()))
 
 
 class VersionedState(_Store, Generic[T]):
@@ -424,16 +433,13 @@ class VersionedState(_Store, Generic[T]):
     def put(self, value: T, at: datetime) -> bool:
         """Sets the value from a time on, until that of the next version. False if the time is
         beyond the history."""
-        return self._put([self._type.put(value)], at)
+        return self._version([self._type.put(value)], at)
 
     def delete(self, at: datetime) -> bool:
         """From that time on there is no value, until that of the next version."""
-        return self._put(None, at)
+        return self._version(None, at)
 
-    def clear(self) -> None:
-        self._current.state.delete(self._name)
-
-    def _put(self, kept: list[Any] | None, at: datetime) -> bool:
+    def _version(self, kept: list[Any] | None, at: datetime) -> bool:
         versions, timestamp = self._versions(), milliseconds(at)
         latest = max(self._current.time, timestamp, versions[-1][0] if versions else 0)
         found = put_version(versions, timestamp, kept, latest - self._history)
@@ -599,6 +605,9 @@ def migration(version: int) -> Callable[[F], F]:
     return marked
 
 
+_STATE = re.compile(r"(\w+\.)*(State|ListState|MapState|VersionedState)\b")
+
+
 def _states(cls: type, local: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the annotations of states of a class, by name."""
     found: dict[str, Any] = {}
@@ -612,7 +621,7 @@ def _states(cls: type, local: dict[str, Any] | None) -> dict[str, Any]:
         spaces = vars(sys.modules.get(base.__module__, types.ModuleType("none")))
         for name, given in inspect.get_annotations(base).items():
             if isinstance(given, str):
-                if "State" not in given:
+                if _STATE.match(given) is None:
                     continue
                 given = eval(given, {**spaces, **(local or {})})
             if _is_state(get_origin(given)):
@@ -830,7 +839,7 @@ class _Made:
                 row.offset,
             )
             found = self.processor.process(record, context)
-            outs = () if found is None else self._outs(found, row)
+            outs = () if found is None else self._outs(found, row, row.timestamp)
         except StateVersionError:
             raise
         except Exception as error:
@@ -847,7 +856,7 @@ class _Made:
         marked = mark(current.state, current.timers)
         try:
             found = self.processor.on_timer(moment(timer.at), context)
-            outs = () if found is None else self._outs(found, None)
+            outs = () if found is None else self._outs(found, None, timer.at)
         except StateVersionError:
             raise
         except Exception as error:
@@ -903,7 +912,7 @@ class _Made:
         if held:
             timers.set(held[0][0], _HELD)
 
-    def _outs(self, found: Any, row: Row | None) -> list[Out]:
+    def _outs(self, found: Any, row: Row | None, time: int) -> list[Out]:
         if isinstance(found, (str, bytes, dict, Record)) or not isinstance(found, Iterable):
             raise TypeError(
                 f"{type(self.processor).__name__} returned {found!r}; yield results, or return a "
@@ -915,7 +924,7 @@ class _Made:
         for each in found:
             if not isinstance(each, Record):
                 value = each if shape is None or each is None else shape.to_row(each)
-                outs.append(Out(value, source=row, tombstone=each is None))
+                outs.append(Out(value, SAME_KEY, time, each is None, source=row))
                 continue
             value = each.value
             if shape is not None and value is not None:
@@ -923,7 +932,7 @@ class _Made:
             key: Any = SAME_KEY
             if each.key is not _UNSET:
                 key = each.key if key_shape is None else _column(key_shape, each.key)
-            timestamp = None if each.timestamp is None else milliseconds(each.timestamp)
+            timestamp = time if each.timestamp is None else milliseconds(each.timestamp)
             outs.append(Out(value, key, timestamp, value is None, headers=each.headers, source=row))
         if machine.out_key is not None and any(each.key is SAME_KEY for each in outs):
             raise TypeError(
