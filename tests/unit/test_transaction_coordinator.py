@@ -21,6 +21,7 @@ from headwater.metadata import Delta, Image
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
+from headwater.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headwater.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
@@ -133,6 +134,13 @@ class Desk:
         )
         return self.coordinator.add_partitions(transaction, version=5, is_patient=is_patient)
 
+    def add_offsets(self, epoch: int) -> Any:
+        request = AddOffsetsToTxnRequest(
+            transactional_id="t", producer_id=1000, producer_epoch=epoch, group_id="g"
+        )
+        partition = TopicPartition("orders", 0)  # a partition of this cluster
+        return self.coordinator.add_offsets(request, partition, version=4)
+
     def end(self, epoch: int) -> EndTxnResponse:
         request = EndTxnRequest(
             transactional_id="t", producer_id=1000, producer_epoch=epoch, committed=True
@@ -223,6 +231,26 @@ async def test_the_next_transaction_waits_for_the_end_of_the_one_before() -> Non
     assert not waiting.done()
     desk.mark()
     assert code(await waiting) == 0
+    assert desk.coordinator._waiting == {}
+    await desk.stop()
+
+
+@story
+async def test_a_transaction_that_begins_with_offsets_waits_as_well() -> None:
+    """A client that hears CONCURRENT_TRANSACTIONS pauses for longer than the end takes."""
+    desk = Desk()
+    await desk.loaded()
+    desk.init()
+    assert desk.add_offsets(0).error_code == 0
+    assert desk.end(0).producer_epoch == 1
+    waiting = asyncio.ensure_future(desk.add_offsets(1))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    desk.mark()
+    assert (await waiting).error_code == 0
+    desk.end(1)
+    late = await desk.add_offsets(2)  # it takes too long
+    assert late.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert desk.coordinator._waiting == {}
     await desk.stop()
 

@@ -200,7 +200,8 @@ class TransactionCoordinator:
     def add_offsets(
         self, request: AddOffsetsToTxnRequest, partition: TopicPartition, *, version: int
     ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
-        """Adds the partition that keeps a group's offsets to a transaction."""
+        """Adds the partition that keeps a group's offsets to a transaction, which may begin with
+        it: as patiently as `add_partitions`."""
 
         def decide(machine: TransactionShard, token: Token) -> Decision:
             now, now_ms = self._now()
@@ -208,7 +209,7 @@ class TransactionCoordinator:
                 token, request, partition=partition, version=version, now=now, now_ms=now_ms
             )
 
-        answer = self._shards.find(request.transactional_id).ask(decide)
+        answer = self._ask_patiently(request.transactional_id, lambda driver: driver.ask(decide))
         return cast("AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]", answer)
 
     def add_partitions(
@@ -220,51 +221,56 @@ class TransactionCoordinator:
         its markers are on their way to other brokers. A patient caller waits for that moment,
         instead of hearing CONCURRENT_TRANSACTIONS and pausing for much longer.
         """
-        driver = self._shards.find(transaction.transactional_id)
-        if is_patient and not transaction.verify_only:
-            since_ms = driver.machine.ending_since_ms(transaction.transactional_id)
-            if since_ms is not None and self._clock.wall_ms() - since_ms < _PATIENCE_MS:
-                ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._waiting.setdefault(transaction.transactional_id, []).append(ended)
-                return self._add_when_ended(ended, transaction, version)
-        return self._add(driver, transaction, version)
 
-    def _add(
-        self,
-        driver: CoordinatorDriver[TransactionShard],
-        transaction: AddPartitionsToTxnTransaction,
-        version: int,
-    ) -> AddPartitionsToTxnResult | Awaitable[AddPartitionsToTxnResult]:
         def decide(machine: TransactionShard, token: Token) -> Decision:
             now, now_ms = self._now()
             return machine.decide_add_partitions(
                 token, transaction, version=version, now=now, now_ms=now_ms
             )
 
-        # What only reads is served while too few replicas are in sync.
-        answer = driver.ask(decide, often_writes=not transaction.verify_only)
+        def ask(driver: CoordinatorDriver[TransactionShard]) -> Answer:
+            # What only reads is served while too few replicas are in sync.
+            return driver.ask(decide, often_writes=not transaction.verify_only)
+
+        if is_patient and not transaction.verify_only:
+            answer = self._ask_patiently(transaction.transactional_id, ask)
+        else:
+            answer = ask(self._shards.find(transaction.transactional_id))
         return cast("AddPartitionsToTxnResult | Awaitable[AddPartitionsToTxnResult]", answer)
 
-    async def _add_when_ended(
+    def _ask_patiently(
+        self,
+        transactional_id: str,
+        ask: Callable[[CoordinatorDriver[TransactionShard]], Answer],
+    ) -> Answer:
+        """Asks when the transaction before has ended, or has not for too long."""
+        driver = self._shards.find(transactional_id)
+        since_ms = driver.machine.ending_since_ms(transactional_id)
+        if since_ms is None or self._clock.wall_ms() - since_ms >= _PATIENCE_MS:
+            return ask(driver)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(transactional_id, []).append(ended)
+        return self._ask_when_ended(ended, transactional_id, ask)
+
+    async def _ask_when_ended(
         self,
         ended: asyncio.Future[None],
-        transaction: AddPartitionsToTxnTransaction,
-        version: int,
-    ) -> AddPartitionsToTxnResult:
-        key = transaction.transactional_id
+        transactional_id: str,
+        ask: Callable[[CoordinatorDriver[TransactionShard]], Answer],
+    ) -> Message:
         try:
             async with asyncio.timeout(_PATIENCE_MS / 1000):
                 await ended
         except TimeoutError:
             pass
         finally:
-            waiting = self._waiting.get(key, [])
+            waiting = self._waiting.get(transactional_id, [])
             if ended in waiting:
                 waiting.remove(ended)
                 if not waiting:
-                    del self._waiting[key]
-        answer = self._add(self._shards.find(key), transaction, version)
-        return answer if isinstance(answer, AddPartitionsToTxnResult) else await answer
+                    del self._waiting[transactional_id]
+        answer = ask(self._shards.find(transactional_id))
+        return answer if isinstance(answer, Message) else await answer
 
     def _on_ended(self, transactional_id: str) -> None:
         for ended in self._waiting.pop(transactional_id, ()):
