@@ -80,7 +80,7 @@ def used(broker: EmbeddedBroker, at: str) -> Families:
     def has_lag() -> bool:
         return bool(scrape(at)["kafka_consumergroup_lag_seconds"].samples)
 
-    assert until(has_lag, "the lag of the group")
+    assert until(has_lag, "the lag of the group", PATIENCE_SECONDS)
     return scrape(at)
 
 
@@ -295,7 +295,7 @@ def test_metrics_are_exported_to_a_collector_also_after_it_has_refused_them() ->
         "headwater.otlp.headers": "Authorization=Bearer s3cret",
         "headwater.otlp.interval.ms": "100",
     }
-    wanted = {"kafka_brokers", "headwater_request_seconds", "process_cpu_seconds_total"}
+    wanted = {"kafka_brokers", "headwater_loop_lag_seconds", "process_cpu_seconds_total"}
     try:
         collector.status = 503
         with EmbeddedBroker(settings) as broker:
@@ -304,10 +304,16 @@ def test_metrics_are_exported_to_a_collector_also_after_it_has_refused_them() ->
             def said(what: str) -> bool:
                 return any(what in line for line in broker.log_lines)
 
-            assert until(lambda: said(f"{collector.url}/v1/metrics answered 503"), "the refusal")
+            assert until(
+                lambda: said(f"{collector.url}/v1/metrics answered 503"),
+                "the refusal",
+                PATIENCE_SECONDS,
+            )
             collector.status = 200
-            assert until(lambda: said("metrics are exported again"), "the recovery")
-            assert until(lambda: wanted <= collector.names(), "the metrics")
+            assert until(
+                lambda: said("metrics are exported again"), "the recovery", PATIENCE_SECONDS
+            )
+            assert until(lambda: wanted <= collector.names(), "the metrics", PATIENCE_SECONDS)
             assert not said("s3cret")
         path, credentials, body = collector.posted[-1]
         assert (path, credentials) == ("/v1/metrics", "Bearer s3cret")
