@@ -14,7 +14,7 @@ import pytest
 
 from harness.nodes import free_port
 from harness.wire import Closed, Wire, all_versions, batch
-from headwater.blocking import Admin
+from headwater.blocking import Admin, Producer
 from headwater.client.admin import QUOTA_DEFAULT, QuotaEntity
 from headwater.errors import ErrorCode
 from headwater.protocol import Message
@@ -178,6 +178,16 @@ def test_the_fetch_of_a_throttled_consumer_is_empty(
         quotas.set(QuotaEntity(client_id=topic), **{FETCH: None})
         wire.receive()
         assert len(wire.values(topic)) == 60
+
+
+def test_a_fetch_waits_for_no_more_than_its_quota_allows(
+    clients: Any, quotas: Quotas, topic: str
+) -> None:
+    send(clients("writer"), topic)
+    quotas.set(QuotaEntity(client_id=topic), **{FETCH: 1000.0})
+    wire = clients(topic)
+    answer = wire.ask(*wire.fetch_request(topic, min_bytes=10 << 20, max_wait_ms=3_600_000))
+    assert answer.responses
 
 
 def test_a_fetch_session_survives_a_throttled_fetch(
@@ -357,6 +367,34 @@ def alteration(
         ],
         validate_only=False,
     )
+
+
+def test_users_who_log_in_have_quotas_and_our_clients_wait() -> None:
+    """Clients of one user share what the user has, whatever they call themselves."""
+    passwords = {"admin": "secret", "alice": "wonderland", "bob": "builder"}
+    with EmbeddedBroker({"quota.window.num": "2"}, users=passwords) as broker:
+
+        def settings(user: str, name: str) -> dict[str, Any]:
+            login = {"sasl_username": user, "sasl_password": passwords[user]}
+            return broker.client_settings | login | {"client_id": name}
+
+        def waited_ms(user: str, name: str, count: int) -> float:
+            with Producer(broker.bootstrap, **settings(user, name)) as producer:
+                for _ in range(count):
+                    producer.send("orders", value=b"x" * 1000)
+                return producer.metrics()["produce-throttle-time-max"]
+
+        assert waited_ms("alice", "one", 1) == 0
+        with Admin(broker.bootstrap, **settings("admin", "admin")) as admin:
+            alice = QuotaEntity(user="alice")
+            assert admin.alter_quotas({alice: {PRODUCE: 2000.0}}) == {alice: None}
+            admin.alter_quotas({QuotaEntity(client_id="two"): {PRODUCE: 1.0}})  # hidden by alice's
+            assert waited_ms("bob", "one", 4) == 0
+            # Of 8 kB one second's worth comes at once; each request after it waits.
+            assert 0 < waited_ms("alice", "two", 4) < 10_000
+            assert waited_ms("alice", "three", 4) > 0
+            admin.alter_quotas({alice: {PRODUCE: None}})
+        assert waited_ms("alice", "three", 4) == 0
 
 
 def test_quotas_are_changed_at_a_controller() -> None:

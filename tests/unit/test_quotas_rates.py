@@ -114,6 +114,13 @@ def test_who_does_not_come_back_loses_the_turn() -> None:
     assert meter.offer(100, 11.3, "here") == 0.0
 
 
+def test_what_is_carried_counts_with_what_comes_next() -> None:
+    meter = Meter(1000, KAFKA)
+    meter.carry(15_000)
+    assert meter.take(1_000, 0.0) == pytest.approx(16.0)
+    assert meter.take(1_000, 16.0) == pytest.approx(1.0)
+
+
 def test_another_bound_counts_at_once() -> None:
     meter = Meter(1000, KAFKA)
     assert meter.take(20_000, 0.0) == pytest.approx(20.0)

@@ -136,13 +136,12 @@ class Metered:
         """Sending a response took some time."""
         request = self._limits.request
         if request is not None:
-            request.take(seconds, self._throttling.now())
+            request.carry(seconds)
 
     def encoded(self) -> None:
-        """The response is ready. What it took to encode it counts for the next one."""
+        """The response is ready. What it took to encode and send it counts with the next one."""
         self.leave()
-        if self._limits.request is not None:
-            self.sent(self._seconds)
+        self.sent(self._seconds)
         self._seconds = 0.0
 
     # Fetches

@@ -49,6 +49,7 @@ class _Turn:
 
 class Meter:
     __slots__ = (
+        "_carried",
         "_debt_seconds_max",
         "_due",
         "_line",
@@ -66,6 +67,7 @@ class Meter:
         self._windows = windows
         self._samples: deque[_Sample] = deque()
         self._sum = 0.0
+        self._carried = 0.0
         # While it is paced: when all that was taken is paid.
         self._due: float | None = None
         self._line: dict[object, _Turn] = {}  # who waits to take more, in turn
@@ -79,6 +81,8 @@ class Meter:
 
     def take(self, value: float, now: float) -> float:
         """Counts what was taken; returns for how many seconds there should be no more."""
+        value += self._carried
+        self._carried = 0.0
         self._add(value, now)
         if self._due is not None and not self._is_paced(now):
             self._due = None
@@ -90,6 +94,10 @@ class Meter:
             return 0.0
         self._due = min(self._due, now + self._debt_seconds_max)
         return max(0.0, self._due - now)
+
+    def carry(self, value: float) -> None:
+        """Counts something with what is taken next."""
+        self._carried += value
 
     def offer(self, value: float, now: float, who: object = None) -> float:
         """Counts what `who` is about to take and returns 0; or counts nothing and returns after how
