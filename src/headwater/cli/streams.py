@@ -24,6 +24,7 @@ examples:
   headwater streams run shop.py                            until Ctrl-C; the next run continues
   headwater streams run shop.py --once                     read what is there now, then stop
   headwater streams run shop.py --master spark://host:7077 --checkpoints s3a://bucket/shop
+  headwater streams run shop.py --metrics 127.0.0.1:9405
   headwater streams list
   headwater streams describe shop.py                       the plan of a file, without running it
   headwater streams describe shop                          rate, lag, state, the last error
@@ -94,6 +95,12 @@ def _define_run(action: ArgumentParser) -> None:
         help='Maven packages that Spark fetches; latency="real-time" needs its Kafka connector: '
         "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION of Spark",
     )
+    action.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics of the app for Prometheus, /healthz and /readyz",
+    )
+    action.add_argument("--insecure", action="store_true", help="allow --metrics beyond loopback")
     add_spark_options(action)
     add_cluster_options(action)
     add_output_option(action)

@@ -8,6 +8,7 @@ stopped, and the command ends with that reason and what to do about it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -16,8 +17,8 @@ import sys
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from headwater.cli.connection import CLIENT_ID, cluster_of, explained_errors, op
 from headwater.cli.errors import FAILED, CommandError
 from headwater.cli.output import plural
 from headwater.cli.pipeline_file import PipelineFile
+from headwater.cli.settings import check_metrics
 from headwater.cli.spark_start import require_spark, start_spark, stop_after_batch
 from headwater.cli.stopping import StopSignals
 from headwater.cli.streams import CHECKPOINTS
@@ -51,6 +53,8 @@ _RESTARTS_MAX = 5  # of a query, without a finished batch in between
 
 def run(options: Namespace) -> int:
     require_spark()
+    if options.metrics is not None:
+        check_metrics(options.metrics, insecure=options.insecure)
     file = file_of(options.file)
     app = app_of(file, options.app)
     plan = planned(file, app)
@@ -71,6 +75,8 @@ def run(options: Namespace) -> int:
                 stack.callback(os.close, lock)
             running.check_checkpoints(options.start_over)
             running.claim()
+            if options.metrics is not None:
+                stack.enter_context(_metrics(options.metrics, running))
             stops = stack.enter_context(_StopRequests(cluster, running.status))
         extra = {"spark.jars.packages": options.packages} if options.packages else {}
         spark = stack.enter_context(start_spark(options, app.name, extra))
@@ -461,6 +467,46 @@ def _prepare_topics(admin: Admin, plan: Plan) -> None:
             with suppress(TopicExists):  # another run that starts now may be quicker
                 given: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
                 admin.create_topic(name, configs=configs, **given)
+
+
+@contextmanager
+def _metrics(listen: str, running: _Run) -> Iterator[None]:
+    """Serves the figures of a run, from a thread of its own: the main one waits for Spark."""
+    from headwater._blocking.loop import LoopThread
+    from headwater.io import Host
+    from headwater.net.metrics_server import MetricsServer
+    from headwater.observability.registry import Registry
+    from headwater.streams.metrics import AppMetrics
+
+    registry = Registry()
+    name = running.status.name
+    figures = AppMetrics(name, lambda: running.status.queries, lambda: running.has_failed)
+    registry.register(figures.collect)
+    server = MetricsServer(
+        Host.system(),
+        registry,
+        why_not_ready=lambda: None if running.status.queries else "the queries have not started",
+        has_failed=lambda: running.has_failed,
+    )
+    host, _, port = listen.rpartition(":")
+    thread = LoopThread("headwater-metrics")
+
+    async def start() -> str:
+        return str(server.start(host.strip("[]"), int(port)))
+
+    async def stop() -> None:
+        await asyncio.gather(*server.stop(), return_exceptions=True)
+
+    try:
+        try:
+            address = thread.call(start)
+        except OSError as error:
+            raise CommandError(f"--metrics {listen}: {error.strerror or error}") from None
+        print(f"{name}: metrics at http://{address}/metrics", file=sys.stderr)
+        yield
+        thread.call(stop)
+    finally:
+        thread.close()
 
 
 class _StopRequests:
