@@ -12,13 +12,19 @@ import pytest
 
 from harness.wire import Wire, batch, until
 from headwater import Admin, blocking
-from headwater.broker.request_trace import TRACE_TAG, Filter, Trace
+from headwater.broker.request_trace import TRACE_TAG, Filter, Trace, topics_of
 from headwater.client.admin import TracedRequest
-from headwater.client.errors import AuthorizationError, UnsupportedVersion
+from headwater.client.errors import AuthorizationError, BrokersUnavailable, UnsupportedVersion
 from headwater.errors import ErrorCode
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.describe_cluster import DescribeClusterRequest
 from headwater.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headwater.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.commands import Command
@@ -199,6 +205,29 @@ async def test_a_broker_that_knows_no_traces_is_told_apart() -> None:
     async with FakeBroker() as broker, Admin(broker.bootstrap) as admin:
         with pytest.raises(UnsupportedVersion, match="does not know traces"):
             async for _ in admin.trace_requests():
+                pass
+
+
+def test_topics_are_found_wherever_a_request_has_them() -> None:
+    topic = MetadataRequestTopic(name="a")
+    group = OffsetFetchRequestGroup(
+        group_id="g", topics=[OffsetFetchRequestTopics(name="b", partition_indexes=[0])]
+    )
+    for request, topics in (
+        (MetadataRequest(topics=[topic, topic]), ["a", "a"]),
+        (OffsetFetchRequest(groups=[group]), ["b"]),
+        (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0,
+                                       subscribed_topic_names=["c", "d"]), ["c", "d"]),
+        (FindCoordinatorRequest(key_type=0, coordinator_keys=["x"]), []),
+    ):  # fmt: skip
+        assert list(topics_of(request, None)) == topics
+
+
+@story
+async def test_a_node_that_is_not_there_is_said() -> None:
+    async with FakeBroker() as broker, Admin(broker.bootstrap) as admin:
+        with pytest.raises(BrokersUnavailable, match="node 99"):
+            async for _ in admin.trace_requests(nodes=frozenset({1, 99})):
                 pass
 
 

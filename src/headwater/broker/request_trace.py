@@ -251,5 +251,5 @@ def topics_of(request: Message, image: Image | None) -> Iterator[str]:
             elif isinstance(value, list) and value:
                 if isinstance(value[0], Message):
                     stack += [(each.name, inner) for inner in reversed(value[:left])]
-                elif each.name in ("topics", "topic_names") and isinstance(value[0], str):
+                elif each.name.endswith(("topics", "topic_names")) and isinstance(value[0], str):
                     yield from value[:left]

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.client.admin.results import check
 from headwater.client.connection_pool import FOLLOWING
-from headwater.client.errors import ClientError, RetriableError, UnsupportedVersion
+from headwater.client.errors import (
+    BrokersUnavailable,
+    ClientError,
+    RetriableError,
+    UnsupportedVersion,
+)
 from headwater.io.tasks import background_task
 from headwater.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 # The tagged field of DescribeCluster that carries a trace (`broker/request_trace`).
 _TAG = 0x4857
 _WAIT_MS = 1000
-_LOOK_SECONDS = 5.0  # for brokers that have joined
+_LOOK_SECONDS = 30.0  # for brokers that have joined
 _QUEUED_MAX = 10_000
 
 
@@ -103,6 +108,8 @@ async def _follow_all(
 ) -> None:
     """Follows each broker; raises what one of them says that trying again does not change."""
     cluster = admin._cluster
+    if unknown := (nodes or frozenset()) - cluster.metadata.brokers.keys():
+        raise BrokersUnavailable(f"node {min(unknown)} is not among the live brokers")
     while True:
         for node_id in cluster.metadata.brokers if nodes is None else nodes:
             if node_id not in followers:
