@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from threading import Event, Thread
@@ -29,6 +31,7 @@ from headwater.testing import EmbeddedBroker
 from tests.conftest import MakeBroker
 from tests.support.commands import Command
 from tests.support.fake_broker import FakeBroker, story
+from tests.support.processes import HEADWATER
 
 
 def question(**asked: Any) -> DescribeClusterRequest:
@@ -243,3 +246,21 @@ def test_the_command_prints_a_line_for_each_request(
     assert " node=1 ApiVersions v4 client=billing User:ANONYMOUS 127.0.0.1:" in lines[0]
     assert " PLAINTEXT bytes=" in lines[0]
     assert json.loads(found)["api"]
+
+
+def test_ctrl_c_ends_the_command_at_once(shared_broker: EmbeddedBroker, other: Wire) -> None:
+    words = [
+        str(HEADWATER),
+        "trace",
+        "--client-id",
+        "billing",
+        "--bootstrap",
+        shared_broker.bootstrap,
+    ]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with busy(other):
+        assert running.stdout is not None
+        assert "billing" in running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (-signal.SIGINT, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -132,12 +133,22 @@ class Admin(BlockingClient):
             client_id=client_id, api=api, principal=principal, topic=topic, nodes=nodes
         )
 
+        taking: asyncio.Future[TracedRequest | MissedRequests | None] | None = None
+
         async def step() -> TracedRequest | MissedRequests | None:
-            return await anext(found, None)
+            nonlocal taking
+            taking = asyncio.ensure_future(anext(found, None))
+            return await taking
+
+        async def end() -> None:
+            if taking is not None:  # an interrupt ends the wait in this thread only
+                taking.cancel()
+                await asyncio.gather(taking, return_exceptions=True)
+            await found.aclose()
 
         try:
             while (each := self._run(step)) is not None:
                 yield each
         finally:
             with suppress(ClientClosed):  # which has ended it
-                self._run(found.aclose)
+                self._run(end)
