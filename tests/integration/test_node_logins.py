@@ -459,3 +459,29 @@ def test_a_setting_of_one_mechanism_is_not_one_of_the_others() -> None:
                 answer = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
                 token = client.answer(answer.auth_bytes)
             assert answer.session_lifetime_ms == 2_000_000
+
+
+def test_the_rules_for_names_in_certificates_change_while_the_node_runs() -> None:
+    settings = {
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]*).*$/$1/",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:client;User:CLIENT@TLS",
+    }
+    with EmbeddedBroker(settings, tls=True) as broker:
+        own = broker.client_settings | {"ssl_keystore_location": broker.security_file("client.pem")}
+
+        async def set_rules(rules: str) -> None:
+            async with Admin(broker.bootstrap, **own) as admin:
+                key = "listener.name.ssl.ssl.principal.mapping.rules"
+                await admin.alter_config(broker_config(1), {key: rules})
+
+        def denials() -> list[str]:
+            return [line for line in broker.log_lines if "authorization denied" in line]
+
+        asyncio.run(set_rules("RULE:^CN=([^,]*).*$/$1@tls/U"))
+        asyncio.run(set_rules("RULE:^CN=([^,]*).*$/$1@elsewhere/L"))
+        assert not denials()
+        with pytest.raises(ClientError, match=r"not allowed|AUTHORIZATION"):
+            asyncio.run(set_rules("DEFAULT"))
+        assert any("principal=User:client@elsewhere " in line for line in denials())
