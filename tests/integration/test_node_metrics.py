@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from harness.nodes import free_port
 from harness.wire import until
 from headwater import Admin, Consumer, Producer, TopicPartition
+from headwater.client.admin import NewTopic
+from headwater.client.errors import ClientError
 from headwater.testing import EmbeddedBroker
 from tests.support.exposition import ScrapedFamily, parse
 from tests.support.processes import HEADWATER, PATIENCE_SECONDS, NodeProcess
@@ -223,6 +226,29 @@ def test_a_started_node_says_where_its_metrics_are_and_measures_its_loop(tmp_pat
             get(at, "/healthz")
 
 
+async def read_none_of(topic: str, bootstrap: str) -> None:
+    """Creates a topic with a partition on each of two nodes, a record in each, and a group."""
+    async with Admin(bootstrap) as admin:
+        placed = NewTopic(topic, assignments={0: [1], 1: [2]})
+        await admin.create_topics([placed])
+        async with Producer(bootstrap) as producer:
+            for number in range(2):
+                await producer.send(topic, b"x", partition=number)
+        offsets = {TopicPartition(topic, number): 0 for number in range(2)}
+        await admin.alter_group_offsets("billing", offsets)
+
+
+def lags_of(addresses: list[str]) -> dict[str, float]:
+    """Returns the lag of all groups by partition, each told by one node."""
+    found: dict[str, float] = {}
+    for at in addresses:
+        lag = scrape(at).get("kafka_consumergroup_lag")
+        for (_, pairs), value in lag.samples.items() if lag is not None else ():
+            assert dict(pairs)["partition"] not in found
+            found[dict(pairs)["partition"]] = value
+    return found
+
+
 def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
     command = ["start", "--memory", "--nodes", "2", "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
@@ -233,11 +259,16 @@ def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
     )
     try:
         assert process.stdout is not None
-        addresses = metrics_of(process.stdout.readline())
+        ready_line = process.stdout.readline()
+        addresses = metrics_of(ready_line)
         assert len(set(addresses)) == 2
         found = [scrape(at) for at in addresses]
         for number, each in enumerate(found, 1):
             assert each["headwater_info"].value(node=str(number)) == 1
+        bootstrap = ready_line.split()[1]
+        asyncio.run(read_none_of("orders", bootstrap))
+        # Each group has one coordinator, and the logs that it reads are on both nodes.
+        assert until(lambda: lags_of(addresses) == {"0": 1, "1": 1}, "the lag", PATIENCE_SECONDS)
         active = "kafka_controller_kafkacontroller_activecontrollercount"
         assert sum(each[active].value() for each in found) == 1
         assert sum("kafka_brokers" in each for each in found) == 1
@@ -245,6 +276,52 @@ def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_a_node_that_cannot_serve_yet_is_well_and_not_ready(tmp_path: Path) -> None:
+    at = f"127.0.0.1:{free_port()}"
+    alone = {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+    }
+
+    def answers() -> bool:
+        try:
+            return get(at, "/healthz")[0] == 200
+        except OSError:
+            return False
+
+    options = ("--metrics", at, "--memory", "--cluster-id", "3Db5QLSqSZieL3rJBUUegA")
+    node = NodeProcess(tmp_path, *options, settings=alone).launch()
+    try:
+        assert until(answers, "the server", PATIENCE_SECONDS)
+        assert get(at, "/readyz")[::2] == (503, "starting\n")
+        assert get(at, "/metrics")[0] == 200
+    finally:
+        node.kill()
+
+
+def test_logins_are_counted() -> None:
+    sockets = "kafka_server_socket_server_metrics"
+    with EmbeddedBroker(METRICS, users={"alice": "right"}, topics={"t": 1}) as broker:
+        at = broker.metrics_address
+        assert at is not None
+        before = scrape(at)[f"{sockets}_failed_authentication_total"].samples
+        assert set(before.values()) == {0}
+        settings = broker.client_settings | {"sasl_password": "wrong"}
+
+        async def fail() -> None:
+            async with Producer(broker.bootstrap, **settings) as producer:
+                await producer.send("t", b"x")
+
+        with pytest.raises(ClientError):
+            asyncio.run(fail())
+        found = scrape(at)
+        assert max(found[f"{sockets}_failed_authentication_total"].samples.values()) >= 1
+        assert max(found[f"{sockets}_successful_authentication_total"].samples.values()) >= 1
+        assert max(found[f"{sockets}_connection_creation_total"].samples.values()) >= 2
 
 
 # OpenTelemetry

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.broker.collectors.cluster import Elections
 from headwater.broker.collectors.partitions import PartitionCollector
+from headwater.broker.collectors.quotas import QuotaCollector
 from headwater.broker.collectors.requests import RequestCollector
 from headwater.broker.context import Context
 from headwater.broker.dispatch import SERVED
@@ -35,8 +36,11 @@ from headwater.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from headwater.quotas.clients import ClientQuotas
+from headwater.quotas.entities import PRODUCE as PRODUCE_QUOTA
+from headwater.quotas.rates import Windows
 from tests.support.exposition import ScrapedFamily, parse
-from tests.support.logs import TOPIC_ID, lead, open_log, settings
+from tests.support.logs import TOPIC_ID, TP, lead, open_log, settings
 from tests.support.replicas import RecordedController
 
 REQUESTS = "kafka_network_requestmetrics"
@@ -232,6 +236,34 @@ def test_the_traffic_of_all_topics_never_goes_back() -> None:
     total.add(traffic.gone)
     total.add(traffic.of("b"))
     assert total.bytes_in == 12
+
+
+def test_changes_of_in_sync_sets_are_counted() -> None:
+    partition = Partition(TP, TOPIC_ID, open_log(config=settings()), SimpleNamespace(), 0)
+    for isr in ((1, 2, 3), (1,), (1, 2), (1, 2)):
+        lead(partition, epoch=1, isr=isr, replicas=(1, 2, 3))
+    assert (partition.traffic.isr_shrinks, partition.traffic.isr_expands) == (1, 1)
+
+
+# Quotas
+
+
+def test_what_quotas_hold_back_and_what_clients_use_is_told() -> None:
+    quotas = ClientQuotas(Windows(11, 1.0), Windows(11, 1.0))
+    quotas.follow({(("user", "alice"),): {PRODUCE_QUOTA: 1000.0}})
+    limits = quotas.limits_of("alice", "app", 0.0)
+    assert limits is not None
+    assert limits.produce is not None
+    limits.produce.take(22_000, 0.0)
+    quotas.note(PRODUCE_QUOTA, 2.5)
+    registry = Registry()
+    registry.register(QuotaCollector(quotas, lambda: 0.0).collect)
+    found = scrape(registry)
+    assert found["headwater_quota_throttled_total"].value(resource="Produce") == 1
+    assert found["headwater_quota_throttled_total"].value(resource="Fetch") == 0
+    assert found["headwater_quota_throttled_seconds_total"].value(resource="Produce") == 2.5
+    assert found["headwater_quota_bound"].value(resource="Produce", user="alice") == 1000
+    assert found["kafka_server_quota_byte_rate"].value(user="alice") > 1000
 
 
 # Lag

@@ -43,6 +43,7 @@ examples:
   headwater start --config server.properties --set log.retention.hours=24
   headwater start --memory --listen 127.0.0.1:0   for tests: no files, any free port
   headwater start --nodes 3 --data /srv/cluster   three nodes on this host, which replicate
+  headwater start --metrics 127.0.0.1:9404        with metrics for Prometheus, and /healthz
 
 A new directory is formatted on the first start, unless the settings name a quorum (see headwater
 format). One line on stdout says when the node can serve:
@@ -304,7 +305,7 @@ def _explained(error: Exception) -> CommandError:
     if error.errno == errno.EADDRINUSE:
         return CommandError(
             f"{error.filename} is in use by another process",
-            then="stop that process, or choose another port with --listen HOST:PORT "
+            then="stop that process, or choose another port with --listen or --metrics HOST:PORT "
             "(port 0 picks a free port)",
         )
     if error.errno == errno.EADDRNOTAVAIL:
