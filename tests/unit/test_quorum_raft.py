@@ -334,10 +334,12 @@ def test_an_observer_is_served_and_counts_for_nothing() -> None:
     assert node.describe(400.0).observers == []
 
 
-def test_a_voter_on_a_new_disk_is_an_observer() -> None:
+@pytest.mark.parametrize("directory", [b"x" * 16, bytes(16)], ids=["another", "none"])
+def test_a_voter_that_does_not_name_its_disk_is_an_observer(directory: bytes) -> None:
     node = leader()
-    node.on_fetch(FetchRequest(ReplicaKey(2, b"x" * 16), 1, 1, 1), 11.0)
+    node.on_fetch(FetchRequest(ReplicaKey(2, directory), 1, 1, 1), 11.0)
     assert len(node.describe(11.0).observers) == 1
+    assert node.high_watermark < 1
 
 
 def test_a_static_voter_counts_only_with_its_disk_once_voters_have_directories() -> None:

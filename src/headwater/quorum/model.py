@@ -27,10 +27,9 @@ class ReplicaKey(NamedTuple):
     directory_id: bytes = ZERO_ID
 
     def matches(self, other: ReplicaKey) -> bool:
-        return self.id == other.id and (
-            ZERO_ID in (self.directory_id, other.directory_id)
-            or self.directory_id == other.directory_id
-        )
+        """Returns whether `other` is the replica that is known under this key. One that is known
+        with its directory must name it: a node that does not may have lost the disk."""
+        return self.id == other.id and self.directory_id in (ZERO_ID, other.directory_id)
 
 
 class VoterEndpoint(NamedTuple):
