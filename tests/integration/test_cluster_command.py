@@ -97,6 +97,9 @@ def test_what_is_wrong_with_three_nodes_is_one_sentence_with_a_remedy(
 ) -> None:
     command = Command("cluster", capsys)
     here = ("--bootstrap", headwater_cluster.bootstrap)
+    refusal = command("quorum", "remove", "3", "--yes", *here, code=1)
+    assert "would join the voters again at once\n  stop it first" in refusal
+    assert command.json("status", *here)["voters"] == [1, 2, 3]
     headwater_cluster.kill(3)
     for partition in range(3):
         headwater_cluster.wait_isr("orders", partition, nodes=[1, 2])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headwater.client.admin import Quorum, QuorumReplica
 
 _SCHEME_END = "://"
+_AUTO_JOIN = "controller.quorum.auto.join.enable"
+_CONFIG_TIMEOUT_MS = 3000
 
 
 def define_quorum(action: ArgumentParser) -> None:
@@ -147,10 +149,35 @@ def _remove(options: Namespace) -> int:
             code=USAGE,
         )
     with open_admin(options) as admin:
-        directory = options.directory or _directory(node, _quorum(admin).voters, "is a voter")
+        quorum = _quorum(admin)
+        directory = options.directory or _directory(node, quorum.voters, "is a voter")
+        if _joins_again(admin, quorum, node, directory):
+            raise CommandError(
+                f"node {node} runs with controller.quorum.auto.join.enable=true: it would join the "
+                "voters again at once",
+                then="stop it first, or set that to false there and restart it",
+            )
         admin.remove_voter(node, directory)
     _tell(options, directory, f"node {node} is not a voter any more")
     return 0
+
+
+def _joins_again(admin: Admin, quorum: Quorum, node: int, directory: str) -> bool:
+    """Returns whether a voter is known to run, with this directory, and to join by itself."""
+    from headwater.cli.cluster_health import silent_voters
+    from headwater.client.admin import broker_config
+    from headwater.client.errors import ClientError
+
+    directories = {each.directory_id for each in quorum.voters if each.node_id == node}
+    if directories != {directory} or node in silent_voters(quorum):
+        return False
+    try:
+        configs = admin.describe_config(
+            broker_config(node), names=[_AUTO_JOIN], timeout_ms=_CONFIG_TIMEOUT_MS
+        )
+    except ClientError:  # it has just ended, is only a controller, or does not tell this user
+        return False
+    return _AUTO_JOIN in configs and configs[_AUTO_JOIN].value == "true"
 
 
 def _tell(options: Namespace, directory: str, text: str) -> None:
