@@ -78,6 +78,9 @@ def test_connections_between_nodes_need_a_mechanism_that_exists() -> None:
     assert refused(settings).key == "sasl.mechanism.controller.protocol"
 
 
+_OF_OAUTHBEARER = "listener.name.plaintext.oauthbearer.sasl.oauthbearer"
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -85,6 +88,8 @@ def test_connections_between_nodes_need_a_mechanism_that_exists() -> None:
         ("ssl.engine.factory.class", "com.example.Engines"),
         ("sasl.server.callback.handler.class", "com.example.Handler"),
         ("listener.name.plaintext.plain.sasl.server.callback.handler.class", "com.example.Handler"),
+        (f"{_OF_OAUTHBEARER}.jwt.validator.class", "com.example.Validator"),
+        (f"{_OF_OAUTHBEARER}.jwt.retriever.class", "com.example.Retriever"),
         ("remote.log.storage.system.enable", "true"),
     ],
 )
@@ -93,6 +98,17 @@ def test_a_setting_that_guards_something_is_refused(key: str, value: str) -> Non
     assert (error.key, error.value) == (key, value)
     assert "not supported yet" in error.expected
     assert "\n" not in str(error)
+
+
+def test_settings_of_oauthbearer_count_behind_the_mechanism_and_nowhere_else() -> None:
+    """Kafka's handlers look there first, for all of their settings."""
+    with_effect = {f"{_OF_OAUTHBEARER}.expected.issuer": "https://issuer"}
+    assert node_config(COMBINED | with_effect).warnings == ()
+    for key in ("plain.sasl.oauthbearer.expected.issuer", "oauthbearer.ssl.keystore.location"):
+        (warning,) = node_config(COMBINED | {f"listener.name.plaintext.{key}": "x"}).warnings
+        assert f"{key} has no effect" in warning
+    with pytest.raises(ConfigError, match=r"oauthbearer\.sasl\.oauthbearer\.clock\.skew"):
+        node_config(COMBINED | {f"{_OF_OAUTHBEARER}.clock.skew.seconds": "many"})
 
 
 @pytest.mark.parametrize("name", ["", "python:guards.Authorizer", STANDARD_AUTHORIZER])

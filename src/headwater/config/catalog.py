@@ -121,6 +121,17 @@ def broker_definition(name: str) -> ConfigDef | None:
     return definitions.get(base_name(override[1])) if override else None
 
 
+def oauth_definition(name: str) -> ConfigDef | None:
+    """Returns the definition of a key such as listener.name.x.oauthbearer.sasl.oauthbearer.scope.
+
+    Only the handlers of OAUTHBEARER look behind the mechanism for all of their settings. To the API
+    these keys are unknown, as in Kafka, so that `broker_definition` has none for them."""
+    override = LISTENER_OVERRIDE.fullmatch(name)
+    mechanism, _, key = override[1].partition(".") if override else ("", "", "")
+    is_read = mechanism == "oauthbearer" and key.startswith(("sasl.login.", "sasl.oauthbearer."))
+    return broker_definitions().get(key) if is_read else None
+
+
 def base_name(inside_listener: str) -> str:
     """Returns the name of a setting without the SASL mechanism that may precede it."""
     for setting in LISTENER_MECHANISM_SETTINGS:

@@ -8,6 +8,7 @@ from headwater.config.catalog import (
     TOPIC_SYNONYMS,
     broker_definition,
     broker_definitions,
+    oauth_definition,
     topic_definitions,
 )
 from headwater.config.values import ConfigError
@@ -79,7 +80,7 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
     unknown key."""
     lines = []
     for key, text in properties.items():
-        definition = broker_definition(key)
+        definition = broker_definition(key) or oauth_definition(key)
         if definition is not None and definition.supported:
             if definition.name == key or definition.name.startswith(_IN_LISTENERS):
                 continue

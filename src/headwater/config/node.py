@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.config.catalog import broker_definition
+from headwater.config.catalog import broker_definition, oauth_definition
 from headwater.config.definition import parse
 from headwater.config.implied import CONTROLLER_LISTENER, implied_properties
 from headwater.config.known import warnings_for
@@ -271,7 +271,7 @@ def node_config(
         dynamic_broker or {}, dynamic_default or {}, given | implied_properties(given)
     )
     for key, text in layers.merged.items():
-        definition = broker_definition(key)
+        definition = broker_definition(key) or oauth_definition(key)
         if definition is not None:
             parse(definition._replace(name=key), text)
     addresses = _addresses(layers, map_given="listener.security.protocol.map" in given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from headwater.config.catalog import broker_definition
+from headwater.config.catalog import broker_definition, oauth_definition
 from headwater.config.definition import parse
 from headwater.config.listeners import PLAINTEXT, SASL_MECHANISMS, Listener
 from headwater.config.node import LEADER_SELECTOR, RACK_AWARE_SELECTOR, NodeConfig
@@ -182,7 +182,7 @@ def _check_principal_builders(config: NodeConfig) -> None:
 
 def _check_guards(config: NodeConfig) -> None:
     for key, text in config.layers.merged.items():
-        definition = broker_definition(key)
+        definition = broker_definition(key) or oauth_definition(key)
         if definition is None or definition.name not in GUARDS:
             continue
         built_in = _BUILT_IN.get(definition.name, ())
