@@ -190,7 +190,7 @@ def test_an_address_that_connects_too_often_is_held_off() -> None:
         ({"ip": None}, (CONNECTION,)),
         ({"ip": "::1"}, (CONNECTION,)),
     ],
-    ids=str,
+    ids=str,  # of tuples: sets are printed in another order in each process of pytest-xdist
 )
 def test_the_quotas_of_an_entity(names: dict[str, str | None], keys: tuple[str, ...]) -> None:
     assert keys_of(entity_of(names.items())).keys() == set(keys)
