@@ -20,7 +20,14 @@ from headwater.config.catalog import broker_definitions
 from headwater.config.listeners import PLAINTEXT
 from headwater.config.values import ConfigValue
 from headwater.io import Host
-from headwater.io.tls import Trust, client_context, file_stamp, read_file, server_context
+from headwater.io.tls import (
+    Trust,
+    client_context,
+    file_stamp,
+    handshake_failure,
+    read_file,
+    server_context,
+)
 from headwater.metadata import Image
 from headwater.net import Connection
 from headwater.net.connection import CloseConnection
@@ -150,6 +157,7 @@ class _Made(NamedTuple):
     gates: dict[str, ListenerGate]
     brokers: PeerSecurity | None
     controllers: PeerSecurity | None
+    trusts: dict[str, Trust]  # with which nodes meet each other, by listener
     stamps: dict[str, tuple[int, int, int]]
 
 
@@ -241,7 +249,7 @@ class NodeSecurity:
             self._lines.info(f"changed keys or certificates are in use{what}")
 
     def _check_change(self, made: _Made) -> None:
-        """Refuses a certificate for somebody else (KIP-1119)."""
+        """Refuses a certificate for somebody else (KIP-1119), and one that other nodes refuse."""
         for name, new in made.gates.items():
             before = self._made.gates.get(name)
             if before is None or before.own is None or new.own is None:
@@ -261,6 +269,37 @@ class NodeSecurity:
                     new.own.subject,
                     f"expected all subject alternative names of the certificate of listener "
                     f"{name}, unless {key} is true",
+                )
+        for name, trust in made.trusts.items():
+            self._check_trust(name, trust, made)
+
+    def _check_trust(self, name: str, trust: Trust, made: _Made) -> None:
+        """Refuses keys that would cut this node off, as Kafka does: nodes are changed one after the
+        other, so those with the old and those with the new keys have to trust each other. Where
+        they did not before, there is nothing to keep."""
+        trust_before = self._made.trusts.get(name)
+        gate, gate_before = made.gates.get(name), self._made.gates.get(name)
+        if trust_before in (None, trust) or gate is None or gate_before is None:
+            return
+        server, server_before = gate.context, gate_before.context
+        assert trust_before is not None
+        assert server is not None
+        assert server_before is not None
+        # One name or another: any certificate has the right one.
+        client, client_before = (
+            client_context(replace(each, check_name=False)) for each in (trust, trust_before)
+        )
+        if handshake_failure(server_before, client_before) is not None:
+            return
+        pairs = ((server, client_before), (server_before, client), (server, client))
+        for failure in (handshake_failure(*pair) for pair in pairs):
+            if failure is not None:
+                raise ConfigError(
+                    f"listener.name.{name.lower()}.ssl.keystore",
+                    "" if gate.own is None else gate.own.subject,
+                    f"expected a certificate that nodes with the old and with the new trust store "
+                    f"accept on listener {name} ({_reason(failure)}); add its authority to the "
+                    "trust stores of all nodes first",
                 )
 
     # Making it
@@ -285,7 +324,7 @@ class NodeSecurity:
                 "sasl.mechanism.controller.protocol",
                 self.for_controllers,
             )
-        return _Made(gates, brokers, controllers, self._stamps(config))
+        return _Made(gates, brokers, controllers, _trusts(config), self._stamps(config))
 
     def _gate(self, config: NodeConfig, name: str, protocol: str) -> ListenerGate:
         rules = str(config.listener_value(name, "ssl.principal.mapping.rules") or "DEFAULT")
@@ -453,9 +492,14 @@ def _number(config: NodeConfig, name: str, key: str, mechanism: str | None = Non
 
 
 def _unusable(name: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"listener.name.{name.lower()}.ssl", "", f"TLS cannot be set up: {_reason(error)}"
+    )
+
+
+def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-    text = str(reason).lower().replace("_", " ")
-    return ConfigError(f"listener.name.{name.lower()}.ssl", "", f"TLS cannot be set up: {text}")
+    return str(reason).lower().replace("_", " ")
 
 
 # Keys and certificates
@@ -466,6 +510,17 @@ def _used_listeners(config: NodeConfig) -> list[str]:
     names += [config.inter_broker_listener_name] if config.is_broker else []
     names += config.controller_listener_names[:1]
     return [name for name in dict.fromkeys(names) if config.protocol_of(name).endswith("SSL")]
+
+
+def _trusts(config: NodeConfig) -> dict[str, Trust]:
+    """Returns what this node presents to other nodes and trusts of them. A node by itself meets
+    none."""
+    if config.alone:
+        return {}
+    names = [config.inter_broker_listener_name] if config.is_broker else []
+    names += config.controller_listener_names[:1]
+    encrypted = [name for name in names if config.protocol_of(name).endswith("SSL")]
+    return {name: _material(config, name).trust for name in encrypted}
 
 
 def _paths(config: NodeConfig) -> list[str]:

@@ -404,6 +404,31 @@ def server_context(trust: Trust, client_auth: str) -> ssl.SSLContext:
     return context
 
 
+_ROUNDS_MAX = 10  # a handshake takes two or three
+
+
+def handshake_failure(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLError | None:
+    """Returns why a client and a server with these settings refuse each other, None if they do not.
+    Nothing leaves this process."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    waiting = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(_ROUNDS_MAX):
+        for end in tuple(waiting):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                return error
+            waiting.remove(end)
+        if not waiting:
+            return None
+    return ssl.SSLError("the handshake does not end")
+
+
 def read_file(path: str) -> bytes:
     """Returns the content of a file with keys, certificates or a token. Raises OSError, also for
     what is not a file or cannot be one of these: a pipe might never end."""
