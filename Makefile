@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml requirements-dev.lock tools/setup tools/ensure tools/ru
 	@tools/setup
 	@touch $@
 
-demo: setup ## a node, orders, a pipeline on Spark, and what it sums up: as a table and a picture
+demo: setup ## a node, orders joined with payments on Spark, and their sums: as a live table and a picture
 	@tools/ensure java
 	@$(BIN)/headwater demo --picture build/demo.png
 

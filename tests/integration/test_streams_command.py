@@ -109,6 +109,25 @@ def test_the_plan_of_a_file_needs_neither_a_cluster_nor_spark(tmp_path: Path, ou
     assert f"{file} has no app" in out("describe", str(file), code=2)
 
 
+def test_files_with_dataclasses_are_planned(tmp_path: Path, out: Run) -> None:
+    root = Path(__file__).parents[2]
+    for name in ("shop", "words", "baskets"):
+        assert f"app {name}: " in out("describe", str(root / f"examples/streams/{name}.py"))
+    demo = root / "src/headwater/cli/demo_streams/shop.py"
+    assert "[state] inner join by id" in out("describe", str(demo))
+    file = tmp_path / "orders.py"  # and without `from __future__ import annotations`
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from headwater.streams import App\n"
+        "@dataclass\n"
+        "class Order:\n"
+        "    total: float\n"
+        'app = App("orders")\n'
+        'app.stream("orders", Order).filter(lambda order: order.total > 1).to("large")\n'
+    )
+    assert "topic large" in out("describe", str(file))
+
+
 def test_reset_deletes_checkpoints_and_internal_topics(
     cluster: Cluster, out: Run, tmp_path: Path
 ) -> None:

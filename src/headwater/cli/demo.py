@@ -1,11 +1,11 @@
-"""`headwater demo`: sends orders, sums them up with Spark in event-time windows, shows the sums.
+"""`headwater demo`: orders and payments are joined and summed up by Spark, and the sums followed.
 
-It starts a node that keeps everything in memory, runs `demo_pipelines/revenue.py` on Spark, and
-sends orders for half a minute. Some orders are late and correct windows that were summed up
-already; some are too late for their window and are dropped; a few are not orders at all and go to
-the dead letters. Spark writes each of its batches in one transaction, exactly once. The sums that
-it writes to the topic `revenue` are read back and shown as they arrive; at the end they are
-compared with what was sent, and drawn.
+It starts a node that keeps everything in memory, runs the topology `demo_streams/shop.py`, and
+sends orders and their payments for half a minute. Some orders are never paid; some are late and
+correct windows that were summed up already; some are too late for their window and are dropped; a
+few are not orders at all and go to the dead letters. Spark writes each of its batches in one
+transaction, exactly once. A `TableView` follows the table of the sums, which is shown as it
+changes; at the end it is compared with what was sent, and drawn.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ examples:
 
 # With -P the modules of the current folder do not shadow ours.
 _HEADWATER = [sys.executable, "-P", "-m", "headwater.cli.main"]
-# In a folder of its own: what lies beside a pipeline's file can be imported by it and by Spark's
+# In a folder of its own: what lies beside an app's file can be imported by it and by Spark's
 # workers, and here that would be modules called profile and log.
-_PIPELINE = Path(__file__).with_name("demo_pipelines") / "revenue.py"
+_APP = Path(__file__).with_name("demo_streams") / "shop.py"
 _STOP_SECONDS = 90
 
 
@@ -66,7 +66,7 @@ def _run(options: Namespace) -> int:
     from headwater.cli.stopping import StopSignals
 
     require_spark()
-    with StopSignals():  # SIGTERM, too, must end the node and the pipeline
+    with StopSignals():  # SIGTERM, too, must end the node and the app
         _demonstrate(options)
     return 0
 
@@ -81,14 +81,14 @@ def _demonstrate(options: Namespace) -> None:
         address = line.split()[1]
         _say("node", f"ready on {address} after {time.monotonic() - began:.1f} s")
         asyncio.run(create_topics(address))
-        _say("pipeline", f"{_PIPELINE} starts on Spark")
-        pipeline = [*_HEADWATER, "pipeline", "run", str(_PIPELINE), "--bootstrap", address]
-        pipeline += ["--checkpoints", folder, "--master", "local[2]"]
-        with _running(pipeline, "revenue: orders -> revenue"):
-            _say("pipeline", f"orders -> revenue runs after {time.monotonic() - began:.1f} s")
+        _say("app", f"{_APP} starts on Spark")
+        app = [*_HEADWATER, "streams", "run", str(_APP), "--bootstrap", address]
+        app += ["--checkpoints", folder, "--master", "local[2]"]
+        with _running(app, "shop: revenue: "):
+            _say("app", f"orders joined with payments after {time.monotonic() - began:.1f} s")
             asyncio.run(open_shop(address, shop, lambda: _say_warm(began)))
             print("\n".join(table(shop, shop.seconds)), end="\n\n", flush=True)
-            subprocess.run([*_HEADWATER, "pipeline", "list", "--bootstrap", address], check=True)
+            subprocess.run([*_HEADWATER, "streams", "list", "--bootstrap", address], check=True)
             print()
             writers = asyncio.run(transactional_ids(address))
     _sum_up(shop, writers)
@@ -123,20 +123,22 @@ def _say(what: str, text: str) -> None:
 
 
 def _say_warm(began: float) -> None:
-    _say("pipeline", f"first result after {time.monotonic() - began:.1f} s")
+    _say("app", f"first result after {time.monotonic() - began:.1f} s")
 
 
 def _sum_up(shop: Shop, writers: list[str]) -> None:
     from headwater.cli.demo_shop import FAR_TOO_LATE
 
     if not writers:
-        raise CommandError("the pipeline has written without transactions")
-    _say("delivery", "exactly once: each batch of the pipeline was one transaction of")
+        raise CommandError("the app has written without transactions")
+    _say("delivery", "exactly once: each batch of the app was one transaction of")
     _say("", f"{writers[0]}, read with read_committed")
+    _say("join", f"{shop.unpaid} orders were never paid, and are in no sum")
     _say("late", f"{shop.late} orders came late and corrected {len(shop.late_revenue)} sums;")
     _say("", f"{FAR_TOO_LATE} more were older than the watermark and were dropped")
     _say("dead", f"{len(shop.dead_letters)} records were not orders: {shop.dead_letters[0]}")
-    _say("checked", f"{len(shop.expected)} sums agree with the {shop.sent:,} orders that were sent")
+    sums = f"{len(shop.expected)} sums of the live table"
+    _say("checked", f"{sums} agree with the {shop.sent:,} orders that were sent")
 
 
 def _draw(shop: Shop, picture: Path) -> None:

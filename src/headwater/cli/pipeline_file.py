@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.errors import USAGE, CommandError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headwater.spark.pipeline import Pipeline, PipelineError
     from headwater.spark.pipeline_sql import Statement
     from headwater.streams.errors import TopologyError
+
+_MODULE = "headwater_pipeline"
 
 
 class PipelineFile:
@@ -87,13 +89,16 @@ class PipelineFile:
 
     def _compile(self, text: str) -> CodeType:
         try:
-            return compile(text, str(self.path.resolve()), "exec")
+            # Its own __future__ imports count, and not those of this module.
+            return compile(text, str(self.path.resolve()), "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise self._failed(error) from None
 
     def execute(self) -> dict[str, Any]:
         """Runs a Python file. It is not a module that workers could import, so its functions travel
         to them by value; what it imports from beside it must be on their path."""
+        from pyspark import cloudpickle
+
         from headwater.spark.pipeline import PipelineError
         from headwater.streams.errors import TopologyError
 
@@ -101,9 +106,14 @@ class PipelineFile:
         sys.path.insert(0, self.folder)
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = f"{self.folder}{os.pathsep}{known}" if known else self.folder
-        namespace: dict[str, Any] = {"__name__": "headwater_pipeline", "__file__": str(self.path)}
+        # A dataclass looks its module up, and so does whoever reads annotations.
+        module = ModuleType(_MODULE)
+        module.__file__ = str(self.path)
+        sys.modules[_MODULE] = module
+        pickler: Any = cloudpickle
+        pickler.register_pickle_by_value(module)
         try:
-            exec(self._code, namespace)
+            exec(self._code, module.__dict__)
         except CommandError:
             raise
         except PipelineError as error:
@@ -112,7 +122,7 @@ class PipelineFile:
             raise self.topology_refusal(error) from None
         except Exception as error:
             raise self._failed(error) from None
-        return namespace
+        return module.__dict__
 
     def topology_refusal(self, error: TopologyError) -> CommandError:
         """Returns the error of the command, with the place where the operator was declared."""
