@@ -16,7 +16,7 @@ from harness.wire import Wire, until
 from headwater.blocking import Admin, Producer
 from headwater.cli.main import main
 from headwater.client.admin import broker_config
-from headwater.client.errors import ClientError
+from headwater.client.errors import ClientError, ProducerFenced
 from headwater.testing import EmbeddedBroker, MakeHeadwaterBroker
 
 Txn = Callable[..., Any]
@@ -89,6 +89,23 @@ def test_what_its_coordinator_knows_does_not_hang(
 ) -> None:
     assert txn("hanging", "--topic", topic, "--older-than", "0s", "--output", "json") == []
     assert "no transaction hangs" in txn("hanging", "--topic", topic)
+    # It holds up readers all the same, as long as it is open.
+    assert f"wait for {topic} (Ongoing)" in txn("hanging", "--topic", topic, "--older-than", "0s")
+    assert topic not in txn("hanging", "--topic", topic, "--older-than", "1d")
+
+
+def test_an_abort_says_so_if_there_is_nothing_to_abort(
+    txn: Txn, shared_broker: EmbeddedBroker, topic: str
+) -> None:
+    with Producer(shared_broker.bootstrap, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"x")
+        assert "only fences" in txn("abort", topic)
+        assert "nothing to abort" in txn("abort", topic, "--yes")
+        told = txn("abort", topic, "--yes", "--output", "json")
+        assert (told["aborted"], told["fenced"]) == (False, True)
+        with pytest.raises(ProducerFenced), producer.transaction():
+            producer.send(topic, b"y")
 
 
 def test_a_transaction_that_hangs_is_found_and_ended(
@@ -153,6 +170,7 @@ def test_a_prepared_transaction_is_shown_and_aborted(
 
 def test_mistakes_are_explained(txn: Txn, open_transaction: Producer, topic: str) -> None:
     assert "give a transactional id" in txn("abort", code=2)
+    assert "no transaction is ever in state Ongiong" in txn("list", "--state", "Ongiong", code=1)
     assert "--start" in txn("abort", "--topic", f"{topic}:0", code=2)
     assert "no transaction that begins at" in txn(
         "abort", "--topic", f"{topic}:0", "--start", "77", code=1

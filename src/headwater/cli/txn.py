@@ -15,6 +15,8 @@ from headwater.cli.parser import add_actions
 from headwater.cli.watch import add_watch_options, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from headwater.blocking import Admin
     from headwater.client.admin import ActiveProducer, HangingTransaction, Transaction
     from headwater.model import TopicPartition
@@ -31,6 +33,9 @@ examples:
 """
 _HANGING_AFTER = "15m"
 _NO_TIMEOUT_MS = 2**31 - 1  # of transactions of a two-phase commit
+_OPEN = "Ongoing"
+_HOLDING_UP = (_OPEN, "PrepareCommit", "PrepareAbort")
+_SHOWN_MAX = 10
 
 
 def define(parser: ArgumentParser) -> None:
@@ -243,10 +248,11 @@ def _partitions(admin: Admin, texts: list[str]) -> list[TopicPartition]:
 def _hanging(options: Namespace) -> int:
     with open_admin(options) as admin:
         partitions = _partitions(admin, options.topic) if options.topic else None
-        found = admin.find_hanging_transactions(
-            partitions, older_than_ms=_milliseconds(options.older_than) or 0
-        )
-    if options.output == "json":
+        older_than_ms = _milliseconds(options.older_than) or 0
+        found = admin.find_hanging_transactions(partitions, older_than_ms=older_than_ms)
+        is_text = options.output == "text"
+        long_open = _long_open(admin, partitions, older_than_ms) if is_text else []
+    if not is_text:
         print_json([_hanging_fields(each) for each in found])
     elif not found:
         print("no transaction hangs")
@@ -262,7 +268,36 @@ def _hanging(options: Namespace) -> int:
             f"\nconsumers with read_committed wait at these offsets: `headwater txn abort --topic "
             f"{first.partition.topic}:{first.partition.partition} --start {first.start}` ends one"
         )
+    if long_open:
+        _print_long_open(long_open)
     return 0
+
+
+def _long_open(
+    admin: Admin, partitions: Collection[TopicPartition] | None, older_than_ms: int
+) -> list[Transaction]:
+    """Returns transactions that their coordinators know and that hold up readers all the same."""
+    from headwater.client.admin import or_raise
+
+    listed = admin.list_transactions(states=_HOLDING_UP)
+    described = or_raise(admin.describe_transactions([each.transactional_id for each in listed]))
+    return [
+        each
+        for each in described.values()
+        if each.start_ms is not None
+        and _since_ms(each.start_ms) >= older_than_ms
+        and (partitions is None or not each.partitions.isdisjoint(partitions))
+    ]
+
+
+def _print_long_open(found: Sequence[Transaction]) -> None:
+    shown = ", ".join(f"{each.transactional_id} ({each.state})" for each in found[:_SHOWN_MAX])
+    more = f" and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
+    print(
+        f"\nconsumers with read_committed also wait for {shown}{more}: open for as long, and known "
+        f"to the coordinator; `headwater txn describe {found[0].transactional_id}` shows one, "
+        "`headwater txn abort` ends it"
+    )
 
 
 def _hanging_fields(each: HangingTransaction) -> dict[str, object]:
@@ -293,15 +328,22 @@ def _abort(options: Namespace) -> int:
         found = admin.describe_transaction(options.transactional_id)
         if options.yes:
             admin.force_terminate_transaction(options.transactional_id)
+    is_open = found.state == _OPEN
     if options.output == "json":
-        print_json({**_fields(found), "aborted": options.yes})
+        print_json({**_fields(found), "aborted": options.yes and is_open, "fenced": options.yes})
         return 0
     count = plural(len(found.partitions), "partition")
-    if options.yes:
+    if not options.yes:
+        print(f"{found.transactional_id}: {found.state}, {count}")
+        does = "aborts it and fences" if is_open else "finds nothing to abort and only fences"
+        print(f"\nnothing has changed yet: --yes {does} its producer")
+    elif is_open:
         print(f"{found.transactional_id}: aborted ({found.state}, {count}), its producer is fenced")
     else:
-        print(f"{found.transactional_id}: {found.state}, {count}")
-        print("\nnothing has changed yet: --yes aborts it and fences its producer")
+        print(
+            f"{found.transactional_id}: nothing to abort, it was {found.state}; its producer is "
+            "fenced"
+        )
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.client.admin.producers import describe_producers, fence_producers
 from headwater.client.admin.results import check, only, or_raise, outcome
-from headwater.client.errors import ClientError, error_for
+from headwater.client.errors import ClientError, Refused, error_for
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
 from headwater.protocol.apis import ApiKey
@@ -83,7 +83,7 @@ async def list_transactions(
     timeout_ms: int | None = None,
 ) -> list[TransactionListed]:
     """Returns the transactional ids of all coordinators. Filters: states, producer ids, minimum
-    duration, and `pattern` (RE2) for the id."""
+    duration, and `pattern` (RE2) for the id. Raises Refused for a state that no broker knows."""
     least = None
     if longer_than_ms is not None:
         least = _DURATION_SINCE
@@ -97,16 +97,23 @@ async def list_transactions(
     )
     answers = await admin._router.every_node(request, at_least=least, timeout_ms=timeout_ms)
     found = []
+    unknown = set(request.state_filters)
     for node_id, answer in answers.items():
         if isinstance(answer, ClientError):
             raise answer
         check(answer.error_code, f"the transactions of node {node_id}")
+        unknown.intersection_update(answer.unknown_state_filters)
         found += [
             TransactionListed(
                 each.transactional_id, each.producer_id, each.transaction_state, node_id
             )
             for each in answer.transaction_states
         ]
+    if unknown:
+        raise Refused(
+            f"no transaction is ever in state {', '.join(sorted(unknown))}: the states are Empty, "
+            "Ongoing, PrepareCommit, PrepareAbort, CompleteCommit and CompleteAbort"
+        )
     return sorted(found, key=lambda each: each.transactional_id)
 
 
