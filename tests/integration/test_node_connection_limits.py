@@ -42,6 +42,27 @@ def test_a_listener_has_a_limit_of_its_own_that_can_change() -> None:
         assert any("for listener USERS" in line for line in broker.log_lines)
 
 
+def test_a_listener_bounds_the_connections_from_one_address() -> None:
+    settings = TWO | {"listener.name.users.max.connections.per.ip": "2"}
+    with EmbeddedBroker(settings) as broker, ExitStack() as open_:
+
+        def served(listener: str) -> bool:
+            return is_served(open_.enter_context(Wire(broker.addresses[listener])))
+
+        assert [served("USERS") for _ in range(3)] == [True, True, False]
+        assert [served("PLAINTEXT") for _ in range(3)] == [True] * 3
+
+        async def allow_more() -> None:
+            async with Admin(broker.addresses["PLAINTEXT"]) as admin:
+                key = "listener.name.users.max.connections.per.ip"
+                await admin.alter_config(broker_config(1), {key: "3"})
+
+        asyncio.run(allow_more())
+        until(lambda: served("USERS"), "the new limit")
+        assert not served("USERS")
+        assert any("is 3 for 127.0.0.1 on listener USERS" in line for line in broker.log_lines)
+
+
 def test_the_listener_of_the_nodes_keeps_its_places() -> None:
     settings = TWO | {"max.connections": "3"}
     with EmbeddedBroker(settings) as broker, ExitStack() as open_:

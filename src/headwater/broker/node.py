@@ -828,11 +828,14 @@ def _refuse_connection(stream: Stream) -> Receiver:
 
 def _listener_limits(config: NodeConfig, name: str) -> ListenerLimits:
     # As in Kafka, what is set for all listeners together is not the limit of each.
-    most = config.listener_only(name, "max.connections")
-    per_second = config.listener_only(name, "max.connection.creation.rate")
+    def limit(key: str) -> int:
+        value = config.listener_only(name, key)
+        return value if isinstance(value, int) else UNLIMITED
+
     return ListenerLimits(
-        most if isinstance(most, int) else UNLIMITED,
-        per_second if isinstance(per_second, int) else UNLIMITED,
+        limit("max.connections"),
+        limit("max.connections.per.ip"),
+        limit("max.connection.creation.rate"),
     )
 
 

@@ -65,13 +65,15 @@ _OPEN_PREFIXES = (
 )
 
 
-# Settings that a listener may have of its own.
-_IN_LISTENERS = (
-    "connections.max.reauth.ms",
-    "max.connection",
-    "principal.builder.class",
-    "sasl.",
-    "ssl.",
+# Settings that a listener may have of its own. (In Kafka it cannot have `max.connections.per.ip`.)
+_IN_LISTENERS = frozenset(
+    {
+        "connections.max.reauth.ms",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "principal.builder.class",
+    }
 )
 
 
@@ -82,7 +84,8 @@ def warnings_for(properties: Mapping[str, str]) -> list[str]:
     for key, text in properties.items():
         definition = broker_definition(key) or oauth_definition(key)
         if definition is not None and definition.supported:
-            if definition.name == key or definition.name.startswith(_IN_LISTENERS):
+            name = definition.name
+            if name == key or name in _IN_LISTENERS or name.startswith(("sasl.", "ssl.")):
                 continue
             lines.append(f"{key} has no effect: {definition.name} is not a setting of listeners")
             continue

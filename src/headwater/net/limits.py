@@ -14,6 +14,7 @@ class ListenerLimits:
     """Limits of one listener, on top of those of all."""
 
     connections_max: int = UNLIMITED  # max.connections
+    connections_per_ip_max: int = UNLIMITED  # max.connections.per.ip
     connections_per_second_max: int = UNLIMITED  # max.connection.creation.rate
 
 
@@ -28,7 +29,7 @@ class NetLimits:
     of_listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
     # The listener that the nodes use keeps its places when the others have taken all (KIP-402).
     reserved_listener: str = ""
-    connections_per_ip_max: int = 2_147_483_647  # max.connections.per.ip
+    connections_per_ip_max: int = UNLIMITED  # max.connections.per.ip
     # max.connections.per.ip.overrides, by address
     connections_of_ip_max: Mapping[str, int] = field(default_factory=dict)
     idle_seconds: float = 600.0  # connections.max.idle.ms

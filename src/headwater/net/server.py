@@ -69,6 +69,7 @@ class Server:
         self._serves_nodes = serves_nodes
         self._turned_away: set[Connection] = set()  # those that end in the next turn of the loop
         self._per_ip: Counter[str] = Counter()
+        self._per_listener_and_ip: Counter[tuple[str, str]] = Counter()
         self._per_listener: Counter[str] = Counter()
         self._pace = Pace()  # of all listeners but the reserved one
         self._receiving_bytes = 0
@@ -204,6 +205,7 @@ class Server:
         self._debug(f"{stream.peer} connected to {listener}")
         self._per_ip[ip] += 1
         self._per_listener[listener] += 1
+        self._per_listener_and_ip[listener, ip] += 1
         return connection
 
     def _accept(self, stream: Stream, listener: str, dispatch: Dispatch) -> Connection:
@@ -220,6 +222,9 @@ class Server:
         if self._per_ip[ip] > most:
             return f"max.connections.per.ip is {most} for {ip}"
         own = limits.of_listeners.get(listener, NO_LISTENER_LIMITS)
+        if self._per_listener_and_ip[listener, ip] > own.connections_per_ip_max:
+            most = own.connections_per_ip_max
+            return f"max.connections.per.ip is {most} for {ip} on listener {listener}"
         if self._per_listener[listener] > own.connections_max:
             return f"max.connections is {own.connections_max} for listener {listener}"
         if len(self.connections) - len(self._turned_away) <= limits.connections_max:
@@ -272,6 +277,10 @@ class Server:
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:
             del self._per_ip[ip]
+        there = (connection.listener, ip)
+        self._per_listener_and_ip[there] -= 1
+        if not self._per_listener_and_ip[there]:
+            del self._per_listener_and_ip[there]
         if self._stopping is not None and not self.connections:
             self._stopping.set()
 
