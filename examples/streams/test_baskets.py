@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from examples.streams.baskets import Abandoned, Baskets, Click
 from headwater.streams import Context, ListState, Processor, ProcessorTest, Record
+from headwater.testing.plugin import MakeProcessorTest
 
 AT = datetime(2026, 3, 1, 8, tzinfo=UTC)
 
@@ -15,8 +16,8 @@ class OldBaskets(Processor[str, Click, Abandoned]):
         self.items.append(record.value.item)
 
 
-def test_what_comes_late_is_in_its_place() -> None:
-    test = ProcessorTest(Baskets, late="1 minute")
+def test_what_comes_late_is_in_its_place(headwater_processor: MakeProcessorTest) -> None:
+    test = headwater_processor(Baskets, late="1 minute")
     for second, item, number in ((0, "ink", 1), (50, "ink", -1), (20, "pen", 2)):
         at = AT + timedelta(seconds=second)
         test.pipe(Click(item, number, at), key="ada", timestamp=at)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-# The tests of the example run here as well.
+# The tests of the examples run here as well.
+from examples.streams.test_cafe import test_an_hour_at_the_cafe
 from examples.streams.test_shop import test_a_silent_door_is_told, test_totals_by_country
-from headwater.streams import App, Record, TopologyError, TopologyTest, f
+from headwater.streams import (
+    App,
+    Context,
+    Processor,
+    Record,
+    State,
+    TopologyError,
+    TopologyTest,
+    f,
+    tumbling,
+)
 from headwater.testing.plugin import MakeTopologyTest
 
 pytestmark = pytest.mark.timeout(600)
@@ -63,4 +75,63 @@ def test_topics_that_a_pattern_names_and_cuts_are_followed() -> None:
         assert test.table("how-many", key=int, value=int) == {1: 3, 2: 1}
 
 
-__all__ = ["test_a_silent_door_is_told", "test_totals_by_country"]
+@dataclass
+class Seen:
+    name: str
+    at: datetime
+
+
+class Silence(Processor[str, Seen, str]):
+    times: State[int] = State(default=0)
+
+    def process(self, record: Record[str, Seen], ctx: Context[str]) -> None:
+        self.times.set(self.times.get(0) + 1)
+        ctx.timer(record.value.at + timedelta(minutes=5))
+
+    def on_timer(self, at: datetime, ctx: Context[str]) -> Iterator[str]:
+        yield f"{ctx.key} at {at:%H:%M}"
+
+
+def test_time_advances_without_records_and_state_is_read() -> None:
+    app = App("doors")
+    seen = app.stream("seen", Seen, time="at", late="10 seconds")
+    counts = seen.group_by("name").window(tumbling("1 minute")).count(name="counts")
+    counts.final().to("closed")
+    seen.process(Silence).to("silent")
+    with TopologyTest(app) as test:
+        test.advance_to(AT - timedelta(days=1))  # before the first record
+        test.pipe("seen", Seen("cellar", AT), Seen("cellar", AT), key="k")
+        assert test.values("closed") == test.values("silent") == []
+        (kept,) = test.state("silence-1")
+        assert (kept.key, kept.value) == ("k", {"times": 2})
+        assert [timer.at for timer in kept.timers] == [
+            round((AT + timedelta(minutes=5)).timestamp() * 1000)
+        ]
+        test.advance_to(AT + timedelta(minutes=2))
+        (closed,) = test.read("closed", key=bytes, value=int)
+        assert closed.value == 2
+        assert test.values("silent") == []
+        test.advance_to(AT + timedelta(minutes=6))
+        assert test.values("silent") == ["k at 00:05"]
+        test.pipe("seen", Seen("late", AT))  # the window is closed
+        test.advance_to(AT + timedelta(minutes=10))
+        assert test.values("closed", value=int) == []
+        with pytest.raises(TopologyError, match="no operator of this name has state"):
+            test.state("silence")
+
+
+def test_state_of_an_aggregation_is_read() -> None:
+    app = App("words")
+    app.stream("words", str).group_by("value").count(name="counts")
+    with TopologyTest(app) as test:
+        test.pipe("words", "to", "be", "to")
+        rows = {each.key: each.value for each in test.state("counts")}
+        assert set(rows) == {"to", "be"}
+        assert 2 in rows["to"].values()
+
+
+__all__ = [
+    "test_a_silent_door_is_told",
+    "test_an_hour_at_the_cafe",
+    "test_totals_by_country",
+]

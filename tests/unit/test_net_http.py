@@ -25,7 +25,9 @@ LIMITS = HttpLimits()
 Talk = Callable[[bytes], Awaitable[bytes]]
 
 
-def serve(request: HttpRequest) -> HttpAnswer:
+def serve(request: HttpRequest) -> HttpAnswer | Awaitable[HttpAnswer]:
+    if request.path.startswith("/later"):
+        return _later(request)
     if request.path == "/parts":
         return HttpAnswer(f"part {at}\n" for at in range(3))
     if request.path == "/endless":
@@ -33,6 +35,13 @@ def serve(request: HttpRequest) -> HttpAnswer:
     if request.path == "/broken":
         return HttpAnswer(_broken())
     return HttpAnswer(f"{request.method} {request.path}\n")
+
+
+async def _later(request: HttpRequest) -> HttpAnswer:
+    await asyncio.sleep(0)
+    if request.query == "broken":
+        raise ValueError("a handler with a bug")
+    return HttpAnswer(f"later {request.query}\n")
 
 
 def _endless() -> Iterator[str]:
@@ -132,6 +141,23 @@ def test_an_answer_that_breaks_off_is_not_complete() -> None:
         return answer
 
     assert not asyncio.run(main()).endswith(b"0\r\n\r\n")
+
+
+def test_an_answer_may_take_time_and_the_next_request_waits_for_it() -> None:
+    told: list[str] = []
+
+    async def main() -> tuple[bytes, bytes]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+        async with running() as (_, at):
+            both = await talk(at, get("/later?a=1") + get("/later?a=2", CLOSE))
+            assert told == []
+            return both, await talk(at, get("/later?broken", CLOSE))
+
+    both, broken = asyncio.run(main())
+    assert both.index(b"later a=1") < both.index(b"later a=2")
+    assert broken == b""
+    assert told == ["an HTTP request failed"]
 
 
 @pytest.mark.parametrize(

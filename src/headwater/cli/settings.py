@@ -85,6 +85,14 @@ def check_guarded(config: NodeConfig, listen: str) -> None:
 
 def check_metrics(listen: str, *, insecure: bool) -> None:
     """Refuses an address of `--metrics` that is none, or that is open to more than this host."""
+    check_http(
+        "--metrics", listen, insecure=insecure, what="the names of topics, groups and clients"
+    )
+
+
+def check_http(option: str, listen: str, *, insecure: bool, what: str) -> None:
+    """Refuses an address to serve `what` at that is none, or that is open to more than this
+    host."""
     from headwater.config import ConfigError
     from headwater.config.listeners import METRICS_LISTEN, parse_host_port
     from headwater.config.support import is_loopback
@@ -93,14 +101,14 @@ def check_metrics(listen: str, *, insecure: bool) -> None:
         host, _ = parse_host_port(METRICS_LISTEN, listen)
     except ConfigError:
         raise CommandError(
-            f"--metrics {listen}: expected HOST:PORT such as 127.0.0.1:9404, or 127.0.0.1:0 for "
+            f"{option} {listen}: expected HOST:PORT such as 127.0.0.1:9404, or 127.0.0.1:0 for "
             "any free port",
             code=USAGE,
         ) from None
     if not is_loopback(host) and not insecure:
         raise CommandError(
-            f"--metrics {listen}: everybody who reaches this address could read the names of "
-            "topics, groups and clients, as it has no authentication",
+            f"{option} {listen}: everybody who reaches this address could read {what}, as it has "
+            "no authentication",
             then="serve them on 127.0.0.1, or add --insecure if only trusted programs reach it",
             code=USAGE,
         )

@@ -32,6 +32,8 @@ examples:
   headwater streams reset shop                             show what starting over would delete
   headwater streams reset shop --query revenue --yes       start one query over
   headwater streams scale shop --partitions 8              spread its state over more tasks
+  headwater streams state shop --query totals              what its operators keep, as committed
+  headwater streams serve shop                             its tables by HTTP
   headwater streams replay-dead-letters shop               send them to their topics again
 """
 
@@ -54,6 +56,8 @@ def define(parser: ArgumentParser) -> None:
         ("stop", "stop an app after its current batch", _define_stop),
         ("reset", "delete the state and the position of an app", _define_reset),
         ("scale", "change the number of tasks that the state is spread over", _define_scale),
+        ("state", "read the committed state of an app", _define_state),
+        ("serve", "serve the named tables of an app by HTTP", _define_serve),
         (
             "replay-dead-letters",
             "send dead letters to the topics that they came from",
@@ -174,6 +178,56 @@ def _define_scale(action: ArgumentParser) -> None:
     action.set_defaults(run=_scale)
 
 
+def _define_state(action: ArgumentParser) -> None:
+    from headwater.cli.arguments import from_one
+    from headwater.cli.spark_start import add_spark_options
+
+    action.add_argument("name", metavar="NAME")
+    action.add_argument("--query", metavar="QUERY", help="which query, if several have state")
+    action.add_argument(
+        "--operator",
+        type=int,
+        metavar="N",
+        help="which operator of the query, by its number (default: all)",
+    )
+    action.add_argument("--key", metavar="TEXT", help="only keys that are this text")
+    action.add_argument(
+        "--limit", type=from_one, metavar="N", default=100, help="at most N rows (default: 100)"
+    )
+    add_checkpoints_option(action)
+    add_spark_options(action)
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_state)
+
+
+def _define_serve(action: ArgumentParser) -> None:
+    action.epilog = (
+        f"{action.epilog}\n"
+        "  GET /tables                               the tables\n"
+        "  GET /tables/totals?from=a&to=f&limit=10   keys in their order; prefix=, reverse=true\n"
+        "  GET /tables/totals/tea?fresh=true         one key, with everything that is committed\n"
+    )
+    action.add_argument("name", metavar="NAME")
+    action.add_argument(
+        "--table",
+        metavar="TABLE",
+        action="append",
+        default=[],
+        help="only this table; may be repeated (default: all that have a name)",
+    )
+    action.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8300",
+        help="where to serve (default: 127.0.0.1:8300)",
+    )
+    action.add_argument("--insecure", action="store_true", help="allow --listen beyond loopback")
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_serve)
+
+
 def _define_replay(action: ArgumentParser) -> None:
     from headwater.cli.arguments import from_one
 
@@ -211,6 +265,18 @@ def _scale(options: Namespace) -> int:
     from headwater.cli.streams_manage import scale
 
     return scale(options)
+
+
+def _state(options: Namespace) -> int:
+    from headwater.cli.streams_state import state
+
+    return state(options)
+
+
+def _serve(options: Namespace) -> int:
+    from headwater.cli.streams_serve import serve
+
+    return serve(options)
 
 
 def _replay(options: Namespace) -> int:

@@ -54,7 +54,7 @@ def stop(options: Namespace) -> int:
 def reset(options: Namespace) -> int:
     status = apps(options).get(options.name)
     folder = _stopped(options, status)
-    queries = _queries(folder, options.query)
+    queries = queries_of(folder, options.query)
     topics = [] if options.query or status is None else list(status.topics)
     with open_admin(options) as admin:
         known = {each.name for each in admin.list_topics(internal=True)}
@@ -102,7 +102,7 @@ def scale(options: Namespace) -> int:
     require_spark()
     status = app_status(options)
     folder = _stopped(options, status)
-    queries = [each for each in _queries(folder, []) if (folder / each / "state").is_dir()]
+    queries = [each for each in queries_of(folder, []) if (folder / each / "state").is_dir()]
     if not queries:
         raise CommandError(f"app {options.name} has no state in {folder}")
     lock = _locked(options.name, folder)
@@ -135,6 +135,11 @@ def _stopped(options: Namespace, status: Status | None) -> Path:
 
     if status is not None and status.state == RUNNING and not is_dead(status):
         raise already_running(status, then=f"stop it first: `headwater streams stop {status.name}`")
+    return checkpoint_folder(options, status)
+
+
+def checkpoint_folder(options: Namespace, status: Status | None) -> Path:
+    """Returns the folder with the checkpoints of an app."""
     place: str = options.checkpoints or (
         os.path.dirname(status.checkpoint) if status is not None else CHECKPOINTS
     )
@@ -152,7 +157,7 @@ def _stopped(options: Namespace, status: Status | None) -> Path:
     return folder
 
 
-def _queries(folder: Path, wanted: list[str]) -> list[str]:
+def queries_of(folder: Path, wanted: list[str]) -> list[str]:
     """Returns the queries that have a checkpoint. Nothing but a checkpoint is ever deleted."""
     from headwater.streams.fingerprint import FILE
 

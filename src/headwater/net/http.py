@@ -1,4 +1,5 @@
-"""A small HTTP server for metrics and health: GET and HEAD, one request of a connection at a time.
+"""A small HTTP server for metrics, health and tables: GET and HEAD, one request of a connection at
+a time.
 
 It serves machines that scrape and probe, and trusts nobody: the head of a request, the number of
 connections, the time for a request and the time for its answer are bounded, and a body is refused.
@@ -9,7 +10,7 @@ its reader does not take waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -39,6 +40,7 @@ class HttpRequest:
     path: str  # without the query
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
     is_1_0: bool = False
+    query: str = ""  # as it came, without the question mark
 
     @property
     def keeps_alive(self) -> bool:
@@ -84,11 +86,11 @@ def parse_head(head: bytes, limits: HttpLimits) -> HttpRequest:
         raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or HEAD")
     if not target.startswith(b"/"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "expected a path")
-    path = target.partition(b"?")[0].decode("latin-1")
-    return HttpRequest(method.decode(), path, headers, version == b"HTTP/1.0")
+    path, _, query = target.decode("latin-1").partition("?")
+    return HttpRequest(method.decode(), path, headers, version == b"HTTP/1.0", query)
 
 
-Serve = Callable[[HttpRequest], HttpAnswer]
+Serve = Callable[[HttpRequest], HttpAnswer | Awaitable[HttpAnswer]]
 
 
 class HttpServer:
@@ -199,7 +201,26 @@ class _Connection(Receiver):
         except BadRequest as refusal:
             self._refuse(refusal)
             return
-        self._answer(request, self._server.serve(request))
+        answer = self._server.serve(request)
+        if isinstance(answer, HttpAnswer):
+            self._answer(request, answer)
+        else:
+            self.answering = asyncio.ensure_future(self._await(request, answer))
+            self.answering.add_done_callback(self._awaited)
+
+    async def _await(self, request: HttpRequest, answer: Awaitable[HttpAnswer]) -> None:
+        found = await answer
+        self.answering = None
+        self._answer(request, found)
+
+    def _awaited(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self.answering = None
+        self.stream.abort()
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "an HTTP request failed", "exception": error}
+        )
 
     def _refuse(self, refusal: BadRequest) -> None:
         request = HttpRequest("GET", "", {"connection": "close"})

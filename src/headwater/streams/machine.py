@@ -629,13 +629,7 @@ class KeyedGroup:
     def states(self) -> Iterator[tuple[Any, dict[str, Any], list[Timer]]]:
         """Yields keys with their state and timers."""
         for page in self._shelf.pages():
-            for key, fields in page:
-                timers = Timers(KeyState(fields), self.times).all()
-                yield (
-                    key,
-                    {name: each for name, each in fields.items() if not _is_own(name)},
-                    timers,
-                )
+            yield from states_of(page)
 
     def _key(
         self, key: Any, data: bytes, rows: list[Row], *, woken: Clock | None = None
@@ -699,6 +693,13 @@ class KeyedGroup:
 
 
 _CLOCKS: tuple[Clock, Clock] = ("event", "processing")
+
+
+def states_of(page: Page) -> Iterator[tuple[Any, dict[str, Any], list[Timer]]]:
+    """Yields the keys of a page with their state and timers."""
+    for key, fields in page:
+        timers = Timers(KeyState(fields), Times(None, 0)).all()
+        yield key, {name: each for name, each in fields.items() if not _is_own(name)}, timers
 
 
 class _Encoded:

@@ -4,6 +4,7 @@
         test.pipe("orders", Order("tea", 2.5), key="alice", timestamp=at)
         assert test.read("totals") == [Record(2.5, key="tea", timestamp=at)]
         assert test.table("totals") == {"tea": 2.5}
+        test.advance_to(at + timedelta(hours=1))     # windows close, timers fire
 
 The plan and the operators are those that run on a cluster; only the topics are files. Each call of
 `pipe` is a micro-batch, and returns when all queries have processed what it has led to.
@@ -33,8 +34,9 @@ from headwater.spark.session import spark_session
 from headwater.streams.errors import TopologyError
 from headwater.streams.global_tables import Copies, Offsets
 from headwater.streams.processor import UNSET, Record
-from headwater.streams.running import Write, prepare
+from headwater.streams.running import PreparedQuery, Write, prepare
 from headwater.streams.serde import Serde, serde_of
+from headwater.streams.state_reader import StateRow, state_rows
 from headwater.streams.topology import GlobalJoin, Node, Sink, Source
 from headwater.streams.types import shape_of
 
@@ -86,10 +88,12 @@ class TopologyTest:
         self.now = _START  # the time of records that are piped without one
         self._spark = spark or shared_session()
         self._topics = _Topics(Path(_folder()))
+        self._prepared: list[PreparedQuery] = []
         self._queries: list[StreamingQuery] = []
         self._read_up_to: dict[str, int] = {}
         try:
-            for query in prepare(self._spark, self.plan, self._topics):
+            self._prepared = prepare(self._spark, self.plan, self._topics)
+            for query in self._prepared:
                 self._queries.append(query.start())
         except BaseException:
             self.close()
@@ -160,6 +164,20 @@ class TopologyTest:
             then="look for a topic that is both read and written",
         )
 
+    def advance_to(self, at: datetime) -> None:
+        """Lets time pass without records: watermarks that are lower become `at`, so that windows
+        close and timers in event time fire; records that are piped later have this time."""
+        self.now = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        for number, prepared in enumerate(self._prepared):
+            if not prepared.plan.watermarked:
+                continue
+            query = self._queries[number]
+            query.processAllAvailable()
+            query.stop()
+            _advance(Path(prepared.checkpoint), round(self.now.timestamp() * 1000))
+            self._queries[number] = prepared.start()
+        self.run()
+
     # Out
 
     def read(self, topic: str, *, key: Any = None, value: Any = None) -> list[Record[Any, Any]]:
@@ -188,6 +206,16 @@ class TopologyTest:
     def dead_letters(self) -> list[Record[bytes, bytes]]:
         """Returns the dead letters since the last call; headers have the reasons."""
         return self.read(self.plan.dead_letters, key=bytes, value=bytes)
+
+    def state(self, operator: str) -> list[StateRow]:
+        """Returns what is kept in the query of a stateful operator, as of its last micro-batch."""
+        known = [node.name for query in self.plan.queries for node in query.stateful]
+        for query in self.plan.queries:
+            if any(node.name == operator for node in query.stateful):
+                return state_rows(self._spark, self._topics.checkpoint(query))
+        raise TopologyError(
+            operator, "no operator of this name has state", then=f"there is {', '.join(known)}"
+        )
 
     def topics(self) -> dict[str, int]:
         """Returns the topics with records, and how many they have."""
@@ -318,6 +346,22 @@ class _Topics:
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _advance(checkpoint: Path, watermark: int) -> None:
+    """Makes the next micro-batch of a stopped query one without records, at a later watermark: as
+    Spark itself would have planned it, had it been killed before it ran."""
+    offsets = checkpoint / "offsets"
+    last = max((int(each.name) for each in offsets.glob("[0-9]*")), default=None)
+    if last is None:
+        return  # it has no state yet
+    version, metadata, *sources = (offsets / str(last)).read_text().split("\n")
+    facts = json.loads(metadata)
+    if facts["batchWatermarkMs"] >= watermark:
+        return
+    facts["batchWatermarkMs"] = watermark
+    text = "\n".join([version, json.dumps(facts), *sources])
+    (offsets / str(last + 1)).write_text(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ With `tls=True` in the marker or the call, the broker's listener is encrypted; w
         test.pipe("orders", Order("tea", 2.5), key="alice")
         assert test.table("totals") == {"tea": 2.5}
 
+and `headwater_processor(Silence, late="10 seconds")` one of its processors, without Spark.
+
 `headwater_cluster` is a cluster of three nodes, each a process that the test may kill, pause or cut
 off; `make_headwater_cluster` starts one of any size, and so does a marker with `nodes=5`.
 """
@@ -32,15 +34,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
+    from headwater.streams.processor import Processor
+    from headwater.streams.processor_test import ProcessorTest
     from headwater.streams.topology_test import TopologyTest
     from headwater.testing.cluster import HeadwaterCluster
     from headwater.testing.embedded import EmbeddedBroker
+
+K = TypeVar("K")
+V = TypeVar("V")
+O = TypeVar("O")  # noqa: E741  # as in headwater.streams
 
 _INI = "headwater_settings"
 _LINES_SHOWN_MAX = 50
@@ -82,6 +90,14 @@ class MakeTopologyTest(Protocol):
     """The type of `headwater_topology`."""
 
     def __call__(self, app: App) -> TopologyTest: ...
+
+
+class MakeProcessorTest(Protocol):
+    """The type of `headwater_processor`; what it takes is what `ProcessorTest` takes."""
+
+    def __call__(
+        self, processor: type[Processor[K, V, O]], **settings: Any
+    ) -> ProcessorTest[K, V, O]: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -255,3 +271,11 @@ def headwater_topology() -> Iterator[MakeTopologyTest]:
 
     with ExitStack() as stack:
         yield lambda app: stack.enter_context(TopologyTest(app))
+
+
+@pytest.fixture
+def headwater_processor() -> MakeProcessorTest:
+    """Runs processors of streams apps without Spark: `headwater_processor(Silence, late=...)`."""
+    from headwater.streams.processor_test import ProcessorTest
+
+    return lambda processor, **settings: ProcessorTest(processor, **settings)

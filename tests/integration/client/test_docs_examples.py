@@ -25,6 +25,7 @@ PAGES = (
     "docs/spark",
     "docs/pipelines",
     "docs/streams",
+    "docs/streams-tutorial",
     "docs/quotas",
 )
 
