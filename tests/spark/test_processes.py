@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,13 +40,15 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(command: list[str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], output: Path, env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a process; it and its children are killed at the end."""
     with output.open("ab") as written:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(),
+            env=environment() if env is None else env,
             stdout=written,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -240,7 +243,9 @@ def counted(topics: Topics, topic: str, where: str) -> str:
 
 
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def standalone_cluster(
+    folder: Path, env: dict[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Starts a master and a worker with two cores; yields the master's address and the worker."""
     start = [str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-class")]
     port = free_port()
@@ -249,7 +254,7 @@ def standalone_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[byt
     worker = [*start, "org.apache.spark.deploy.worker.Worker", *place]
     worker += ["-c", "2", "-m", "2g", "-d", str(folder / "work"), f"spark://127.0.0.1:{port}"]
     output = folder / "cluster.out"
-    with running(master, output), running(worker, output) as working:
+    with running(master, output, env), running(worker, output, env) as working:
         wait_until(
             "a worker",
             output,
@@ -265,6 +270,72 @@ def test_a_standalone_cluster_from_the_package_reads_a_topic(
     topics.write(topic, range(100))
     with standalone_cluster(tmp_path) as (master, _):
         assert counted(topics, topic, master) == "batch 100\nstream 100\n"
+
+
+APP = """
+from dataclasses import dataclass
+
+from headwater.streams import App, Context, Processor, Record, State
+
+
+@dataclass
+class Order:
+    id: int
+
+
+class Counting(Processor[str, Order, str]):
+    seen: State[int] = State(default=0)
+
+    def process(self, record: Record[str, Order], ctx: Context[str]):
+        self.seen.set(self.seen.get(0) + 1)
+        yield f"{record.value.id}: {self.seen.get(0)}"
+
+
+app = App("TOPIC")
+app.stream("TOPIC", Order).process(Counting).to("TOPIC-numbers")
+"""
+
+
+def python_without_us(folder: Path) -> Path:
+    """Makes an interpreter that has what is installed here, but for our package."""
+    packages = folder / "packages"
+    packages.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if "headwater" not in each.name.lower() and each.suffix != ".pth":
+            (packages / each.name).symlink_to(each)
+    python = folder / "python"
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    path = f'PYTHONPATH="$PYTHONPATH:{packages}"'
+    python.write_text(f'#!/bin/sh\n{path} exec "{base}" "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def test_the_package_is_shipped_to_executors_that_do_not_have_it(
+    topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    python = python_without_us(tmp_path)
+    bare = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    missing = [str(python), "-c", "import pyspark, pyarrow, headwater"]
+    found = subprocess.run(missing, env=bare, capture_output=True, text=True, check=False)
+    assert "No module named 'headwater'" in found.stderr
+    topics.create(topic, 2)
+    topics.write(topic, [f'{{"id": {number}}}' for number in range(3)], key="ada")
+    (tmp_path / "app.py").write_text(APP.replace("TOPIC", topic))
+    with standalone_cluster(tmp_path, bare) as (master, _):
+        command = [sys.executable, "-m", "headwater.cli.main", "streams", "run"]
+        command += [str(tmp_path / "app.py"), "--master", master, "--ship", "--once"]
+        command += ["--bootstrap", topics.bootstrap, "--checkpoints", str(tmp_path / "progress")]
+        done = subprocess.run(
+            [*command, "--conf", "spark.sql.shuffle.partitions=2"],
+            env=environment() | {"PYSPARK_PYTHON": str(python)},
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert topics.read(f"{topic}-numbers", 1) == ["0: 1", "1: 2", "2: 3"]
 
 
 def test_a_connect_server_reads_a_topic(topics: Topics, topic: str, tmp_path: Path) -> None:

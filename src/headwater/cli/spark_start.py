@@ -7,10 +7,11 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,12 @@ def add_spark_options(parser: ArgumentParser) -> None:
         help="a Spark setting; may be repeated",
     )
     parser.add_argument(
+        "--ship",
+        action="store_true",
+        help="send this package to the executors of a cluster that does not have it installed; "
+        "they need Python 3.11 or newer with PyArrow",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="show Spark's log, with warnings and stack traces"
     )
 
@@ -116,20 +123,24 @@ def start_spark(
 
         for each in _QUERY_LOGGERS:
             PySparkLogger.getLogger(each).disabled = True
-    try:
-        with _no_orphans(), nullcontext() if options.verbose else _silence():
-            spark = spark_session(name, master=options.master, settings=settings)
-    except Exception as error:
-        from headwater.spark.failures import failure_of
+    with ExitStack() as stack:
+        if options.ship:
+            from headwater.spark.shipping import shipping_settings
 
-        raise CommandError(
-            f"Spark did not start on {options.master}: {failure_of(error)}",
-            then="--verbose shows Spark's log",
-        ) from None
-    try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-ship-"))
+            settings |= shipping_settings(Path(folder), settings)
+        try:
+            with _no_orphans(), nullcontext() if options.verbose else _silence():
+                spark = spark_session(name, master=options.master, settings=settings)
+        except Exception as error:
+            from headwater.spark.failures import failure_of
+
+            raise CommandError(
+                f"Spark did not start on {options.master}: {failure_of(error)}",
+                then="--verbose shows Spark's log",
+            ) from None
+        stack.callback(spark.stop)
         yield spark
-    finally:
-        spark.stop()
 
 
 def stop_after_batch(query: StreamingQuery) -> None:
