@@ -15,7 +15,9 @@ def test_figures_of_queries_are_metrics() -> None:
     ]
     failed = [False]
     registry = Registry()
-    registry.register(AppMetrics("shop", lambda: figures, lambda: failed[0]).collect)
+    errors: list[str | None] = [None]
+    collector = AppMetrics("shop", lambda: figures, lambda: failed[0], lambda: errors[0])
+    registry.register(collector.collect)
 
     def value(name: str, **labels: str) -> float:
         text = "".join(render(registry))
@@ -26,5 +28,8 @@ def test_figures_of_queries_are_metrics() -> None:
     assert value("lag_records", query="counts") == 3
     assert value("late_records_total", query="counts") == 2
     assert value("watermark_seconds", query="revenue") == 60
+    assert "headwater_streams_last_error{" not in "".join(render(registry))
+    errors[0] = 'query counts: "no leader"'
+    assert value("last_error", error='query counts: "no leader"') == 1
     failed[0] = True
     assert value("up", app="shop") == 0

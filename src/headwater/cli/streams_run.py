@@ -480,7 +480,12 @@ def _metrics(listen: str, running: _Run) -> Iterator[None]:
 
     registry = Registry()
     name = running.status.name
-    figures = AppMetrics(name, lambda: running.status.queries, lambda: running.has_failed)
+    figures = AppMetrics(
+        name,
+        lambda: running.status.queries,
+        lambda: running.has_failed,
+        lambda: running.status.error,
+    )
     registry.register(figures.collect)
     server = MetricsServer(
         Host.system(),

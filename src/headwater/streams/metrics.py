@@ -29,25 +29,34 @@ _FAMILIES: tuple[tuple[str, Kind, str, str], ...] = (
     ("state_bytes", "gauge", "Memory that state takes.", "state_bytes"),
     ("late_records_total", "counter", "Records dropped as late since the start.", "late_rows"),
 )
+_ERROR_MAX = 300  # characters of a label
 
 
 class AppMetrics:
-    """A collector. `figures` returns those of each query, `has_failed` whether the app failed."""
+    """A collector. `figures` returns those of each query, `has_failed` whether the app failed, and
+    `error` the last one, as long as nothing has been processed since."""
 
     def __init__(
         self,
         app: str,
         figures: Callable[[], Sequence[Figures]],
         has_failed: Callable[[], bool],
+        error: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._app = app
         self._figures = figures
         self._has_failed = has_failed
+        self._error = error
 
     def collect(self) -> Iterator[Family | Sample]:
         figures = self._figures()
         yield Family("headwater_streams_up", "gauge", "Whether the app runs and has not failed.")
         yield Sample(Labels(app=self._app), 0 if self._has_failed() else 1)
+        error = self._error()
+        text = "1, with the last error as a label, until something is processed again."
+        yield Family("headwater_streams_last_error", "gauge", text)
+        if error is not None:
+            yield Sample(Labels(app=self._app, error=error[:_ERROR_MAX]), 1)
         for name, kind, text, column in _FAMILIES:
             yield Family(f"headwater_streams_{name}", kind, text)
             for each in figures:
