@@ -29,7 +29,7 @@ def test_figures_of_queries_are_metrics() -> None:
     assert value("late_records_total", query="counts") == 2
     assert value("watermark_seconds", query="revenue") == 60
     assert "headwater_streams_last_error{" not in "".join(render(registry))
-    errors[0] = 'query counts: "no leader"'
-    assert value("last_error", error='query counts: "no leader"') == 1
+    errors[0] = "query counts: no leader"
+    assert value("last_error", error="query counts: no leader") == 1
     failed[0] = True
     assert value("up", app="shop") == 0
