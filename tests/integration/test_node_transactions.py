@@ -188,6 +188,30 @@ def test_many_ids_have_producer_ids_of_their_own(make_broker: MakeBroker) -> Non
         assert len({producer.producer_id for producer in producers}) == 1100
 
 
+def test_only_new_ids_wait_for_their_turn(make_broker: MakeBroker) -> None:
+    """The next epoch of an id takes no producer id, however often it is asked for: each task of a
+    Spark query begins its transaction so."""
+    broker = make_broker({"headwater.producer.ids.per.second.max": "1"})
+
+    def waits() -> bool:
+        return any("producer ids a second" in line for line in broker.log_lines)
+
+    with Wire(broker.bootstrap) as wire:
+        find_coordinator(wire, "t")
+        producer = TransactionalProducer(wire, "t")
+        for _ in range(50):
+            producer.init()
+        assert producer.epoch == 49
+        assert not waits()
+        for number in range(50):
+            wire.send(
+                InitProducerIdRequest(
+                    transactional_id=f"new-{number}", transaction_timeout_ms=60_000
+                )
+            )
+        until(waits, "a client that has to wait")
+
+
 # Partitions and ends
 
 

@@ -454,6 +454,9 @@ class TransactionShard:
         self._write(transactional_id, completed, builder)
         return builder.decision()
 
+    def knows(self, transactional_id: str) -> bool:
+        return transactional_id in self._transactions
+
     def ending_since_ms(self, transactional_id: str) -> int | None:
         """Returns when a transaction was decided that still lacks markers; None if there is none.
         Until it has them, its client can begin nothing."""

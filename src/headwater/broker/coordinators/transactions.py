@@ -137,6 +137,14 @@ class TransactionCoordinator:
         """Returns the partition that coordinates an id; None while the topic does not exist."""
         return self._shards.partition_for(transactional_id)
 
+    def is_new_here(self, transactional_id: str) -> bool:
+        """Returns whether this broker coordinates an id that does not exist yet."""
+        try:
+            driver = self._shards.find(transactional_id)
+        except ApiError:
+            return False
+        return driver.state is State.ACTIVE and not driver.machine.knows(transactional_id)
+
     # Requests of producers
 
     def init(

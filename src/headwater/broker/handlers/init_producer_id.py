@@ -37,13 +37,20 @@ def handle(
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)
-    delay = _delay(broker, context)
+    delay = _delay(broker, context) if _takes_new_id(broker, request) else 0.0
     if delay is None:
         # As where ids have run out: the client tries again after a while.
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if delay > 0:
         return _after(delay, broker, context, request)
     return _initialized(broker, context, request)
+
+
+def _takes_new_id(broker: Broker, request: InitProducerIdRequest) -> bool:
+    """Returns whether the client gets another producer id. A transactional id that exists keeps its
+    own: its next epoch leaves no more traces than the one before, and is not waited for."""
+    name = request.transactional_id
+    return name is None or broker.transactions.is_new_here(name)
 
 
 def _delay(broker: Broker, context: Context) -> float | None:
