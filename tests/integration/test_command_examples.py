@@ -52,6 +52,7 @@ FILES = {
     "triples.tsv": "alice\ttrace=1\tvalue\n",
     "order.xml": "<order>\n</order>\n",
     "production.properties": "security.protocol=PLAINTEXT\n",
+    "team.properties": "max.connections.per.ip=1000\n",
 }
 
 

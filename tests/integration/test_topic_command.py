@@ -5,6 +5,8 @@ With HEADWATER_TEST_BOOTSTRAP these claims are aimed at that broker; Apache Kafk
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.wire import Plain, Wire, batch, until
@@ -225,6 +227,22 @@ def test_brokers_and_groups_have_settings(config: Command, topic: str) -> None:
         return any(each["value"] == "50000" for each in told)
 
     until(timeout, "the setting")
+
+
+def test_secrets_come_from_a_file_and_are_not_shown(config: Command, tmp_path: Path) -> None:
+    key = "listener.name.team.ssl.keystore.password"
+    file = tmp_path / "team.properties"
+    file.write_text(f"# of a listener\n{key}=open sesame\nmax.connections.per.ip=1000\n")
+    for _ in range(2):  # a new secret, and one that takes the place of another
+        said = config("set", "broker", "1", "--file", str(file))
+        assert f"{key}: -> (hidden)" in said
+        assert "max.connections.per.ip" in said
+        assert "sesame" not in said + config("get", "broker", "1")
+    assert "given more than once" in config(
+        "set", "broker", "1", "max.connections.per.ip=5", "--file", str(file), code=2
+    )
+    assert "no such file" in config("set", "broker", "1", "--file", f"{file}.none", code=2)
+    config("set", "broker", "1", "--delete", key, "--delete", "max.connections.per.ip")
 
 
 @pytest.mark.parametrize(

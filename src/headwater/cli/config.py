@@ -3,7 +3,9 @@ them while the cluster runs."""
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.arguments import read_pairs
@@ -26,6 +28,7 @@ examples:
   headwater config get broker all                        settings for all brokers at once
   headwater config set topic orders retention.ms=86400000 --append cleanup.policy=compact
   headwater config set broker all log.cleaner.threads=2
+  headwater config set broker 1 --file team.properties               with passwords
   headwater config set group billing consumer.session.timeout.ms=60000
   headwater config set topic orders --delete retention.ms            back to the default
   headwater config set client-metrics slow interval.ms=5000 metrics=org.apache.kafka.producer.
@@ -70,6 +73,12 @@ def _define_get(action: ArgumentParser) -> None:
 def _define_set(action: ArgumentParser) -> None:
     _add_resource(action)
     action.add_argument("settings", metavar="KEY=VALUE", nargs="*")
+    action.add_argument(
+        "--file",
+        metavar="FILE",
+        help="settings as in server.properties, - for standard input: for secrets, which other "
+        "users of the machine could see among the arguments",
+    )
     add_change_options(action)
     action.add_argument(
         "--dry-run", action="store_true", help="only check whether it could be done"
@@ -206,6 +215,10 @@ def _as_json(entry: ConfigEntry) -> dict[str, Any]:
 def _set(options: Namespace) -> int:
     resource = resource_of(options.kind, options.name)
     changes = read_changes(options, options.settings)
+    for key, value in _from_file(options.file).items():
+        if key in changes:
+            raise CommandError(f"{key} is given more than once", code=USAGE)
+        changes[key] = value
     if not changes:
         raise CommandError("nothing to change: give KEY=VALUE, --delete KEY ...", code=USAGE)
     with open_admin(options) as admin:
@@ -226,6 +239,28 @@ def _set(options: Namespace) -> int:
     if options.dry_run:
         print("nothing has changed: this was a dry run")
     return 0
+
+
+def _from_file(path: str | None) -> dict[str, str]:
+    from headwater.config import parse_properties
+
+    if path is None:
+        return {}
+    try:
+        if path != "-":
+            text = Path(path).read_text(encoding="utf-8")
+        elif sys.stdin is None:
+            raise CommandError("standard input is closed: expected settings", code=USAGE)
+        else:
+            text = sys.stdin.read()
+        return parse_properties(text)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"--file {path}: {reason}", code=USAGE) from None
+    except UnicodeDecodeError:
+        raise CommandError(f"--file {path} is not text in UTF-8", code=USAGE) from None
+    except ValueError as error:
+        raise CommandError(f"--file {path}: {error}", code=USAGE) from None
 
 
 def change_configs(
@@ -265,10 +300,24 @@ def change_configs(
                 row |= {"done": "delete", "value": None}
             case _:
                 row |= {"done": "set", "value": str(change)}
-        if entry is not None and entry.is_sensitive:
+        if row["value"] is not None and _is_secret(resource, name, entry):
             row["value"] = "(hidden)"
         done.append(row)
     return done
+
+
+def _is_secret(resource: ConfigResource, name: str, entry: ConfigEntry | None) -> bool:
+    """Returns whether a value is not shown. A key of a broker that nobody knows may be a plugin's
+    password; brokers hide it, too."""
+    from headwater.client.admin import ResourceType
+    from headwater.config.catalog import broker_definition
+
+    if entry is not None:
+        return entry.is_sensitive
+    if resource.type != ResourceType.BROKER:
+        return False
+    definition = broker_definition(name)
+    return definition is None or definition.sensitive
 
 
 _SIGNS = {"set": "->", "append": "+", "subtract": "-", "delete": "-> the default"}
