@@ -58,6 +58,8 @@ def test_open_transactions_are_listed_and_described(
     listed = txn("list", "--state", "Ongoing", "--output", "json")
     (own,) = [each for each in listed if each["transactional_id"] == topic]
     assert own["state"] == "Ongoing"
+    assert topic in txn("list", "--longer-than", "0s")
+    assert topic not in txn("list", "--longer-than", "1d")
     assert topic in txn("list")
     assert topic not in txn("list", "--state", "CompleteCommit")
     shown = txn("describe", topic, "--output", "json")
@@ -100,6 +102,8 @@ def test_an_abort_says_so_if_there_is_nothing_to_abort(
     with Producer(shared_broker.bootstrap, transactional_id=topic) as producer:
         with producer.transaction():
             producer.send(topic, b"x")
+        assert topic in txn("list")
+        assert topic not in txn("list", "--longer-than", "0s")  # it is not open any more
         assert "only fences" in txn("abort", topic)
         assert "nothing to abort" in txn("abort", topic, "--yes")
         told = txn("abort", topic, "--yes", "--output", "json")

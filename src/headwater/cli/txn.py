@@ -141,9 +141,11 @@ def _finish(action: ArgumentParser) -> None:
 
 
 def _list(options: Namespace) -> int:
+    # To brokers, what has ended or never began is open since its last beginning, or since 1970.
+    is_open_only = options.longer_than is not None and not options.state
     with open_admin(options) as admin:
         found = admin.list_transactions(
-            states=options.state,
+            states=_HOLDING_UP if is_open_only else options.state,
             producer_ids=options.producer_id,
             longer_than_ms=_milliseconds(options.longer_than),
             pattern=options.pattern,
