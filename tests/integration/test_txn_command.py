@@ -104,6 +104,8 @@ def test_an_abort_says_so_if_there_is_nothing_to_abort(
             producer.send(topic, b"x")
         assert topic in txn("list")
         assert topic not in txn("list", "--longer-than", "0s")  # it is not open any more
+        ended = txn("describe", topic, "--output", "json")
+        assert (ended["started"], ended["open_for_ms"]) == (None, None)
         assert "only fences" in txn("abort", topic)
         assert "nothing to abort" in txn("abort", topic, "--yes")
         told = txn("abort", topic, "--yes", "--output", "json")

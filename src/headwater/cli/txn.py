@@ -34,7 +34,6 @@ examples:
 _HANGING_AFTER = "15m"
 _NO_TIMEOUT_MS = 2**31 - 1  # of transactions of a two-phase commit
 _OPEN = "Ongoing"
-_HOLDING_UP = (_OPEN, "PrepareCommit", "PrepareAbort")
 _SHOWN_MAX = 10
 
 
@@ -141,11 +140,13 @@ def _finish(action: ArgumentParser) -> None:
 
 
 def _list(options: Namespace) -> int:
+    from headwater.client.admin.transactions import OPEN_STATES
+
     # To brokers, what has ended or never began is open since its last beginning, or since 1970.
     is_open_only = options.longer_than is not None and not options.state
     with open_admin(options) as admin:
         found = admin.list_transactions(
-            states=_HOLDING_UP if is_open_only else options.state,
+            states=OPEN_STATES if is_open_only else options.state,
             producer_ids=options.producer_id,
             longer_than_ms=_milliseconds(options.longer_than),
             pattern=options.pattern,
@@ -280,8 +281,9 @@ def _long_open(
 ) -> list[Transaction]:
     """Returns transactions that their coordinators know and that hold up readers all the same."""
     from headwater.client.admin import or_raise
+    from headwater.client.admin.transactions import OPEN_STATES
 
-    listed = admin.list_transactions(states=_HOLDING_UP)
+    listed = admin.list_transactions(states=OPEN_STATES)
     described = or_raise(admin.describe_transactions([each.transactional_id for each in listed]))
     return [
         each

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DURATION_SINCE = 1
 _PATTERN_SINCE = 2
 _ANY_DURATION = -1
+# The states of a transaction that holds up readers: it is open, or its markers are on their way.
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _HANGING_AFTER_MS = 900_000  # transaction.max.timeout.ms by default
 
 
@@ -151,13 +153,15 @@ async def describe_transactions(
 
 
 def _transaction(state: TransactionState, coordinator: str) -> Transaction:
+    # Brokers keep the start of a transaction that has ended.
+    is_open = state.transaction_state in OPEN_STATES
     return Transaction(
         transactional_id=state.transactional_id,
         state=state.transaction_state,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
         timeout_ms=state.transaction_timeout_ms,
-        start_ms=None if state.transaction_start_time_ms < 0 else state.transaction_start_time_ms,
+        start_ms=state.transaction_start_time_ms if is_open else None,
         partitions=frozenset(
             TopicPartition(topic.topic, number)
             for topic in state.topics
