@@ -1,4 +1,4 @@
-"""Whether three nodes at full load stay a cluster: elections and fenced brokers are counted.
+"""Counts elections and fenced brokers of three nodes at full load.
 
 Producers and consumers run unthrottled, with requests of 100 MB among them and a topic that is
 compacted all the time, while a node that was killed comes back and recovers a log of 1 GB.

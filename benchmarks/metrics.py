@@ -1,4 +1,4 @@
-"""What metrics cost: requests to a node that is measured, and to one that is not."""
+"""The cost of metrics: requests to a node with them, and to one without."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -111,10 +112,20 @@ HEADLINES = {
 }
 
 
+# Says below the table's heading how the figures were measured.
+_MEASURED = re.compile(r"Each figure is [^.]*\.")
+
+
 def with_headlines(document: str, rows: Sequence[Row]) -> str:
     """Returns a Markdown document whose rows of HEADLINES have these medians, each with the lowest
-    and the highest sample. Rows that were not measured on both sides stay as they are."""
+    and the highest sample. Rows that were not measured on both sides stay as they are; if all were
+    measured, the document also says how often."""
     by_key = {row.named.key: row for row in rows if row.ratio is not None}
+    sides = [by_key[key] for key in HEADLINES.values() if key in by_key]
+    if len(sides) == len(HEADLINES):
+        runs = min(len(side.samples) for row in sides for side in (row.other, row.subject) if side)
+        how = f"the median of {runs} runs, with the lowest and highest in parentheses"
+        document = _MEASURED.sub(f"Each figure is {how if runs > 1 else 'from one run'}.", document)
     lines = document.split("\n")
     for at, line in enumerate(lines):
         cells = [cell.strip() for cell in line.split("|")]

@@ -116,7 +116,7 @@ class Session:
         return not self.only or any(is_part(key, name) for name in self.only)
 
     def wants_below(self, name: str) -> bool:
-        """Whether any of the rows that begin with `name` is wanted."""
+        """Returns whether any of the rows that begin with `name` is wanted."""
         return self.wants(name) or any(is_part(each, name) for each in self.only)
 
     def fresh_node(self, flavour: Flavour) -> Node:
@@ -128,7 +128,7 @@ class Session:
 
 
 def is_part(key: str, name: str) -> bool:
-    """Whether the row `key` is what `name` names, or one of the rows below it."""
+    """Returns whether `key` is the row `name`, or one of the rows below it."""
     return key == name or key.startswith(f"{name}.")
 
 

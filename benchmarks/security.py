@@ -1,4 +1,4 @@
-"""What protection costs: TLS, logins, rules.
+"""The cost of protection: TLS, logins, rules.
 
 Both brokers run at once and are measured in turn, on listeners of the same kind, with the same
 certificates and cipher suites. Kafka has the key on its classpath as PEM, as we do.

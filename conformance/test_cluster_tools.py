@@ -305,7 +305,7 @@ def test_metadata_quorum_command_shows_removes_and_adds_voters(pair: Pair) -> No
         status = pair.same(QUORUM, *where, "describe", "--status")
         assert status.count('"directoryId": "{directory') == 3
         assert '"endpoints": ["CONTROLLER://{controller3}"]' in status
-    # The leader comes first, whoever it is.
+    # The leader comes first, whichever node it is.
     for cluster in pair.both:
         names = _names(cluster)
         aimed = [each.format_map(names) for each in BROKERS]

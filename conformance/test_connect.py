@@ -116,7 +116,7 @@ def _worker_properties(folder: Path, bootstrap: str, rest: str, copies: int) -> 
 
 
 def _put(url: str, body: dict[str, str]) -> bool:
-    """Whether the worker took it; one that is still starting refuses the connection."""
+    """Returns whether the worker accepted it; one that is still starting refuses the connection."""
     request = urllib.request.Request(url, json.dumps(body).encode(), method="PUT")
     request.add_header("Content-Type", "application/json")
     with suppress(OSError), urllib.request.urlopen(request, timeout=60) as answer:

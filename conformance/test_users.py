@@ -278,7 +278,7 @@ _TOKENS = (
 
 
 def conversations() -> Iterator[list[Message]]:
-    """What a peer may say before it has logged in, one thing after the other."""
+    """The requests that a peer may send before it has logged in, one after the other."""
     versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     handshakes = [SaslHandshakeRequest(mechanism=each) for each in (*MECHANISMS, "GSSAPI", "")]
     plain, scram = handshakes[:2]

@@ -3,8 +3,8 @@
     python -m harness.exactly_once_queries BOOTSTRAP FOLDER MASTER
 
 This is the driver; `spark_site` has Spark's other processes know the steps. A step is armed by a
-file of its name in FOLDER/steps. Who comes by first takes the file, says so, and waits until
-FOLDER/steps/go is there.
+file of its name in FOLDER/steps. The first process to reach it takes the file, reports it, and
+waits until FOLDER/steps/go exists.
 """
 
 from __future__ import annotations

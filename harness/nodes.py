@@ -251,7 +251,7 @@ class Kafka:
 
 
 def said_ready(node: Node) -> bool:
-    """Whether a node of ours has said that it serves, which it does once in each start."""
+    """Returns whether a Headwater node has printed its ready line, once for each start."""
     return b"\nready: " in b"\n" + node.output.read_bytes()[node.printed_before :]
 
 

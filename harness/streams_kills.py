@@ -51,7 +51,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Expected:
-    """What must come out, by a plain recomputation."""
+    """Returns the expected output, by a plain recomputation."""
 
     paid: Counter[str] = field(default_factory=Counter)
     totals: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))

@@ -67,7 +67,7 @@ class Running(Processor[str, Order, Total]):
 
 @dataclass
 class Window:
-    """How many orders a customer has in a window, and their sum."""
+    """The number and the sum of a customer's orders in a window."""
 
     customer: str
     number: int

@@ -1,5 +1,5 @@
-"""Processes that use transactions and are killed for it: tellers, who move money between accounts,
-and copiers, who are members of a group and write on what they read.
+"""Processes that use transactions and are killed for it: tellers, which move money between
+accounts, and copiers, which are members of a group and write on what they read.
 
     python -m harness.transaction_workers teller|librdkafka-teller BOOTSTRAP NAME
     python -m harness.transaction_workers copier BOOTSTRAP NAME classic|consumer

@@ -27,7 +27,7 @@ class Abandoned:
 
 
 class Baskets(Processor[str, Click, Abandoned]):
-    """Tells what a customer has put into the basket and then left there for half an hour."""
+    """Reports baskets that have not changed for half an hour."""
 
     in_order = True
     version = 2  # version 1 had `items: ListState[str]`

@@ -54,7 +54,7 @@ paid = orders.join(payments.select("order_id", "method"), on="order_id", within=
 revenue = paid.group_by("country").window(tumbling("5 minutes")).sum("total")
 revenue.final().to("revenue")
 
-# A table that any process can look into.
+# A table that any process can query.
 by_country = orders.group_by("country")
 totals = by_country.agg(orders=f.count("total"), total=f.sum("total"), name="totals")
 
@@ -63,7 +63,7 @@ customers = app.table("customers", Customer)
 orders.join(customers.select("name"), how="left").to("orders-with-names")
 
 
-# Functions of Python, where columns do not do. What one of them raises is a dead letter.
+# Python functions, where columns are not enough. A record for which one raises is a dead letter.
 def checked(order: Order) -> Order:
     if order.total <= 0:
         raise ValueError(f"order {order.order_id} costs {order.total}")
@@ -75,7 +75,7 @@ large.to("large-orders")
 
 
 class Silence(Processor[str, Reading, Alarm]):
-    """Tells when a door has not been heard of for five minutes."""
+    """Raises an alarm when a door has sent nothing for five minutes."""
 
     last: State[datetime]
 

@@ -202,7 +202,7 @@ class ConsumedRecord(Generic[_K, _V]):
 
 @final
 class FetchedRecords:
-    """What a fetch brought of one partition, decoded in slices. Holds the buffer while it lives.
+    """The records of one partition in a fetch response, decoded in slices. Keeps the buffer alive.
 
     Control batches, transactional batches of `aborted` (producer id, first offset) and records
     before `from_offset` are left out; a cut last batch is the end. A batch is checked and
@@ -233,9 +233,9 @@ class FetchedRecords:
         """The next records as columns; fewer also when they would have more than a GiB."""
 
 def extent(data: Buffer, *, from_offset: int = 0) -> tuple[int, int, int]:
-    """How far whole batches reach: in bytes, and the offset to read on from. And which timestamp
-    types they have from `from_offset` on: 1 for CreateTime, 2 for LogAppendTime, 3 for both, 0 for
-    no batch. Raises CorruptBatch."""
+    """Returns the extent of whole batches: their bytes, the offset to read next, and the timestamp
+    types that they have from `from_offset` on: 1 for CreateTime, 2 for LogAppendTime, 3 for both,
+    0 for no batch. Raises CorruptBatch."""
 
 def recompress(
     data: Buffer,
@@ -319,7 +319,7 @@ class Retainer:
         data or -1, epoch)."""
 
     def begin(self, base_offset: int, index_interval_bytes: int) -> None:
-        """What is written from here on goes to a new segment."""
+        """Starts a new segment for everything that is written from here on."""
 
     def retain(
         self, data: Buffer, keys: KeyMap, transactions: Transactions
@@ -381,7 +381,7 @@ HELD: int  # `Intake.add`: the record waits for its topic to be known
 NO_ROOM: int  # `Intake.add`: the buffer is full
 
 class IntakeCalls(Protocol):
-    """What an `Intake` calls: for a batch, for a topic, or to refuse; never for each record."""
+    """Callbacks of an `Intake`: for a batch, for a topic, or to refuse; never for each record."""
 
     def opened(self, topic: str, partition: int, /) -> None:
         """A batch got its first record."""
@@ -472,7 +472,7 @@ class Intake:
         """The topic is not known any more; what comes now is held."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions it has; 0 if it is not known."""
+        """Returns its number of partitions; 0 if unknown."""
 
     def take(self, topic: str, partition: int) -> Outgoing | None:
         """Closes the open batch of a partition, if there is one."""

@@ -38,7 +38,7 @@ def rows(count: int) -> list[tuple[bytes, bytes | None]]:
 
 
 def check(found: list[tuple[int, bytes, bytes | None]], written: list[Any]) -> bool:
-    """Whether compaction is done; that nothing is wrong meanwhile is asserted."""
+    """Returns whether compaction is done; asserts that nothing is wrong meanwhile."""
     assert all(written[offset] == (key, value) for offset, key, value in found)
     assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
     last = {key: value for _, key, value in found}

@@ -1,4 +1,4 @@
-"""What a consumer of Apache Kafka 4.3.1 pushed when it was asked for all its metrics."""
+"""The recorded push of an Apache Kafka 4.3.1 consumer that was asked for all its metrics."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_an_envelope_is_opened_and_answered(controller: Wire) -> None:
 
 
 class Follower:
-    """The part of a metadata log that the channel looks at: who leads."""
+    """The part of a metadata log that the channel reads: the leader."""
 
     def __init__(self, leader: QuorumLeader | None) -> None:
         self.leader = leader

@@ -1,4 +1,4 @@
-"""Who is let in, and where, before a node knows the rules of its cluster (KIP-801)."""
+"""Access to listeners before a node knows the rules of its cluster (KIP-801)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_listener_is_added_moved_and_removed(broker: EmbeddedBroker) -> None:
         alter(broker, {"listeners": f"{OWN},NEW://{second}"})
         await_open(second)
         assert not opens(first)
-        assert before.is_served()  # who is there already may stay
+        assert before.is_served()  # existing connections stay
     asyncio.run(there_and_back(second))
     with Wire(second) as left:
         assert left.is_served()

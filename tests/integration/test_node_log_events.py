@@ -1,4 +1,4 @@
-"""What an operator looks for in the log: each event is one line, whatever a client sends."""
+"""Events in the log: each is one line, whatever a client sends."""
 
 from __future__ import annotations
 

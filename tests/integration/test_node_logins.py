@@ -1,4 +1,4 @@
-"""Listeners with TLS and SASL: who gets in, who does not, and what they are told."""
+"""Listeners with TLS and SASL: accepted and refused logins, and the responses to them."""
 
 from __future__ import annotations
 

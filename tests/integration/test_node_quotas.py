@@ -1,4 +1,4 @@
-"""Quotas of a node: who is held back, by how much, and that nobody else notices.
+"""Quotas of a node: which clients are throttled, by how much, and that others are not affected.
 
 Quotas are small and waits are long here, so that no test depends on how quick the machine is: a
 connection that may go on after minutes is one that waits.

@@ -67,7 +67,7 @@ def run(test: MachineTest, rows: list[Row], seed: int) -> list[Out]:
 
 
 def table(outs: Iterable[Out]) -> dict[Any, Any]:
-    """What a table of these changes has in the end."""
+    """Returns the final content of a table with these changes."""
     found: dict[Any, Any] = {}
     for out in outs:
         name = out.key if out.window is None else (out.key, *out.window)

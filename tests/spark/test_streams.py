@@ -211,7 +211,7 @@ Found = list[tuple[str | None, Any, dict[str, str]]]
 
 @dataclass
 class Shop:
-    """What came out, read as a program that knows nothing of the app would."""
+    """Returns the output as a program that knows nothing of the app reads it."""
 
     test: TopologyTest
     _known: dict[str, Found] = field(default_factory=dict)

@@ -181,7 +181,7 @@ class FakeBroker:
             writer.close()
 
     async def _answer(self, frame: bytes, writer: asyncio.StreamWriter | None) -> bool:
-        """Whether an answer is owed that never comes."""
+        """Returns whether a request is waiting for an answer that never comes."""
         header, position = read_request_header(frame)
         key, version = header.api.key, header.version
         request = decode(request_class(key), frame, version, position)

@@ -75,7 +75,7 @@ class HandlerBench:
 
 
 class _Broker(SimpleNamespace):
-    """What handlers ask of a broker. It sees what the controller has decided at once."""
+    """The broker that handlers use. It sees decisions of the controller at once."""
 
     def __init__(self, cluster: Bench, **parts: Any) -> None:
         super().__init__(**parts)

@@ -1,4 +1,4 @@
-"""What is around a server's connection, for tests that are its peer."""
+"""The surroundings of a server's connection, for tests that act as its peer."""
 
 from __future__ import annotations
 

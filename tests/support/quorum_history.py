@@ -1,6 +1,6 @@
 """Histories of controllers alone: elections, commits, crashes, cuts, pauses, restarts.
 
-A command that was answered is in the log for ever, whoever leads; one that was refused with
+A command that was answered is in the log forever, whichever node leads; one that was refused with
 NOT_CONTROLLER may be there or not. The commands count: each reply is what its command has seen, so
 that two leaders at a time, or a command that is answered with another's success, give one number
 twice.

@@ -333,7 +333,7 @@ class Stage:
                     raise Failure(f"{index}: {value!r} at {offset} was acknowledged and is lost")
 
     def is_whole(self) -> bool:
-        """Whether all replicas are in sync and have everything."""
+        """Returns whether all replicas are in sync and complete."""
         for index in range(self.count):
             if len(self.controller.partition(TOPIC, index).isr) < 3:
                 return False

@@ -155,7 +155,7 @@ class SecureFront:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[SecureFront]:
-        """The port is taken at once; who connects is served when `target` is known."""
+        """The port is bound at once; connections are served when `target` is known."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)

@@ -41,3 +41,18 @@ def test_every_headline_is_in_the_readme() -> None:
         line.split("|")[1].strip() for line in _README.read_text().splitlines() if "|" in line
     }
     assert set(HEADLINES) <= first_cells
+
+
+def test_the_document_says_how_many_runs_all_its_rows_have() -> None:
+    document = "On 2 cores. Each figure is from one run. Measure yourself."
+    rows = [Row(*_side(key)) for key in HEADLINES.values()]
+    assert with_headlines(document, rows) == (
+        "On 2 cores. Each figure is the median of 5 runs, with the lowest and highest in "
+        "parentheses. Measure yourself."
+    )
+    assert with_headlines(document, rows[1:]) == document
+
+
+def _side(key: str) -> tuple[Measurement, Measurement]:
+    kafka, ours = (Measurement(key, key, "s", (3.0, 1.0, 2.0, 5.0, 4.0)) for _ in range(2))
+    return kafka, ours

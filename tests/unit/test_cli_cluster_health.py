@@ -1,4 +1,4 @@
-"""Whether a cluster is healthy: what is said of it, from what it said of itself."""
+"""The health of a cluster: the report made of its answers."""
 
 from __future__ import annotations
 

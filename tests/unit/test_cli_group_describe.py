@@ -1,4 +1,4 @@
-"""Why a group is not stable: one sentence that names who holds it up."""
+"""The explanation of an unstable group: one sentence that names the members it waits for."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def desk() -> ShardDesk:
     return ShardDesk()
 
 
-# Who may commit
+# Permission to commit
 
 
 def test_a_commit_without_membership_creates_a_group_that_has_only_offsets(desk: ShardDesk) -> None:

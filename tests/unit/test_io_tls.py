@@ -400,7 +400,7 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
 
 
 def test_a_secured_connection_is_gone_without_the_collector() -> None:
-    """Whether it was closed or its handshake failed."""
+    """Returns whether it was closed or its handshake failed."""
 
     async def use(port: int) -> None:
         sink = await connected(port, Tls(trusting(), "localhost"))

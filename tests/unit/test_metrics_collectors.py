@@ -1,4 +1,4 @@
-"""What a node counts, and that collecting it takes little at a time."""
+"""The counts of a node, and that they are collected in small steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How quickly a user gets producer ids."""
+"""The rate at which a user gets producer ids."""
 
 from __future__ import annotations
 

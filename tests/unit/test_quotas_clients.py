@@ -1,4 +1,4 @@
-"""Which quota applies to whom, and that meters are shared, kept and dropped as they should be."""
+"""The choice of a client's quota, and the lifetime and sharing of meters."""
 
 from __future__ import annotations
 

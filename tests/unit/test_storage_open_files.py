@@ -51,7 +51,7 @@ def read(log: Log, offset: int) -> LogSlice:
 def test_a_segment_that_left_the_log_is_open_for_its_readers_only(tmp_path: Path, how: str) -> None:
     policy = "compact" if how == "compaction" else "delete"
     log = open_log(tmp_path, retention_ms=1000, cleanup_policy=policy)
-    segments = list(log.segments)  # whoever has them must not keep their files open
+    segments = list(log.segments)  # their holders must not keep the files open
     slices = [read(log, offset).slice for offset in (0, 2, 4)]
     first = slices[0]
     assert first is not None

@@ -1,4 +1,4 @@
-"""What a changed topology keeps and loses of its checkpoints."""
+"""The parts of its checkpoints that a changed topology keeps and loses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs keyed machines: order, pages, timers, versions of state, and rows that fail."""
+"""The host of keyed machines: order, pages, timers, versions of state, and rows that fail."""
 
 from __future__ import annotations
 

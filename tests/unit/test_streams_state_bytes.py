@@ -72,7 +72,7 @@ def test_a_subclass_of_int_is_kept_as_its_value() -> None:
 
 
 def test_a_type_without_bytes_is_named() -> None:
-    with pytest.raises(StateBytesError, match="object is none of None, bool, int"):
+    with pytest.raises(StateBytesError, match="object is not None, bool, int"):
         encode([object()])
 
 

@@ -159,7 +159,7 @@ def test_two_operators_cannot_have_one_name(app: App) -> None:
 
 def test_streams_of_two_apps_do_not_mix(app: App) -> None:
     other = App("other").stream("lines", str)
-    with pytest.raises(TopologyError, match="is of another app"):
+    with pytest.raises(TopologyError, match="belongs to another app"):
         app.stream("lines", str).merge(other)
 
 
@@ -315,7 +315,7 @@ def test_early_results_of_columns_that_spark_lacks_are_refused(
 ) -> None:
     orders.group_by("country").window(window).sum("total", name="spent").to("out")  # type: ignore[arg-type]
     assert "spent: Spark has no early results of columns" in refusal(app)
-    assert "with functions of Python" in refusal(app)
+    assert "with Python functions" in refusal(app)
 
 
 def test_real_time_says_which_operator_is_in_the_way() -> None:
@@ -325,7 +325,7 @@ def test_real_time_says_which_operator_is_in_the_way() -> None:
     assert [each.name for each in app.plan().queries] == ["out"]
     lines.map(shout, name="shout").to("loud")
     assert refusal(app).startswith(
-        'shout: latency="real-time" is not possible: map shout() is a function of Python'
+        'shout: latency="real-time" is not possible: map shout() is a Python function'
     )
 
 

@@ -1,4 +1,4 @@
-"""Who is asked for which metrics, when a client may push, and what is kept of it."""
+"""Subscriptions of clients, the times at which they may push, and the values that are kept."""
 
 from __future__ import annotations
 

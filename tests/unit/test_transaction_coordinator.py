@@ -209,7 +209,7 @@ async def test_a_producer_id_that_is_not_at_hand_is_fetched() -> None:
     one.set_result(2000)
     other.set_result(3000)
     first, second = await waiting, await again
-    # Whoever comes second finds an id that has one already.
+    # The second one finds an id that already has a producer id.
     assert (first.producer_id, first.producer_epoch) == (2000, 0)
     assert (second.producer_id, second.producer_epoch) == (2000, 1)
     await desk.stop()

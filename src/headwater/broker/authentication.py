@@ -234,7 +234,7 @@ class Authentication:
     # The end
 
     def _admit(self, connection: Connection, done: Authenticated) -> int:
-        """Lets the connection in; returns the lifetime of its login in ms, 0 for ever."""
+        """Lets the connection in; returns the lifetime of its login in ms, 0 for unlimited."""
         sasl = self._sasl
         most_ms = sasl.reauthentication_ms.get(self._mechanism, 0)
         lifetimes = [most_ms] if most_ms > 0 else []

@@ -95,7 +95,7 @@ class BearerKeys:
                 await self._added.wait()
 
     async def loaded(self) -> None:
-        """Waits until all keys have been read, but not for ever: a client that comes too early is
+        """Waits until all keys have been read, but not forever: a client that comes too early is
         refused, and some do not try again."""
         waits = [keeper.loaded.wait() for keeper in self._keepers.values()]
         if waits:

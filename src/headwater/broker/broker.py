@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Advertised while there is somewhere to export what clients push. Whoever asks is answered.
+# Advertised while pushed metrics can be exported. Requests are answered in any case.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 

@@ -2,7 +2,7 @@
 
 There is one connection to each broker, made when it is first needed, to the listener that brokers
 use among themselves. Nothing is repeated here: a request that fails is reported at once, and its
-owner, who knows whether it still matters and who leads by then, sends it again.
+owner, which knows whether it still matters and which node leads by then, sends it again.
 """
 
 from __future__ import annotations

@@ -65,11 +65,11 @@ class ClientTelemetry:
             len(self.instances),
         )
         for name, meaning, value in (
-            ("pushes", "Pushes that were taken.", self.pushes),
+            ("pushes", "Pushes that were accepted.", self.pushes),
             ("refused_pushes", "Pushes that could not be read.", self.refused),
             (
                 "throttled_requests",
-                "Requests before the end of the push interval.",
+                "Requests that came before the end of the push interval.",
                 self.instances.throttled,
             ),
             (
@@ -79,7 +79,7 @@ class ClientTelemetry:
             ),
             (
                 "dropped_points",
-                "Pushed values that were not kept: too many, or of a kind that is not exported.",
+                "Pushed values that were dropped: too many, or of a type that is not exported.",
                 self.pushed.dropped,
             ),
         ):

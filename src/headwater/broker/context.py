@@ -23,7 +23,7 @@ class Origin(NamedTuple):
 
 
 class Context:
-    """One request: its version, who sent it, and on which connection."""
+    """One request: its version, its sender, and its connection."""
 
     __slots__ = ("api", "client_id", "connection", "metered", "origin", "version")
 

@@ -547,7 +547,7 @@ class Node:
 
     async def _unless_failed(self, work: Coroutine[object, object, None]) -> None:
         """Carries out a step of the start. Raises ApiError if the metadata log fails meanwhile: the
-        step would wait for ever for what the log cannot bring any more."""
+        step would wait forever for records that the log cannot deliver any more."""
         failed = self._metadata.failed
         assert failed is not None
         step = asyncio.ensure_future(work)

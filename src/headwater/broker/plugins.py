@@ -149,7 +149,7 @@ class PythonAuthorizer:
 
 
 class Peer(NamedTuple):
-    """What a principal builder is told about a connection that has authenticated."""
+    """An authenticated connection, as a principal builder sees it."""
 
     listener: str
     protocol: str
@@ -170,7 +170,7 @@ class PrincipalBuilders:
     """The principal builders of a node's listeners. Only the node's own file names them."""
 
     def __init__(self, config: NodeConfig, on_failure: Failed) -> None:
-        """Raises ConfigError for a class that cannot be had."""
+        """Raises ConfigError for a class that cannot be loaded."""
         self._on_failure = on_failure
         self._made: dict[str, Any] = {}  # by the key that names it
         for key, text in config.properties.items():

@@ -1,4 +1,4 @@
-"""How quickly a user gets producer ids from one address.
+"""Limits the rate at which a user gets producer ids from one address.
 
 Every id that is used leaves its traces in partitions for a day (`producer.id.expiration.ms`), so a
 client that asks for one after the other would fill the memory of all brokers. Kafka has no limit

@@ -523,8 +523,8 @@ class QuorumDriver:
             asking.cancel()
 
     def _is_wanted(self, address: Address, request: FetchRequest) -> bool:
-        """Says whether a fetch is still the one to make. Who asked around and has found the leader
-        asks the leader: another node may never answer."""
+        """Returns whether a fetch is still the one to make. A node that has found the leader by
+        asking others fetches from it: another node may never answer."""
         raft = self._metadata.raft
         if raft.fetch_request() != request:
             return False

@@ -50,7 +50,7 @@ _VISITED_MAX = 1000  # structs of a request that are looked at for topics
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which requests to follow; None is any. A client id may end in `*`."""
+    """Selects the requests to trace; None matches any. A client id may end in `*`."""
 
     client_id: str | None = None
     api: ApiKey | None = None
@@ -73,7 +73,7 @@ class Filter:
 
 @dataclass(slots=True)
 class Trace:
-    """What one connection follows."""
+    """The trace that one connection has open."""
 
     filter: Filter
     seen: deque[dict[str, Any]] = field(default_factory=deque)

@@ -1,8 +1,7 @@
-"""What is noticed about requests while somebody wants to know: a line for each slow one, traces,
-counts.
+"""Observes requests: logs slow ones, feeds traces, and counts.
 
-A dispatcher asks `begin` about each request and tells what has become of it. While nobody wants to
-know anything, a request costs one look at `is_on`.
+A dispatcher calls `begin` for each request and reports its outcome. While nothing observes
+requests, a request costs one look at `is_on`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Seen:
         self._handled = self._watch.now()
 
     def answered(self, message: Message | None, parts: Answer) -> None:
-        """The answer is ready; None is none, for a peer that expects none."""
+        """The response is ready; None if the peer expects none."""
         watch, began = self._watch, self._began
         now = watch.now()
         meters = watch.meters
@@ -142,7 +141,7 @@ class Seen:
 
 
 class RequestWatch:
-    """What is to be noticed about the requests of a node's listeners."""
+    """The observers of requests on a node's listeners."""
 
     __slots__ = ("is_on", "lines", "meters", "now", "slow_seconds", "traces")
 

@@ -25,7 +25,7 @@ from headwater.quotas.clients import NO_LIMITS, ClientQuotas, Limits
 from headwater.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST
 from headwater.quotas.rates import Bucket, Windows
 
-# Requests of nodes. They are not held back, whoever they log in as.
+# Requests of nodes. They are not throttled, whichever user they log in as.
 _OF_NODES = frozenset(
     {
         *(key for key, api in APIS.items() if not api.on_broker),
@@ -193,7 +193,7 @@ class Metered:
 
 
 class Steps:
-    """What a handler awaits, with the loop's time of each step counted."""
+    """Wraps the awaitable of a handler and counts the loop's time for each step."""
 
     __slots__ = ("_handled", "_metered")
 

@@ -27,7 +27,7 @@ examples:
   headwater acl add mallory all 'topic:*' --deny --host 10.0.0.7
   headwater acl list                                     all rules
   headwater acl list topic:orders                        the rules that apply to this topic
-  headwater acl check alice read topic:orders            whether she may, and which rule says so
+  headwater acl check alice read topic:orders            whether this is allowed, and by which rule
   headwater acl delete --principal alice --yes
 
 PRINCIPAL is a user, or TYPE:NAME. RESOURCE is cluster, or topic:NAME, group:NAME,
@@ -50,7 +50,7 @@ def define(parser: ArgumentParser) -> None:
     add_actions(
         parser,
         (
-            ("add", "allow, or deny, operations on a resource", _define_add),
+            ("add", "allow or deny operations on a resource", _define_add),
             ("list", "list the rules", _define_list),
             ("delete", "delete rules", _define_delete),
             ("check", "show whether something is allowed, and why", _define_check),
@@ -63,7 +63,9 @@ def _define_add(action: ArgumentParser) -> None:
     action.add_argument("principal", metavar="PRINCIPAL", type=read_principal)
     action.add_argument("operations", metavar="OPERATION[,…]", type=read_operations)
     action.add_argument("resource", metavar="RESOURCE", type=read_target)
-    action.add_argument("--deny", action="store_true", help="deny it: this wins over what allows")
+    action.add_argument(
+        "--deny", action="store_true", help="deny instead of allow; deny rules take precedence"
+    )
     action.add_argument(
         "--host", default="*", help="only from this address (default: *, from everywhere)"
     )

@@ -21,7 +21,7 @@ writes, as PEM:
   ca-key.pem      the key of the authority; keep it to yourself
   server.pem      key and certificate of the nodes (ssl.keystore.location)
   client-NAME.pem key and certificate of a client
-A second call in the same directory uses the authority that is there and renews the certificates.
+A second call in the same directory keeps the existing authority and renews the certificates.
 For development and tests only: nothing here is revoked, rotated or audited.
 """
 
@@ -40,14 +40,14 @@ def define(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST",
-        help="a host name or address of a node, besides localhost; may be given many times",
+        help="a host name or address of a node, besides localhost; may be repeated",
     )
     parser.add_argument(
         "--client",
         action="append",
         default=[],
         metavar="NAME",
-        help="a client that shows a certificate; may be given many times (default: client)",
+        help="name of a client to make a certificate for; may be repeated (default: client)",
     )
     parser.add_argument(
         "--days", type=int, default=365, help="how long they are valid (default: 365)"
@@ -77,7 +77,7 @@ def run(options: Namespace) -> int:
     certificate, key = folder / "ca.pem", folder / "ca-key.pem"
     if certificate.exists() != key.exists():
         missing = key if certificate.exists() else certificate
-        raise CommandError(f"{missing} is missing, but the other part of the authority is there")
+        raise CommandError(f"{missing} is missing, but the other file of the authority exists")
     if key.exists():
         authority = Authority(certificate.read_text(), key.read_text())
     else:

@@ -101,7 +101,7 @@ def _features_options(action: ArgumentParser) -> None:
         help="allow lower levels even if metadata is lost",
     )
     action.add_argument(
-        "--dry-run", action="store_true", help="only check whether it could be done"
+        "--dry-run", action="store_true", help="validate the request without changing anything"
     )
     _finish(action, _features)
 

@@ -1,4 +1,4 @@
-"""The nodes of a local cluster: who they are, where they listen, and the files they start from.
+"""The nodes of a local cluster: their ids, their addresses, and the files they start from.
 
 `headwater start --nodes N --data DIR` writes one `node-ID.properties` for each node, which
 `headwater start --config` and Kafka take as they are, and formats `node-ID` beside it.

@@ -28,14 +28,14 @@ def define_quorum(action: ArgumentParser) -> None:
     action.add_argument(
         "--directory",
         metavar="ID",
-        help="the voter's directory id, from its meta.properties (default: as it follows the "
-        "quorum)",
+        help="the voter's directory id, from its meta.properties (default: the one with which "
+        "it follows the quorum)",
     )
     action.add_argument(
         "--listener",
         metavar="NAME://HOST:PORT",
         help="with add: the new voter's controller listener (default with --bootstrap-controller: "
-        "as it has registered)",
+        "the one that it registered)",
     )
     action.add_argument("--yes", action="store_true", help="required to remove a voter")
     add_watch_options(action)

@@ -81,7 +81,7 @@ def _define_set(action: ArgumentParser) -> None:
     )
     add_change_options(action)
     action.add_argument(
-        "--dry-run", action="store_true", help="only check whether it could be done"
+        "--dry-run", action="store_true", help="validate the request without changing anything"
     )
     add_cluster_options(action)
     add_output_option(action)

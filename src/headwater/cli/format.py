@@ -38,7 +38,7 @@ cluster have the same --cluster-id. Which option says who votes depends on the n
                                            the same list on each, with a new id for each directory
   a node that is only a broker             none of them
 
-Users that log in by SCRAM are added with `headwater user`; the first ones, where every listener
+Users that log in with SCRAM are added with `headwater user`; the first ones, where every listener
 wants a login, here and on every controller, as kafka-storage takes them:
 
   --add-scram 'SCRAM-SHA-512=[name=admin,password=...]'
@@ -84,7 +84,7 @@ def define(parser: ArgumentParser) -> None:
         metavar="NAME=LEVEL",
         action="append",
         default=[],
-        help="first level of one feature; may be given many times",
+        help="first level of one feature; may be repeated",
     )
     parser.add_argument(
         "--add-scram",
@@ -93,7 +93,7 @@ def define(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="a user of a new cluster; @FILE reads one a line from a file, which keeps passwords "
-        "out of the process list; may be given many times",
+        "out of the process list; may be repeated",
     )
     parser.add_argument(
         "--ignore-formatted",

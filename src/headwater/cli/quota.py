@@ -80,7 +80,7 @@ def _define_set(action: ArgumentParser) -> None:
     )
     _add_entity(action)
     action.add_argument(
-        "--dry-run", action="store_true", help="only check whether it could be done"
+        "--dry-run", action="store_true", help="validate the request without changing anything"
     )
     _finish(action)
     action.set_defaults(run=_set)

@@ -37,7 +37,7 @@ def add_settings_options(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="one setting, by Kafka's name; may be given many times and wins over the file",
+        help="one setting, by Kafka's name; may be repeated and overrides the file",
     )
 
 
@@ -84,15 +84,14 @@ def check_guarded(config: NodeConfig, listen: str) -> None:
 
 
 def check_metrics(listen: str, *, insecure: bool) -> None:
-    """Refuses an address of `--metrics` that is none, or that is open to more than this host."""
+    """Refuses an invalid address of `--metrics`, and one that other hosts can reach."""
     check_http(
         "--metrics", listen, insecure=insecure, what="the names of topics, groups and clients"
     )
 
 
 def check_http(option: str, listen: str, *, insecure: bool, what: str) -> None:
-    """Refuses an address to serve `what` at that is none, or that is open to more than this
-    host."""
+    """Refuses an invalid address to serve `what` at, and one that other hosts can reach."""
     from headwater.config import ConfigError
     from headwater.config.listeners import METRICS_LISTEN, parse_host_port
     from headwater.config.support import is_loopback

@@ -93,7 +93,7 @@ def define(parser: ArgumentParser) -> None:
         help="run a cluster of N nodes on this host, one process each, in subdirectories of --data",
     )
     parser.add_argument(
-        "--restart", action="store_true", help="with --nodes: start a node that dies again"
+        "--restart", action="store_true", help="with --nodes: restart nodes that die"
     )
     parser.add_argument(
         "--log-format",

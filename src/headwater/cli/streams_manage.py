@@ -28,7 +28,7 @@ def stop(options: Namespace) -> int:
 
     status = app_status(options)
     if status.state != RUNNING:
-        raise CommandError(f"app {status.name} does not run: it is {status.state}")
+        raise CommandError(f"app {status.name} is not running: it is {status.state}")
     key = f"{STOP_KEY}{status.name}"
     with explained_errors():
         cluster = cluster_of(options)

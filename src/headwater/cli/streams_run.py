@@ -196,7 +196,7 @@ class _Run:
     def _way_out(self, found: Changes) -> str:
         overs = " ".join(f"--start-over {name}" for name in found.lost)
         return (
-            f"{overs} gives their state and position up and reads their topics from the beginning; "
+            f"{overs} discards their state and position and reads their topics from the beginning; "
             "or give the operator or the app another name"
         )
 

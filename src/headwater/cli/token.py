@@ -38,7 +38,7 @@ def define(parser: ArgumentParser) -> None:
         (
             ("create", "create a token", _define_create),
             ("list", "list the tokens that you may see", _define_list),
-            ("renew", "put off when a token expires", _define_renew),
+            ("renew", "extend the life of a token", _define_renew),
             ("expire", "end a token, now or later", _define_expire),
         ),
         examples=_EXAMPLES,
@@ -47,7 +47,10 @@ def define(parser: ArgumentParser) -> None:
 
 def _define_create(action: ArgumentParser) -> None:
     action.add_argument(
-        "--owner", type=_principal, metavar="PRINCIPAL", help="for whom (default: for yourself)"
+        "--owner",
+        type=_principal,
+        metavar="PRINCIPAL",
+        help="owner of the token (default: yourself)",
     )
     action.add_argument(
         "--renewer",
@@ -55,13 +58,13 @@ def _define_create(action: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PRINCIPAL",
-        help="who else may renew it, such as User:alice; may be repeated",
+        help="another user that may renew it, such as User:alice; may be repeated",
     )
     action.add_argument(
         "--lifetime",
         type=read_duration,
         metavar="DURATION",
-        help="how long it lives at most, such as 12h (default: delegation.token.max.lifetime.ms)",
+        help="maximum lifetime, such as 12h (default: delegation.token.max.lifetime.ms)",
     )
     _finish(action)
     action.set_defaults(run=_create)
@@ -86,7 +89,7 @@ def _define_renew(action: ArgumentParser) -> None:
         "--period",
         type=read_duration,
         metavar="DURATION",
-        help="for how long from now (default: delegation.token.expiry.time.ms)",
+        help="new lifetime from now on, such as 12h (default: delegation.token.expiry.time.ms)",
     )
     _finish(action)
     action.set_defaults(run=_renew)

@@ -159,7 +159,7 @@ def _dirs(action: ArgumentParser) -> None:
 
 def _add_dry_run(action: ArgumentParser) -> None:
     action.add_argument(
-        "--dry-run", action="store_true", help="only check whether it could be done"
+        "--dry-run", action="store_true", help="validate the request without changing anything"
     )
 
 

@@ -19,31 +19,34 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  headwater trace --client-id billing              what this client asks, and what it waits for
+  headwater trace --client-id billing              requests of a client, and their times
   headwater trace --client-id 'billing-*' --api Produce
   headwater trace --principal User:alice --max 100
   headwater trace --topic orders --output json
 
-Each line is a request that a broker has answered: when, at which broker, the API and its version,
-who asked, the bytes of request and response, and where the time went: in the queue of the broker,
-in its work, waiting for others. Requests that nodes send each other are shown as well. It ends with
-Ctrl-C. It needs the right to ALTER the cluster; nothing is restarted, and a node that nobody
-traces does not notice.
+Each line is a request that a broker has answered: its time and broker, the API and its version, the
+client, the bytes of request and response, and how long it was queued, worked on by the broker, and
+waiting for others. Requests between nodes are shown as well. Press Ctrl-C to stop. Tracing needs
+permission to ALTER the cluster. No node is restarted, and nodes that are not traced are unaffected.
 """
 
 
 def define(parser: ArgumentParser) -> None:
-    parser.description = "Show requests of clients, as brokers answer them."
+    parser.description = "Show client requests as brokers answer them."
     parser.epilog = _EXAMPLES
-    parser.add_argument("--client-id", metavar="ID", help="of this client; ID* is a prefix")
     parser.add_argument(
-        "--api", metavar="NAME", help="of this API, such as Produce or OffsetCommit"
+        "--client-id", metavar="ID", help="only requests of this client; ID* matches a prefix"
     )
-    parser.add_argument("--principal", metavar="PRINCIPAL", help="of this user, as in User:alice")
+    parser.add_argument(
+        "--api", metavar="NAME", help="only requests of this API, such as Produce or OffsetCommit"
+    )
+    parser.add_argument(
+        "--principal", metavar="PRINCIPAL", help="only requests of this user, such as User:alice"
+    )
     parser.add_argument(
         "--topic",
         metavar="TOPIC",
-        help="that name this topic; a fetch names it when it is new to it",
+        help="only requests that name this topic; later fetches of a session do not",
     )
     parser.add_argument(
         "--node",
@@ -51,9 +54,9 @@ def define(parser: ArgumentParser) -> None:
         type=from_zero,
         action="append",
         metavar="ID",
-        help="at this broker; may be repeated (default: all)",
+        help="only this broker; may be repeated (default: all)",
     )
-    parser.add_argument("--max", type=from_one, metavar="N", help="end after N requests")
+    parser.add_argument("--max", type=from_one, metavar="N", help="exit after N requests")
     add_cluster_options(parser)
     add_output_option(parser)
     parser.set_defaults(run=_run)

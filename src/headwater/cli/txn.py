@@ -25,8 +25,8 @@ _EXAMPLES = """\
 examples:
   headwater txn list --state Ongoing --longer-than 5m
   headwater txn describe billing-1                       its state, its partitions, since when
-  headwater txn producers orders:0                       who writes there, and what is open
-  headwater txn hanging                                  what no coordinator will ever end
+  headwater txn producers orders:0                       its producers, and open transactions
+  headwater txn hanging                                  transactions no coordinator will end
   headwater txn abort billing-1                          shows what would be aborted
   headwater txn abort billing-1 --yes                    aborts it and fences its producer
   headwater txn abort --topic orders:0 --start 1234 --yes     ends one that hangs
@@ -106,7 +106,7 @@ def _define_hanging(action: ArgumentParser) -> None:
         type=read_duration,
         default=_HANGING_AFTER,
         metavar="DURATION",
-        help=f"only those that have written nothing for that long (default: {_HANGING_AFTER}, the "
+        help=f"only those that have written nothing for this long (default: {_HANGING_AFTER}, the "
         "longest timeout of a transaction by default)",
     )
     _finish(action)

@@ -39,7 +39,7 @@ def define(parser: ArgumentParser) -> None:
         (
             ("add", "add a user, or change the password of one", _define_add),
             ("list", "list the users and their mechanisms", _define_list),
-            ("delete", "delete users, or one mechanism of theirs", _define_delete),
+            ("delete", "delete users, or only their credentials for one mechanism", _define_delete),
         ),
         examples=_EXAMPLES,
     )
@@ -63,7 +63,7 @@ def _define_add(action: ArgumentParser) -> None:
         "--iterations",
         type=from_one,
         metavar="N",
-        help="how often the password is hashed, 4096 to 16384 (default: 4096)",
+        help="number of hash iterations, 4096 to 16384 (default: 4096)",
     )
     _finish(action)
     action.set_defaults(run=_add)

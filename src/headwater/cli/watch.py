@@ -19,14 +19,12 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 def add_watch_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--watch", action="store_true", help="show it again and again, until Ctrl-C"
-    )
+    parser.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
     parser.add_argument(
         "--interval",
         type=_interval,
         metavar="SECONDS",
-        help=f"time between two views of --watch (default: {_INTERVAL_SECONDS:g})",
+        help=f"refresh interval of --watch (default: {_INTERVAL_SECONDS:g})",
     )
 
 

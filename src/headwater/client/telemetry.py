@@ -56,7 +56,7 @@ _ASK_LATER = frozenset({ErrorCode.TELEMETRY_TOO_LARGE, ErrorCode.THROTTLING_QUOT
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a broker has asked for."""
+    """The subscription that a broker has sent."""
 
     instance_id: bytes
     id: int

@@ -61,7 +61,7 @@ class ConfigDef(NamedTuple):
 
     @property
     def why_without_meaning(self) -> str | None:
-        """Why the setting can never have an effect here, as its documentation says."""
+        """The reason why the setting never has an effect here, from its documentation."""
         return self.doc.rstrip(".").partition(NO_MEANING)[2] or None
 
     @property

@@ -228,7 +228,7 @@ class NodeConfig(NamedTuple):
 
     @property
     def otlp(self) -> OtlpSettings | None:
-        """Where metrics are exported to, if they are."""
+        """The collector to which metrics are exported, if any."""
         from headwater.config.otlp import otlp_settings
 
         return otlp_settings(self.value)

@@ -1,4 +1,4 @@
-"""Where a node exports its metrics to by OpenTelemetry's protocol."""
+"""Settings of the export of metrics by OpenTelemetry's protocol (OTLP)."""
 
 from __future__ import annotations
 

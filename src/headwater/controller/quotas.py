@@ -19,7 +19,7 @@ from headwater.quotas.entities import Entity, check_value, keys_of
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What a request wants of one entity: a new value for each key, or None to remove it."""
+    """Requested changes of one entity: a new value for each key, or None to remove it."""
 
     entity: Entity
     values: tuple[tuple[str, float | None], ...]

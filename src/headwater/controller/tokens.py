@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48, KIP-373): who may make, renew and end them, and when they expire.
+"""Delegation tokens (KIP-48, KIP-373): who may create, renew and expire them, and when they expire.
 
 Times are milliseconds since 1970, as in requests and records; `now_ms` is an argument.
 """

@@ -6,7 +6,7 @@ it is served. The free list is a stack, so a busy node receives into the same fe
 stay in the processor's cache.
 
 Each buffer is a mapping of its own. The allocator of the C library would keep the memory of a
-thousand buffers for ever if something small was allocated behind them, and it would take 64 KiB
+thousand buffers forever if something small was allocated behind them, and it would take 64 KiB
 for a peer that has sent ten bytes.
 """
 

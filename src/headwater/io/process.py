@@ -32,7 +32,7 @@ def environment_list(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What this process uses of the machine."""
+    """The resources that this process uses."""
 
     cpu_seconds: float
     resident_bytes: int

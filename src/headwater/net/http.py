@@ -56,7 +56,7 @@ class HttpAnswer:
 
 
 class BadRequest(Exception):
-    """What came is not a request that is served; the text says why."""
+    """The peer sent a request that is not served; the text says why."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -105,7 +105,7 @@ class HttpServer:
         self._listener: Listener | None = None
 
     def start(self, host: str, port: int) -> Address:
-        """Listens; returns the address. Raises OSError, with the address, if that cannot be."""
+        """Listens; returns the address. Raises OSError, with the address, if that fails."""
         listener = self._listener = self._host.network.bind(host, port, self._accept)
         listener.start()
         return listener.address

@@ -41,7 +41,7 @@ class MetricsServer:
         self._server = HttpServer(host, self._answer, limits)
 
     def start(self, host: str, port: int) -> Address:
-        """Listens; returns the address. Raises OSError, with the address, if that cannot be."""
+        """Listens; returns the address. Raises OSError, with the address, if that fails."""
         return self._server.start(host, port)
 
     def stop(self) -> list[asyncio.Task[None]]:

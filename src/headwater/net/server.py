@@ -27,7 +27,7 @@ class _Throttled(NamedTuple):
 
 
 class ListenerCounts:
-    """What has happened to the connections of a listener since the start."""
+    """Counts of a listener's connections since the start."""
 
     __slots__ = ("accepted", "authenticated", "failed_authentications", "refused")
 

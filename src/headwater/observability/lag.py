@@ -1,4 +1,4 @@
-"""How far behind a reader is in time, from what was seen of the end of a log now and then."""
+"""Estimates the lag of a reader in time from samples of the end of a log."""
 
 from __future__ import annotations
 

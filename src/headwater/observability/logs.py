@@ -47,7 +47,7 @@ def _quoted(value: object) -> str:
 
 
 class _Writer:
-    """What all loggers of a node share."""
+    """State shared by all loggers of a node."""
 
     __slots__ = ("always", "clock", "is_json", "sink")
 

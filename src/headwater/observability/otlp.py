@@ -31,7 +31,7 @@ _BODIES = {
 
 
 class Times:
-    """When counting began and the moment of a reading, in nanoseconds since 1970."""
+    """The start of counting and the time of a reading, in nanoseconds since 1970."""
 
     __slots__ = ("text",)
 

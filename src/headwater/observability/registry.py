@@ -1,10 +1,10 @@
-"""What a process measures, as families of samples that are read while somebody scrapes.
+"""The metrics of a process, as families of samples that are collected during a scrape.
 
 Counting is done elsewhere, in plain integers. A collector is a function that is called for each
-scrape and yields what it finds: a `Family`, then the samples of that family, then the next. It does
-little between two yields, and yields None where it has done some work without a sample: whoever
-reads it (`exposition`) stops there to let the event loop go on, so that a scrape of many thousand
-partitions never holds it for long.
+scrape and yields a `Family`, then the samples of that family, then the next family. It does little
+between two yields, and yields None after some work without a sample: the reader (`exposition`)
+pauses there to let the event loop run, so that a scrape of many thousand partitions never blocks it
+for long.
 """
 
 from __future__ import annotations

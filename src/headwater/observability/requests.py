@@ -1,4 +1,4 @@
-"""How many requests of each API came, how long they took, and which errors they were answered with.
+"""Counts, durations and error codes of requests by API.
 
 One `ApiMeter` for each API of a node. A request costs one or two searches in a short tuple and a
 few additions.

@@ -1,4 +1,4 @@
-"""What went through the partitions of a topic, in plain integers."""
+"""Counts of records, bytes and requests of a topic's partitions, as plain integers."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ NO_LIMITS = Limits(None, None, None, None)
 
 
 class Throttled:
-    """How often, and for how long in all, clients had to wait because of one kind of quota."""
+    """Counts how often and for how long clients had to wait because of one kind of quota."""
 
     __slots__ = ("count", "seconds")
 
@@ -93,7 +93,7 @@ class Throttled:
 
 
 class Used(NamedTuple):
-    """What one client, or one group of them, takes of a quota."""
+    """The usage of a quota by one client, or by a group of them."""
 
     key: str
     subject: Subject

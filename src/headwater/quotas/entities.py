@@ -1,4 +1,4 @@
-"""Who has a quota, and on what: users, client ids, both together, and IP addresses.
+"""The entities of quotas (users, client ids, both together, IP addresses) and their keys.
 
 A name of None stands for everyone without a quota of their own.
 """

@@ -1,10 +1,10 @@
-"""How much was taken, and how long whoever took it has to wait.
+"""Measures usage, and computes how long a client that exceeds its quota has to wait.
 
 `Meter` measures a rate over Kafka's windows. Until the rate exceeds its bound nobody waits, so that
-a client may take at once what it did not take in the windows before. From then on it is paced: what
-it takes is paid at the rate of its bound, until it has taken less than that for a whole window. (A
-wait that only suits the windows, as Kafka computes it, lets a client exceed its bound by a tenth
-and more, and take ten seconds' worth at once again and again.)
+a client may use at once what it did not use in the windows before. From then on it is paced: its
+usage is paid for at the rate of its bound, until it has used less than that for a whole window. (A
+wait that only brings the windows below the bound, as Kafka computes it, lets a client exceed its
+bound by a tenth or more, and use ten seconds' worth at once again and again.)
 
 `Bucket` is a bucket of tokens, for changes that come in bursts (KIP-599).
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 _INSTANT = 0.001  # the shortest time over which a rate is computed
 _PACED_FETCH = 0.25  # the part of a window that one fetch of a paced client may bring
-_LATE_SECONDS = 0.25  # then somebody who should have come back has lost the turn
+_LATE_SECONDS = 0.25  # a client that returns later than this loses its turn
 _LINE_MAX = 256
 
 
@@ -27,7 +27,7 @@ class Windows(NamedTuple):
 
 
 class _Sample:
-    """What was taken in one window."""
+    """The usage in one window."""
 
     __slots__ = ("last", "start", "value")
 
@@ -61,20 +61,20 @@ class Meter:
     )
 
     def __init__(self, bound: float, windows: Windows, *, debt_seconds_max: float = inf) -> None:
-        """`debt_seconds_max` is how long it takes at most until all is paid."""
+        """`debt_seconds_max` is the maximum time until everything is paid for."""
         self.bound = bound  # for each second
         self._debt_seconds_max = debt_seconds_max
         self._windows = windows
         self._samples: deque[_Sample] = deque()
         self._sum = 0.0
         self._carried = 0.0
-        # While it is paced: when all that was taken is paid.
+        # While it is paced: the time when all usage is paid for.
         self._due: float | None = None
-        self._line: dict[object, _Turn] = {}  # who waits to take more, in turn
-        self._usual = windows.seconds * _PACED_FETCH  # for how long the last one was to be paid
+        self._line: dict[object, _Turn] = {}  # clients that wait for their turn, in order
+        self._usual = windows.seconds * _PACED_FETCH  # the time in which the last one was paid for
 
     def rebind(self, bound: float, now: float) -> None:
-        """Changes the bound; what is not paid yet is paid at the new one."""
+        """Changes the bound; unpaid usage is paid for at the new one."""
         if self._due is not None:
             self._due = now + (self._due - now) * self.bound / bound
         self.bound = bound
@@ -118,8 +118,8 @@ class Meter:
         return 0.0
 
     def wait(self, now: float, who: object = None, value: float | None = None) -> float:
-        """Returns after how many seconds it is the turn of `who`, who wants to take some value; the
-        last one counts if that is not known yet."""
+        """Returns the seconds until the turn of `who`, which wants to use `value`; if that is not
+        known yet, its last value counts."""
         due, line = self._due, self._line
         if due is None:
             return 0.0
@@ -158,11 +158,11 @@ class Meter:
         return due is not None and (bool(self._line) or now - due <= self._windows.seconds)
 
     def _usual_seconds(self, value: float) -> float:
-        # At most as long as what one fetch brings: who comes too early keeps the place in the line.
+        # At most the time of one fetch: a client that returns too early keeps its place in line.
         return min(value / self.bound, self._windows.seconds * _PACED_FETCH)
 
     def rate(self, now: float) -> float:
-        """Returns what was taken each second, over the windows."""
+        """Returns the usage per second, over the windows."""
         self._forget(now)
         return self._sum / self._elapsed(now)
 

@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from: the leader, or one in the consumer's rack (KIP-392)."""
+"""Chooses the replica that a consumer reads: the leader, or one in its rack (KIP-392)."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class LeaderState:
         )
         return min((log_start, *starts))
 
-    # Who is in sync
+    # The in-sync set
 
     def lagging(self, now: float) -> tuple[int, ...]:
         """Returns the in-sync replicas that have not been caught up for too long."""

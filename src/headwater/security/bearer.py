@@ -45,7 +45,7 @@ class Key(NamedTuple):
 
 
 class VerifiedToken(NamedTuple):
-    """Whom a valid token names, and until when."""
+    """The user that a valid token names, and its expiry."""
 
     name: str
     expires_at_ms: int

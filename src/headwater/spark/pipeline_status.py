@@ -1,4 +1,4 @@
-"""The status of a pipeline or an app of streams: who runs it, its rate, its lag, its last error.
+"""The status of a pipeline or an app of streams: its process, its rate, its lag, its last error.
 
 `headwater pipeline run` writes the status of each pipeline to the compacted topic
 `__headwater_pipelines`, keyed by name, after each batch and every few seconds. Anyone who can reach

@@ -9,7 +9,7 @@ between, some tasks are committed and others are not, and Spark repeats the batc
 each tells which. So a task must get the same rows again; a batch whose tasks have changed is
 refused.
 
-A write that is no stream is never repeated, so its part of a commit would stay. There the rows go
+A batch write is never repeated, so its part of a commit would stay. There the rows go
 to the driver, as compressed record batches, and one transaction has them all.
 """
 

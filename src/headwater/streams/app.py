@@ -390,8 +390,8 @@ class App:
         if any(node in each.inputs for each in self._nodes):
             raise TopologyError(
                 node.name,
-                "another operator reads it as it is already",
-                then="call this right behind the operator, before others",
+                "another operator already reads it unchanged",
+                then="call this directly after the operator, before any other",
             )
         self._nodes[self._nodes.index(node)] = changed
 
@@ -399,9 +399,9 @@ class App:
         if node not in self._nodes:
             raise TopologyError(
                 operator,
-                f"{node.name} is of another app, or was replaced by what .final(), .suppress() or "
-                ".on_error() returned",
-                then="use what that returned; join apps through a topic",
+                f"{node.name} belongs to another app, or was replaced by the result of .final(), "
+                ".suppress() or .on_error()",
+                then="use that result; connect apps through a topic",
             )
 
     def _source(

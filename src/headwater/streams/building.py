@@ -1,5 +1,4 @@
-"""What `Stream`, `Table` and groups share: they make nodes, name them, and check what they are
-given."""
+"""Shared by `Stream`, `Table` and groups: makes nodes, names them, and checks arguments."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def named(columns: Sequence[Any], more: Mapping[str, Any], operator: str) -> Nam
         name = result_name(each)
         if not (isinstance(each, str) or is_column(each)):
             raise TopologyError(
-                operator, f"{each!r} is no column", then='give a name such as "total", or f.…'
+                operator, f"{each!r} is not a column", then='give a name such as "total", or f.…'
             )
         if name is None:
             raise TopologyError(
@@ -152,7 +151,7 @@ def filtered(app: App, node: Node, condition: Any, *, negated: bool, name: str |
 def mapped(
     app: App, node: Node, function: Any, operator: str, *, to: Any, name: str | None
 ) -> Node:
-    """For map and flat_map, with a column or a function of Python."""
+    """For map and flat_map, with a column or a Python function."""
     if is_column(function) or isinstance(function, str):
         columns: Named = ((VALUE, function),)
         return projected(app, node, columns, operator, adds=False, to=to, name=name)
@@ -199,7 +198,7 @@ def key_columns(node: Node, columns: Sequence[Any], operator: str) -> Named:
     for at, column in enumerate(columns):
         if not (isinstance(column, str) or is_column(column)):
             raise TopologyError(
-                operator, f"{column!r} is no column", then='give a name such as "country"'
+                operator, f"{column!r} is not a column", then='give a name such as "country"'
             )
         node.check_columns(column, operator)
         found.append((result_name(column) or f"key{at}", column))
@@ -239,7 +238,9 @@ def sink(
             then="a name has letters, digits, '.', '_' and '-'",
         )
     if not isinstance(to, str) and not is_column(to) and not callable(to):
-        raise TopologyError(name or "to", f"{to!r} names no topic", then="give its name")
+        raise TopologyError(
+            name or "to", f"{to!r} is not the name of a topic", then="give its name"
+        )
     if is_column(to):
         node.check_columns(to, name or "to")
     operation = Sink(

@@ -1,4 +1,4 @@
-"""Calls functions of Python for the rows of a stream, by Arrow batches, in Spark's workers."""
+"""Calls Python functions for the rows of a stream, by Arrow batches, in Spark's workers."""
 
 from __future__ import annotations
 

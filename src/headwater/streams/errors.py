@@ -1,4 +1,4 @@
-"""Why a topology cannot run: which operator, what is wrong with it, and the way out."""
+"""The error of a topology that cannot run: the operator, the problem, and how to solve it."""
 
 from __future__ import annotations
 

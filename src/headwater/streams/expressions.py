@@ -185,7 +185,7 @@ def _function(name: str) -> Callable[..., Expression]:
     if name in _UDFS:
         raise TopologyError(
             f"f.{name}",
-            "functions of Python are not registered",
+            "Python functions are not registered",
             then="pass the function to the operator itself, such as stream.map(function)",
         )
     if known is None or not callable(known):
@@ -267,7 +267,7 @@ def _resolved(value: Any) -> Any:
 
 
 def is_column(value: Any) -> bool:
-    """Whether this is a column of Spark or an expression, and not a function of Python."""
+    """Whether this is a column of Spark or an expression, and not a Python function."""
     return isinstance(value, Expression) or type(value).__name__ == "Column"
 
 

@@ -1,9 +1,9 @@
-"""What a query's checkpoint was made for, and what a changed topology keeps and loses of it.
+"""Compares a topology with its checkpoints: which state a changed topology keeps, which it loses.
 
 Spark continues a checkpoint if the query has the same sources and the same stateful operators in
-the same order; what they are without state may change. So beside each checkpoint there is a file
-with what it was made for. A query is not started on the checkpoint of another one: Spark would
-refuse it late, in terms of its own, or go on with the wrong state.
+the same order; stateless operators may change. So beside each checkpoint there is a file that
+describes its query. A query is not started on the checkpoint of another one: Spark would refuse it
+late, in its own terms, or continue with the wrong state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happens to the checkpoints of an app when it is started as it is now."""
+    """The effect on an app's checkpoints of starting it as it is now."""
 
     continued: tuple[str, ...]  # queries that go on
     new: tuple[str, ...]  # queries that read their topics from the beginning

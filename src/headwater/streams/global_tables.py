@@ -20,7 +20,7 @@ _OPEN_MAX = 8  # copies in a worker
 
 
 class Copies(Protocol):
-    """Where workers get a copy of a topic from. Sent to them."""
+    """The source from which workers copy a topic. It is sent to them."""
 
     def ends(self) -> Offsets | None:
         """Returns where the topic ends now. Called on the driver, for each micro-batch."""

@@ -1,4 +1,4 @@
-"""Groups and their aggregations: built-in ones with columns, others with functions of Python."""
+"""Groups and their aggregations: built-in ones with columns, others with Python functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Grouped(Generic[K, V]):
         """Splits each group into windows of event time."""
         if not isinstance(window, Window):
             raise TopologyError(
-                "window", f"{window!r} is no window", then='give tumbling("5 minutes"), for example'
+                "window",
+                f"{window!r} is not a window",
+                then='give tumbling("5 minutes"), for example',
             )
         return Grouped(self._app, self._node, window)
 
@@ -69,7 +71,7 @@ class Grouped(Generic[K, V]):
             if not is_column(column):
                 raise TopologyError(
                     name or "agg",
-                    f"{label}={column!r} is no aggregate",
+                    f"{label}={column!r} is not an aggregate",
                     then="give f.sum(...), for example; functions go to .aggregate(...)",
                 )
         return self._aggregate("agg", found, to=to, name=name)

@@ -474,7 +474,7 @@ class _Cells:
 
 
 class _Host:
-    """What the processor of Spark's does, in the workers."""
+    """Runs a machine inside Spark's processor, in the workers."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ def names_on(on: Any, what: str) -> tuple[str, ...] | None:
     names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
     if not names or not all(isinstance(each, str) for each in names):
         raise TopologyError(
-            what, f"on={on!r} names no column", then='give a name such as on="order_id"'
+            what, f"on={on!r} is not the name of a column", then='give a name such as on="order_id"'
         )
     return names
 

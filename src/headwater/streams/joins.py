@@ -506,7 +506,7 @@ class StreamStreamJoin:
         self._keep(sides, state, timers)
 
     def _end(self, side: int, timestamp: int) -> int:
-        """When a record has met all that it can match."""
+        """Returns the time after which a record can match no other."""
         return timestamp + (self.after, self.before)[side] + self.grace
 
     def _match(self, key: Any, row: Row, sides: list[list[list[Any]]]) -> Iterator[Emitted]:

@@ -54,14 +54,14 @@ def processor_node(
     what = name or cls.__name__
     if not issubclass(cls, Processor):
         raise TopologyError(
-            what, f"{cls.__name__} is no Processor", then="derive it from Processor"
+            what, f"{cls.__name__} is not a Processor", then="derive it from Processor"
         )
     types = types_of(processor)
     out = types.out if to is None else to
     if out is None:
         raise TopologyError(
             what,
-            "the type of what it yields is unknown",
+            "the type of its results is unknown",
             then=f"declare it: class {cls.__name__}(Processor[KEY, VALUE, RESULT])",
         )
     value = building.shape(out, what)
@@ -187,7 +187,7 @@ def _folded(
     what = name or kind
     for function in (*add, *(each for each in (subtract, merge) if each is not None)):
         if not callable(function):
-            raise TopologyError(what, f"{function!r} is no function", then="give a function")
+            raise TopologyError(what, f"{function!r} is not a function", then="give a function")
     if window is not None and window.kind == "session" and merge is None:
         raise TopologyError(
             what,

@@ -108,7 +108,7 @@ class StateVersionError(Exception):
 
 @dataclass(slots=True)
 class Times:
-    """What time it is for a batch. Without a watermark, stream time is None."""
+    """The clocks of a batch. Without a watermark, stream time is None."""
 
     stream_time: int | None
     now: int
@@ -230,7 +230,7 @@ class Timers:
 
 
 class KeyedMachine(Protocol):
-    """What an operator does with the rows of a key. It has no state but `state`, and is pickled.
+    """A stateful operator, applied to the rows of a key. Its only state is `state`; it is pickled.
 
     A machine raises for nothing that rows contain: it yields `Failed` for the row.
     """
@@ -321,7 +321,7 @@ def unpacked(kept: list[Any], key: Any) -> Row:
 
 
 class Cells(Protocol):
-    """Where a group's state lies, by number."""
+    """The entries of a group's state, by number."""
 
     def read(self, number: int) -> bytes | None: ...
 

@@ -516,7 +516,7 @@ def _check(node: Node) -> None:
     match node.operation:
         case Aggregate(window=window, final=final) if window is not None:
             if window.kind == "sliding" or (window.kind == "session" and not final):
-                then = "use .aggregate(...) or .reduce(...) with functions of Python"
+                then = "use .aggregate(...) or .reduce(...) with Python functions"
                 if window.kind == "session":
                     then = f"call .final(), or {then}"
                 raise TopologyError(
@@ -563,18 +563,18 @@ def _no_real_time(node: Node) -> str | None:
     operation = node.operation
     match operation:
         case Call():
-            return f"{operation} is a function of Python, which Spark refuses there"
+            return f"{operation} is a Python function, which Spark does not support there"
         case Keyed() | ForeignKeyJoin() | GlobalJoin():
-            return f"{operation} runs in Python, which Spark refuses there"
+            return f"{operation} runs in Python, which Spark does not support there"
         case StreamJoin():
-            return "Spark refuses joins of two streams there"
+            return "Spark does not support joins of two streams there"
         case Aggregate(final=True):
             return "final() needs output mode append, and only update is allowed there"
         case Aggregate(window=window) if window is not None and window.kind == "session":
-            return "Spark refuses session windows there"
+            return "Spark does not support session windows there"
         case Frame():
-            return "what a function of DataFrames does is not known"
+            return "the effect of a DataFrame function is unknown"
         case Sink(to=to) if callable(to) and not isinstance(to, str):
-            return "a function of Python chooses the topic, which Spark refuses there"
+            return "a Python function chooses the topic, which Spark does not support there"
         case _:
             return None

@@ -10,7 +10,7 @@
         def on_timer(self, at: datetime, ctx: Context[str]) -> Iterator[Alarm]:
             yield Alarm(ctx.key, self.last.get(at))
 
-State is declared by annotations and always is that of the key at hand. `ProcessorMachine` runs a
+State is declared by annotations and always belongs to the current key. `ProcessorMachine` runs a
 processor as a keyed machine: a record that fails leaves no trace in state, timers or output.
 """
 
@@ -112,7 +112,7 @@ class Record(Generic[K, V]):
 
 @dataclass(slots=True)
 class _Current:
-    """What the processor is at: shared by all that it uses."""
+    """The processor's current record and key, shared by its states and its context."""
 
     state: KeyState
     timers: Timers
@@ -121,7 +121,7 @@ class _Current:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """How values of a type are kept."""
+    """Encodes values of a type as state."""
 
     kind: Any
     shape: Shape | None  # None: as they are
@@ -209,7 +209,7 @@ class _Store:
             self._current.state.delete(f"{_EXPIRY}{self._name}")
 
     def _end(self) -> int | None:
-        """When something that is set now is over."""
+        """Returns the time when an entry that is set now expires."""
         if self._ttl is None:
             return None
         end = self._current.time + self._ttl
@@ -470,7 +470,7 @@ def _is_state(kind: Any) -> bool:
 
 
 class Context(Generic[K]):
-    """What a processor is told besides the record, and its timers."""
+    """The context of a processor: facts about the record, and its timers."""
 
     __slots__ = ("_current", "_row", "_time", "_timer", "key")
 

@@ -37,7 +37,7 @@ Write = Callable[["DataFrame", int], None]
 
 
 class Environment(Protocol):
-    """What queries read, and where their records go."""
+    """The inputs and outputs of queries."""
 
     def read(self, spark: SparkSession, source: Source, query: QueryPlan) -> DataFrame:
         """Returns a streaming frame with the columns of a topic: key, value, topic, partition,
@@ -224,7 +224,7 @@ def _check_connector(spark: SparkSession, plan: Plan) -> None:
     except Py4JError:
         raise TopologyError(
             f"app {plan.app.name}",
-            'latency="real-time" needs Spark\'s own Kafka connector, which is not there',
+            'latency="real-time" needs Spark\'s own Kafka connector, which is not installed',
             then=f"run it with --packages {CONNECTOR}:{spark.version}",
         ) from None
 

@@ -1,6 +1,6 @@
-"""How keys and values are written in records: text, JSON, raw bytes, Java's numbers, or your own.
+"""Serdes for keys and values of records: text, JSON, raw bytes, Java's numbers, or your own.
 
-A serde turns a value into bytes and back, in Python. The ones made here have a second form, for
+A serde turns a value into bytes and back, in Python. Those in this module have a second form, for
 columns: Spark converts them itself, a batch at a time. `serde_of` chooses by type: text for `str`,
 numbers and times, the bytes themselves for `bytes`, JSON for everything with parts.
 

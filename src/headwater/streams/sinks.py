@@ -1,7 +1,7 @@
 """Makes the records that a query writes: those of its sinks, and its dead letters.
 
-A record that cannot be written, because it is too large or names no topic, is found before anything
-is sent: the producer would fail the whole micro-batch.
+A record that cannot be written, because it is too large or does not name a valid topic, is found
+before anything is sent: the producer would fail the whole micro-batch.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _checked(
     if on_error == "continue":
         return frame.where(why.isNull())
     if on_error == "fail":
-        then = f.lit('; mend the record, or set on_production_error="dead_letter"')
+        then = f.lit('; fix the record, or set on_production_error="dead_letter"')
         failed = f.when(why.isNotNull(), f.raise_error(f.concat(why, then)).cast("string"))
         return frame.withColumn("__topic", f.coalesce(failed, f.col("__topic")))
     made = letter(

@@ -71,7 +71,7 @@ def rows(
     )
     why = f.concat(place, is_bad)
     if on_error == "fail":
-        then = f.lit('; mend the record, or set on_error="dead_letter" for this source')
+        then = f.lit('; fix the record, or set on_error="dead_letter" for this source')
         dead = f.when(is_bad.isNotNull(), f.raise_error(f.concat(why, then)).cast("string"))
         letters = f.when(dead.isNotNull(), f.lit(None)).cast(LETTER_TYPE)
     else:

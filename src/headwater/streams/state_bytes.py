@@ -203,8 +203,8 @@ def _encode_rare(value: Any, out: bytearray, names: Names | None, depth: int) ->
         _encode(list(value), out, names, depth)
     else:
         raise StateBytesError(
-            f"{_short(value)} cannot be kept as state: {kind.__name__} is none of None, bool, int, "
-            "float, str, bytes, datetime, date, timedelta, Decimal, list, tuple, set and dict"
+            f"{_short(value)} cannot be kept as state: {kind.__name__} is not None, bool, int, "
+            "float, str, bytes, datetime, date, timedelta, Decimal, list, tuple, set or dict"
         )
 
 

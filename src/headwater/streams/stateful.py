@@ -92,7 +92,7 @@ FAILURE_SCHEMA = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """How machines run in a query: what happens to records that fail, and its output mode."""
+    """Options of machines in a query: the handling of records that fail, and the output mode."""
 
     on_error: OnError
     mode: str

@@ -1,6 +1,6 @@
 """`Stream[K, V]`: records of a topic, and what can be done with them.
 
-Operators take columns (`f.…`, which Spark runs itself) or functions of Python, which are called
+Operators take columns (`f.…`, which Spark runs itself) or Python functions, which are called
 with values of the stream's type. Each returns another stream or a table; nothing runs before the
 app does.
 """
@@ -122,7 +122,7 @@ class Stream(Generic[K, V]):
         name: str | None = None,
         **more: Any,
     ) -> Stream[K, Any]:
-        """Makes a record of columns. `to` is its type, if functions of Python shall know it."""
+        """Makes a record of columns. `to` is its type, for the Python functions that get it."""
         found = building.named(columns, more, name or "select")
         return self._next(
             building.projected(self._app, self._node, found, "select", adds=False, to=to, name=name)

@@ -46,8 +46,8 @@ def _added(left: Any, right: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fold:
-    """How values become an aggregate. Functions take and return values of Python types; shapes say
-    how those look as columns (without one: as they are).
+    """The functions of an aggregation. They take and return values of Python types; shapes
+    describe these as columns (without a shape, values are used as they are).
 
     add: for each input, the aggregate with one more value. More than one input is a cogroup
     subtract: the aggregate without a value, for tables
@@ -83,7 +83,7 @@ class Fold:
         return self.merge(left, right)
 
     def kept(self, aggregate: Any) -> Any:
-        """What is kept of an aggregate: its columns."""
+        """The stored columns of an aggregate."""
         if aggregate is None or aggregate is NOTHING or self.shape is None:
             return None if aggregate is NOTHING else aggregate
         row = self.shape.to_row(aggregate)

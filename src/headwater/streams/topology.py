@@ -118,7 +118,7 @@ CallKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Calls a function of Python for each row, by Arrow batches."""
+    """Calls a Python function for each row, by Arrow batches."""
 
     function: Callable[..., Any]
     kind: CallKind
@@ -364,7 +364,7 @@ def result_type(
         name = written(function)
         raise TopologyError(
             operator,
-            f"the type of what {name} returns is unknown",
+            f"the return type of {name} is unknown",
             then=f"annotate {name}, or give it as {operator}(..., to=TYPE)",
         )
     return found

@@ -1,11 +1,11 @@
-"""How values of a Python type look as columns, and back.
+"""Converts values of Python types to columns, and back.
 
 A `Shape` is made once for the key and the value of each stream. A record type (a dataclass, a
 pydantic model, a TypedDict, or fields in Spark's notation) has a column for each field; any other
 type has one column, `value`. Python functions get values of the type; Spark gets the columns.
 
-What a shape cannot hold is refused when it is made, with the field: never when the first record
-arrives.
+A type that a shape cannot hold is refused when the shape is made, with the name of the field, and
+never only when the first record arrives.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ShapeError(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How values of one Python type look as columns."""
+    """Converts values of one Python type to columns, and back."""
 
     python: Any
     schema: StructType  # all fields may be null; `required` has those that must not be

@@ -1,4 +1,4 @@
-"""Metrics that clients push (KIP-714): who is asked for which, and what has come."""
+"""Metrics that clients push (KIP-714): subscriptions, and the values received."""
 
 from headwater.telemetry.instances import ClientAttributes, Instance, Instances
 from headwater.telemetry.pushed import PushedMetrics

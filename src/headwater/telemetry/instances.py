@@ -26,7 +26,7 @@ _ASKS_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTE
 
 
 class ClientAttributes(NamedTuple):
-    """What a broker knows of a client, as subscriptions may match it."""
+    """The facts about a client that subscriptions may match."""
 
     client_id: str | None
     client_software_name: str | None

@@ -161,9 +161,7 @@ class PushedMetrics:
 
     def collect(self) -> Iterator[Item]:
         """Yields all metrics, for the node's registry."""
-        yield Family(
-            "headwater_client_info", "gauge", "Clients that push metrics, each with the value 1."
-        )
+        yield Family("headwater_client_info", "gauge", "Clients that push metrics; always 1.")
         for client in tuple(self._clients.values()):
             yield Sample(client.about, 1)
         for name, family in tuple(self._families.items()):

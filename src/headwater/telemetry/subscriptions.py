@@ -77,7 +77,7 @@ class Subscription(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What all subscriptions together want of one client."""
+    """The metrics that all subscriptions together request from one client."""
 
     metrics: tuple[str, ...]  # prefixes of names
     interval_ms: int

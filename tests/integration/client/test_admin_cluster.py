@@ -50,7 +50,7 @@ def admin(shared_broker: EmbeddedBroker) -> Iterator[Admin]:
 
 
 def is_refused(admin: Admin, api: ApiKey, call: Callable[[], Any]) -> bool:
-    """Whether the broker does not serve an API, which the call must say by its name."""
+    """Returns whether the broker lacks an API, which the error must name."""
     router = admin._asynchronous._router
     if admin._run(lambda: router.serves(api, router.deadline(None))):
         return False

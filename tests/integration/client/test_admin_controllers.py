@@ -1,4 +1,4 @@
-"""`Admin` with `bootstrap_controllers`: whom it asks, and what it says at the wrong listener."""
+"""`Admin` with `bootstrap_controllers`: the nodes it asks, and its error at the wrong listener."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whom `Admin` asks, and asking again: leaders, coordinators and controllers that move, nodes that
-are down, brokers that are old."""
+"""The nodes that `Admin` asks, and its retries: leaders, coordinators and controllers that move,
+nodes that are down, brokers that are old."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ async def test_every_broker_is_asked_for_its_groups_and_one_that_loads_again() -
 
 @story
 async def test_a_broker_that_goes_while_it_is_asked_is_not_waited_for() -> None:
-    """The groups that it had are with the others then, who are asked once more."""
+    """The groups that it had are with the other coordinators then, which are asked once more."""
     async with two_brokers() as (first, second, admin):
         first.answers[ApiKey.LIST_GROUPS] = lambda _: ListGroupsResponse(
             groups=[ListedGroup(group_id=name) for name in ("a", "b")[: 1 + (not is_there())]]

@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: first contact, fresh metadata, whom to ask, asking again."""
+"""The cluster as a client sees it: first contact, fresh metadata, routing, retries."""
 
 from __future__ import annotations
 

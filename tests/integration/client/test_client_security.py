@@ -246,7 +246,7 @@ def test_certificates_that_do_not_fit(front: Open, certificates: Certificates) -
     error = failed(elsewhere, **settings)
     assert isinstance(error, AuthenticationFailed)
     assert "127.0.0.1" in str(error)
-    # Who says so is let through whatever the name.
+    # With this setting, any host name is accepted.
     settings["ssl_endpoint_identification_algorithm"] = ""
     with blocking.Admin(elsewhere, **settings) as admin:
         assert admin.describe_cluster().nodes

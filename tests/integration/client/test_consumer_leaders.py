@@ -351,7 +351,7 @@ async def test_offsets_are_looked_up_no_longer_than_the_caller_waits() -> None:
         broker.write(b"0")
         async with Consumer(broker.bootstrap, **QUICK) as consumer:
             await consumer.partitions_for("t")
-            broker.answers[ApiKey.API_VERSIONS] = lambda _: None  # who connects now gets no answer
+            broker.answers[ApiKey.API_VERSIONS] = lambda _: None  # new connections get no response
             broker.hang_up()
             loop = asyncio.get_running_loop()
             began = loop.time()

@@ -157,7 +157,7 @@ def test_what_moves_between_cooperative_members_is_left_out_first() -> None:
 
 
 class Greedy:
-    """Gives everything to the last, whoever owns it."""
+    """Gives everything to the last member, regardless of owners."""
 
     name = "greedy"
     cooperative = True

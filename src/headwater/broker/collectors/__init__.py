@@ -1,7 +1,7 @@
-"""What a node tells of itself to those who scrape it: collectors for `observability/registry`.
+"""The metrics of a node for Prometheus: collectors for `observability/registry`.
 
 The names are those under which Prometheus knows Kafka: the JMX names as the usual rules of
 jmx_exporter map them, kafka_exporter's for groups and offsets, and `headwater_` for what Kafka does
-not have. A count that several nodes could tell is told by one: a partition's by its leader, a
+not have. A count that several nodes know is reported by one: a partition's by its leader, a
 group's by its coordinator, the cluster's by the active controller.
 """

@@ -68,14 +68,14 @@ class ClusterCollector:
         yield Family(
             f"{_ELECTIONS}_leaderelectionrateandtimems",
             "summary",
-            "Partitions that got another leader while this node was the active controller; their "
-            "times are not known.",
+            "Leader changes while this node was the active controller; their durations are not "
+            "measured.",
         )
         yield Quantiles(NO_LABELS, (), self.elections.count, None)
         yield from one(
             f"{_ELECTIONS}_uncleanleaderelections_total",
             "counter",
-            "Leaders that were elected from outside the in-sync set, so that records may be lost.",
+            "Elections of leaders outside the in-sync set, which may lose records.",
             self.elections.unclean,
         )
         if is_active:
@@ -88,20 +88,20 @@ class ClusterCollector:
         for name, what, value in (
             (
                 "current_leader",
-                "The node that leads the metadata quorum; -1: none.",
+                "The node that leads the metadata quorum; -1 if there is none.",
                 raft.leader_id,
             ),
             ("current_epoch", "The epoch of the metadata quorum.", raft.epoch),
             (
                 "high_watermark",
-                "The end of what is committed of the metadata.",
+                "The high watermark of the metadata log.",
                 raft.high_watermark,
             ),
-            ("log_end_offset", "The end of the metadata log here.", metadata.log_end),
+            ("log_end_offset", "The end of the metadata log on this node.", metadata.log_end),
             ("number_of_voters", "Voters of the metadata quorum.", len(raft.voters.voters)),
         ):
             yield from one(f"{_RAFT}_{name}", "gauge", what, value)
-        yield Family(f"{_RAFT}_current_state_info", "gauge", "The part of this node in the quorum.")
+        yield Family(f"{_RAFT}_current_state_info", "gauge", "The role of this node in the quorum.")
         yield Sample(Labels(state=self._role()), 1)
         yield from one(
             "kafka_server_broker_metadata_metrics_last_applied_record_offset",
@@ -112,7 +112,7 @@ class ClusterCollector:
         yield from one(
             "headwater_metadata_lag_records",
             "gauge",
-            "Committed records of the metadata that this node knows of and has not applied.",
+            "Committed metadata records that this node knows of and has not applied yet.",
             max(0, raft.high_watermark - metadata.applied),
         )
         if not metadata.is_leader:
@@ -121,7 +121,7 @@ class ClusterCollector:
         yield Family(
             "headwater_quorum_replica_lag_records",
             "gauge",
-            "Records by which a voter or observer is behind; told by the leader of the quorum.",
+            "Lag of a voter or observer in records; reported by the leader of the quorum.",
         )
         for kind, replicas in (("voter", quorum.voters), ("observer", quorum.observers)):
             for each in replicas:
@@ -154,14 +154,14 @@ class ClusterCollector:
             ("offlinepartitionscount", "Partitions without a leader.", totals.without_leader),
             (
                 "preferredreplicaimbalancecount",
-                "Partitions that are not led by the first of their replicas.",
+                "Partitions that are not led by their preferred replica.",
                 totals.not_preferred,
             ),
         ):
             yield from one(f"{_CONTROLLER}_{name}", "gauge", what, value)
         live = [each for each in brokers if each.is_active]
         yield from one("kafka_brokers", "gauge", "Brokers that are not fenced.", len(live))
-        yield Family("kafka_broker_info", "gauge", "A broker that is not fenced, at an address.")
+        yield Family("kafka_broker_info", "gauge", "An unfenced broker and its address.")
         for each in live:
             if each.endpoints:
                 at = each.endpoints[0]

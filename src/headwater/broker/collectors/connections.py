@@ -12,7 +12,7 @@ _SOCKETS = "kafka_server_socket_server_metrics"
 _COUNTS: dict[str, tuple[str, Callable[[ListenerCounts], int]]] = {
     "connection_creation_total": ("Connections accepted.", lambda each: each.accepted),
     "connection_refused_total": (
-        "Connections turned away, as a limit was reached.",
+        "Connections refused because a limit was reached.",
         lambda each: each.refused,
     ),
     "successful_authentication_total": (

@@ -24,7 +24,7 @@ _STATES = {
 
 
 class _Row(NamedTuple):
-    """What a group has read of one partition."""
+    """The progress of a group in one partition."""
 
     labels: Labels
     offset: int
@@ -67,14 +67,14 @@ class GroupCollector:
         yield Family(
             f"{_GROUP}_lag_seconds",
             "gauge",
-            "How long the first record that a group has not read yet has waited; interpolated.",
+            "Age of the first record that a group has not read yet; interpolated.",
         )
         for row in rows:
             yield None if row.seconds is None else Sample(row.labels, round(row.seconds, 3))
         for name, what, sums in (
             (
                 "current_offset_sum",
-                "The committed offsets of a group in a topic, added up.",
+                "The sum of a group's committed offsets in a topic.",
                 offsets,
             ),
             ("lag_sum", "The lag of a group in all partitions of a topic.", lags),
@@ -116,9 +116,7 @@ class TransactionCollector:
             for state in shard.states():
                 states[state.name] += 1
                 yield None
-        yield Family(
-            "headwater_transactions", "gauge", "Transactional ids by the state they are in."
-        )
+        yield Family("headwater_transactions", "gauge", "Transactional ids by state.")
         for name in _TRANSACTION_STATES:
             yield Sample(Labels(state=name.lower()), states[name])
 

@@ -24,8 +24,14 @@ _PER_TOPIC = {
     "bytes_rejected": ("bytesrejected", "Bytes of batches that were too large"),
     "produces": ("totalproducerequests", "Appends, one for each partition of a request"),
     "fetches": ("totalfetchrequests", "Reads, one for each partition of a request"),
-    "failed_produces": ("failedproducerequests", "Appends that failed, but not by their client"),
-    "failed_fetches": ("failedfetchrequests", "Reads that failed, but not by their client"),
+    "failed_produces": (
+        "failedproducerequests",
+        "Appends that failed for reasons other than the client",
+    ),
+    "failed_fetches": (
+        "failedfetchrequests",
+        "Reads that failed for reasons other than the client",
+    ),
 }
 _IN_ALL = {
     "replication_bytes_in": (f"{_TOPICS}_replicationbytesin", "Bytes copied from leaders"),
@@ -47,7 +53,7 @@ class _Row(NamedTuple):
 
 
 class _Led(NamedTuple):
-    """What the leader of a partition knows of it."""
+    """The state of a partition as its leader knows it."""
 
     high_watermark: int
     replicas: int
@@ -61,7 +67,7 @@ class _Led(NamedTuple):
 
 
 class _Sums:
-    """What the replicas on this broker have together."""
+    """Totals over the replicas on this broker."""
 
     def __init__(self) -> None:
         self.under_replicated = self.under_min = self.at_min = 0
@@ -123,7 +129,7 @@ class PartitionCollector:
             yield Family(
                 f"{_TOPICS}_{name}_total",
                 "counter",
-                f"{what}; by topic, and without that label of all topics, also deleted ones.",
+                f"{what}; by topic, and without that label for all topics, including deleted ones.",
             )
             yield Sample(NO_LABELS, getattr(total, field))
             for labels, each in topics:
@@ -171,7 +177,7 @@ class PartitionCollector:
             ),
             (
                 "atminisrpartitioncount",
-                "Partitions led here with just min.insync.replicas replicas in sync.",
+                "Partitions led here with exactly min.insync.replicas replicas in sync.",
                 sums.at_min,
             ),
             (
@@ -224,68 +230,68 @@ class PartitionCollector:
         for name, what, value in (
             (
                 "kafka_cluster_partition_underreplicated",
-                "1 if replicas are not in sync; told by the leader.",
+                "1 if replicas are not in sync; reported by the leader.",
                 lambda row, at: int(at.is_under_replicated),
             ),
             (
                 "kafka_cluster_partition_underminisr",
-                "1 if fewer replicas are in sync than min.insync.replicas; told by the leader.",
+                "1 if fewer replicas are in sync than min.insync.replicas; reported by the leader.",
                 lambda row, at: int(at.is_under_min),
             ),
             (
                 "kafka_cluster_partition_atminisr",
-                "1 if just min.insync.replicas replicas are in sync; told by the leader.",
+                "1 if exactly min.insync.replicas replicas are in sync; reported by the leader.",
                 lambda row, at: int(at.is_at_min),
             ),
             (
                 "kafka_cluster_partition_insyncreplicascount",
-                "Replicas in sync; told by the leader.",
+                "Replicas in sync; reported by the leader.",
                 lambda row, at: at.in_sync,
             ),
             (
                 "kafka_cluster_partition_replicascount",
-                "Replicas; told by the leader.",
+                "Replicas; reported by the leader.",
                 lambda row, at: at.replicas,
             ),
             (
                 "kafka_cluster_partition_laststableoffsetlag",
-                "Records that readers of committed records cannot see yet, as a transaction is "
-                "open; told by the leader.",
+                "Records that read_committed consumers cannot see yet because of an open "
+                "transaction; reported by the leader.",
                 lambda row, at: at.stable_lag,
             ),
             (
                 f"{_KAFKA_EXPORTER}_current_offset",
-                "The high watermark; told by the leader.",
+                "The high watermark; reported by the leader.",
                 lambda row, at: at.high_watermark,
             ),
             (
                 f"{_KAFKA_EXPORTER}_oldest_offset",
-                "The first offset; told by the leader.",
+                "The first offset; reported by the leader.",
                 lambda row, at: row.start,
             ),
             (
                 f"{_KAFKA_EXPORTER}_leader",
-                "The id of the leader, which tells it.",
+                "The id of the leader, which reports it.",
                 lambda row, at: me,
             ),
             (
                 f"{_KAFKA_EXPORTER}_replicas",
-                "Replicas; told by the leader.",
+                "Replicas; reported by the leader.",
                 lambda row, at: at.replicas,
             ),
             (
                 f"{_KAFKA_EXPORTER}_in_sync_replica",
-                "Replicas in sync; told by the leader.",
+                "Replicas in sync; reported by the leader.",
                 lambda row, at: at.in_sync,
             ),
             (
                 f"{_KAFKA_EXPORTER}_leader_is_preferred",
-                "1 if the leader is the first of the replicas; told by the leader.",
+                "1 if the leader is the first of the replicas; reported by the leader.",
                 lambda row, at: int(at.is_preferred),
             ),
             (
                 f"{_KAFKA_EXPORTER}_under_replicated_partition",
-                "1 if replicas are not in sync; told by the leader.",
+                "1 if replicas are not in sync; reported by the leader.",
                 lambda row, at: int(at.is_under_replicated),
             ),
         ):

@@ -26,7 +26,7 @@ _IDLE_SECONDS = 30.0  # over which the idle share is told, at least
 
 
 class LoopMeter:
-    """How busy the event loop is: the time of each turn, and how late its timers are."""
+    """Measures the load of the event loop: the duration of each turn, and the delay of timers."""
 
     def __init__(self, clock: Clock, workers: Workers) -> None:
         self.turns = Histogram()
@@ -72,7 +72,7 @@ class ProcessCollector:
         self._cluster_id = cluster_id
 
     def collect(self) -> Iterator[Item]:
-        yield Family("headwater_info", "gauge", "The version of this node, and where it belongs.")
+        yield Family("headwater_info", "gauge", "The version, the cluster and the id of this node.")
         yield Sample(
             Labels(
                 version=__version__,
@@ -90,20 +90,20 @@ class ProcessCollector:
         yield Family(
             "headwater_loop_lag_seconds",
             "histogram",
-            "How late the event loop runs a timer: what a request waits before it is looked at.",
+            "Delay of timers in the event loop: the time a request waits before it is handled.",
         )
         yield Distribution(NO_LABELS, meter.lag)
         yield Family(
             "headwater_loop_turn_seconds",
             "histogram",
-            "Time of a turn of the event loop: what it does between two waits for events.",
+            "Duration of an event loop iteration, without the wait for events.",
         )
         yield Distribution(NO_LABELS, meter.turns)
         for name in (
             "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
             "kafka_network_socketserver_networkprocessoravgidlepercent",
         ):
-            what = "The share of the last half minute or so that the event loop waited, 0 to 1."
+            what = "Share of about the last half minute that the event loop was idle, 0 to 1."
             yield from one(name, "gauge", what, meter.idle)
 
 
@@ -114,6 +114,6 @@ def _usage(usage: ProcessUsage) -> Iterator[Item]:
         ("virtual_memory_bytes", "gauge", "Virtual memory.", usage.virtual_bytes),
         ("open_fds", "gauge", "Open files, sockets and memory maps.", usage.open_files),
         ("max_fds", "gauge", "The limit of open files.", usage.open_files_max),
-        ("start_time_seconds", "gauge", "When the process began.", usage.start_seconds),
+        ("start_time_seconds", "gauge", "Start time of the process.", usage.start_seconds),
     ):
         yield from one(f"process_{name}", kind, what, value)  # type: ignore[arg-type]

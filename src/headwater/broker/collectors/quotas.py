@@ -17,7 +17,7 @@ _RESOURCES = {
 }
 
 
-_UNITS = "bytes in a second, or percent of the loop's time"
+_UNITS = "bytes per second, or percent of the event loop's time"
 
 
 class QuotaCollector:
@@ -33,7 +33,9 @@ class QuotaCollector:
         for key, each in throttled:
             yield Sample(_labels(key), each.count)
         yield Family(
-            "headwater_quota_throttled_seconds_total", "counter", "For how long, added up."
+            "headwater_quota_throttled_seconds_total",
+            "counter",
+            "Total time for which they were slowed down.",
         )
         for key, each in throttled:
             yield Sample(_labels(key), each.seconds)
@@ -43,18 +45,16 @@ class QuotaCollector:
             labels = Labels(resource=name, user=user or "", clientId=client_id or "")
             used.append((key, labels, rate, bound))
             yield None
-        yield Family(
-            "headwater_quota_usage", "gauge", f"What a client with a quota takes: {_UNITS}."
-        )
+        yield Family("headwater_quota_usage", "gauge", f"Usage of a client with a quota: {_UNITS}.")
         for _, labels, rate, _ in used:
             yield Sample(labels, float(rate))
-        yield Family("headwater_quota_bound", "gauge", f"What such a client may take: {_UNITS}.")
+        yield Family("headwater_quota_bound", "gauge", f"Quota of such a client: {_UNITS}.")
         for _, labels, _, bound in used:
             yield Sample(labels, float(bound))
         yield Family(
             "kafka_server_quota_byte_rate",
             "gauge",
-            "Bytes in a second of a client with a quota of bytes.",
+            "Bytes per second of a client with a byte rate quota.",
         )
         for key, labels, rate, _ in used:
             yield Sample(labels, float(rate)) if key in (PRODUCE, FETCH) else None

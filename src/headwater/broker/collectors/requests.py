@@ -19,7 +19,7 @@ from headwater.observability.requests import ApiMeter
 
 _SHARES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 _KAFKAS_STAGES = {
-    "total": ("totaltimems", "from the beginning of the handler to the answer"),
+    "total": ("totaltimems", "from the start of the handler to the response"),
     "queue": ("requestqueuetimems", "from the arrival of the request to its handler"),
     "local": ("localtimems", "in the handler"),
     "remote": ("remotetimems", "waiting: for records, replicas, other members or a coordinator"),
@@ -43,14 +43,14 @@ class RequestCollector:
         yield Family(
             f"{_PREFIX}_errors_total",
             "counter",
-            "Errors in answers, by API and error; NONE counts the answers without one.",
+            "Error codes in responses, by API and error; NONE counts responses without one.",
         )
         for meter in meters:
             yield from _errors(meter)
         yield Family(f"{_PREFIX}_requestbytes_total", "counter", "Bytes of requests, by API.")
         for meter in meters:
             yield Sample(Labels(request=meter.name), meter.request_bytes)
-        yield Family(f"{_PREFIX}_responsebytes_total", "counter", "Bytes of answers, by API.")
+        yield Family(f"{_PREFIX}_responsebytes_total", "counter", "Bytes of responses, by API.")
         for meter in meters:
             yield Sample(Labels(request=meter.name), meter.response_bytes)
         yield from self._times(meters)

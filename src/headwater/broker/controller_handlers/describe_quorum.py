@@ -1,4 +1,4 @@
-"""DescribeQuorum: who leads the metadata log, who votes, and how far everyone has come."""
+"""DescribeQuorum: the leader of the metadata log, the voters, and the progress of every replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: who has lately written to a partition with an id (KIP-664)."""
+"""DescribeProducers: the idempotent producers that a partition remembers (KIP-664)."""
 
 from __future__ import annotations
 

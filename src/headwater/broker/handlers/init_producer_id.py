@@ -104,7 +104,7 @@ def _check_access(broker: Broker, context: Context, request: InitProducerIdReque
                 AclResource.TRANSACTIONAL_ID,
                 transactional_id,
             )
-    # Whoever may write to any topic needs no right of its own for idempotence (KIP-679).
+    # A client that may write to some topic needs no further right for idempotence (KIP-679).
     elif not may_any(broker, context, Operation.WRITE, AclResource.TOPIC):
         check_cluster(broker, context, Operation.IDEMPOTENT_WRITE)
 

@@ -26,7 +26,7 @@ def handle(
         )
     except ApiError as refusal:
         return ListGroupsResponse(error_code=refusal.code)
-    # Whoever may describe the cluster sees all groups.
+    # A client that may describe the cluster sees all groups.
     sees_all = broker.authorizer is None or is_allowed(
         broker, context, Operation.DESCRIBE, AclResource.CLUSTER, quiet=True
     )

@@ -631,7 +631,7 @@ def _telemetry_of(consumer: Consumer[Any, Any]) -> Telemetry:
     def labels() -> dict[str, str | None]:
         member_id = None
         if config.group_id is not None and (found := known()) is not None:
-            with suppress(ClientError):  # it is no member
+            with suppress(ClientError):  # it is not a member
                 member_id = found.group_metadata().member_id
         return {
             "client_rack": config.client_rack,

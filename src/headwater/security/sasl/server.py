@@ -112,7 +112,7 @@ def check_authorization_id(authorization_id: str, user: str) -> None:
 
 
 class Identity(Protocol):
-    """Whom a valid bearer token names."""
+    """The user that a valid bearer token names."""
 
     @property
     def name(self) -> str: ...

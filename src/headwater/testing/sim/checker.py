@@ -7,7 +7,7 @@ one by one, as they happen, and returns the anomalies that each of them shows; `
 those that only the end of the history shows. It knows nothing about the simulation: a program with
 real clients can write the same history.
 
-What was acknowledged with acks=all, and what was read, is in the log for ever. What was
+What was acknowledged with acks=all, and what was read, is in the log forever. What was
 acknowledged with acks=1 may be lost when the leader changes, and only then. A leader that has not
 heard of its successor still tells the end of the log as it was. `MAY_LOSE` ends all
 promises of a partition, because too many of its replicas have lost their disks or an unclean leader

@@ -196,7 +196,7 @@ class Member:
             self.release()
 
     def release(self) -> None:
-        """Lets go of a node that is no more."""
+        """Drops its references to a node that has ended."""
         self.is_ending = False
         self.paused = False
         self.node = None
