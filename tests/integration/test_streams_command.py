@@ -184,7 +184,7 @@ def test_stop_asks_the_run_wherever_it_is(cluster: Cluster, out: Run) -> None:
             thread.start()
             assert out("stop", "stoppable") == "app stoppable: stopped\n"
             thread.join()
-    assert "does not run: it is stopped" in out("stop", "stoppable", code=1)
+    assert "is not running: it is stopped" in out("stop", "stoppable", code=1)
     assert STOP_KEY not in out("list")
 
 
