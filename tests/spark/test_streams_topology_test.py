@@ -12,6 +12,7 @@ import pytest
 # The tests of the examples run here as well.
 from examples.streams.test_cafe import test_an_hour_at_the_cafe
 from examples.streams.test_shop import test_a_silent_door_is_told, test_totals_by_country
+from examples.streams.test_words import test_words_are_counted_whatever_their_case
 from headwater.streams import (
     App,
     Context,
@@ -134,4 +135,5 @@ __all__ = [
     "test_a_silent_door_is_told",
     "test_an_hour_at_the_cafe",
     "test_totals_by_country",
+    "test_words_are_counted_whatever_their_case",
 ]

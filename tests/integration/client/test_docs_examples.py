@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ PAGES = (
     "docs/streams-tutorial",
     "docs/quotas",
 )
+
+_ENV = os.environ | {"PYTHONUNBUFFERED": "1"}
 
 
 def page(name: str) -> str:
@@ -104,6 +107,24 @@ def test_the_example_of_quotas_is_throttled() -> None:
         "user alice, client-id etl: {'producer_byte_rate': 1000000.0}",
         "the broker asked for a wait",
     ]
+
+
+def test_the_example_of_a_live_table_shows_what_it_has_and_what_changes() -> None:
+    with EmbeddedBroker(topics={"shop-totals-changelog": 1}) as broker:
+        broker.send("shop-totals-changelog", '{"orders": 1, "total": 2.5}', key="at")
+        command = [sys.executable, str(ROOT / "examples/streams/live_view.py"), broker.bootstrap]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_ENV) as shown:
+            assert shown.stdout is not None
+            assert shown.stdout.readline() == "Total(orders=1, total=2.5)\n"
+            assert shown.stdout.readline() == "[('at', Total(orders=1, total=2.5))]\n"
+            line = ""
+            while not line:  # `changes` begins when the program asks for it
+                broker.send("shop-totals-changelog", '{"orders": 2, "total": 4.0}', key="at")
+                if select.select([shown.stdout], [], [], 1)[0]:
+                    line = shown.stdout.readline()
+            assert line.startswith("at: Total(orders=")
+            assert line.endswith("-> Total(orders=2, total=4.0)\n")
+            shown.kill()
 
 
 def test_the_example_of_dead_letters_skips_what_cannot_be_read() -> None:
