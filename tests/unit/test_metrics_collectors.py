@@ -37,6 +37,7 @@ from headwater.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headwater.quotas.clients import ClientQuotas
+from headwater.quotas.entities import MUTATION, REQUEST
 from headwater.quotas.entities import PRODUCE as PRODUCE_QUOTA
 from headwater.quotas.rates import Windows
 from tests.support.exposition import ScrapedFamily, parse
@@ -250,12 +251,16 @@ def test_changes_of_in_sync_sets_are_counted() -> None:
 
 def test_what_quotas_hold_back_and_what_clients_use_is_told() -> None:
     quotas = ClientQuotas(Windows(11, 1.0), Windows(11, 1.0))
-    quotas.follow({(("user", "alice"),): {PRODUCE_QUOTA: 1000.0}})
+    quotas.follow({(("user", "alice"),): {PRODUCE_QUOTA: 1000.0, REQUEST: 50.0, MUTATION: 2.0}})
     limits = quotas.limits_of("alice", "app", 0.0)
     assert limits is not None
     assert limits.produce is not None
+    assert limits.request is not None
+    assert limits.mutation is not None
     limits.produce.take(22_000, 0.0)
-    quotas.note(PRODUCE_QUOTA, 2.5)
+    limits.request.take(2.5, 0.0)
+    limits.mutation.take(25, 0.0)
+    quotas.note(PRODUCE_QUOTA, 2.5, limits.produce, 0.0)
     registry = Registry()
     registry.register(QuotaCollector(quotas, lambda: 0.0).collect)
     found = scrape(registry)
@@ -264,6 +269,10 @@ def test_what_quotas_hold_back_and_what_clients_use_is_told() -> None:
     assert found["headwater_quota_throttled_seconds_total"].value(resource="Produce") == 2.5
     assert found["headwater_quota_bound"].value(resource="Produce", user="alice") == 1000
     assert found["kafka_server_quota_byte_rate"].value(user="alice") > 1000
+    assert found["kafka_server_quota_request_time"].value(user="alice") == 25
+    assert found["kafka_server_quota_tokens"].value(user="alice") == -3
+    assert found["kafka_server_quota_throttle_time"].value(resource="Produce") == 2500
+    assert found["kafka_server_quota_throttle_time"].value(resource="Request") == 0
 
 
 # Lag

@@ -23,7 +23,7 @@ from headwater.protocol import Message
 from headwater.protocol.apis import APIS, ApiKey
 from headwater.quotas.clients import NO_LIMITS, ClientQuotas, Limits
 from headwater.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST
-from headwater.quotas.rates import Bucket, Windows
+from headwater.quotas.rates import Bucket, Meter, Windows
 
 # Requests of nodes. They are not throttled, whichever user they log in as.
 _OF_NODES = frozenset(
@@ -172,17 +172,19 @@ class Metered:
         limits, quotas = self._limits, self._throttling.quotas
         now = self._throttling.now()
         wait, key = self._fetch_wait, FETCH
+        limit: Meter | None = limits.fetch
         if limits.produce is not None and self._produced:
-            wait, key = limits.produce.take(self._produced, now), PRODUCE
+            limit = limits.produce
+            wait, key = limit.take(self._produced, now), PRODUCE
             self._produced = 0
         if limits.request is not None:
             seconds, self._seconds = self._seconds, 0.0
             because_of_time = min(limits.request.take(seconds, now), quotas.request_wait_max)
             if because_of_time > wait:
-                wait, key = because_of_time, REQUEST
+                wait, key, limit = because_of_time, REQUEST, limits.request
         wait_ms = ceil(wait * 1000)
         if wait_ms > 0:
-            quotas.note(key, wait)
+            quotas.note(key, wait, limit, now)
         told_ms: int | None = getattr(message, "throttle_time_ms", None)
         if told_ms is not None:
             # The controller may have set a longer one, for what the request changes.
@@ -252,5 +254,6 @@ class MutationQuota:
     def wait_ms(self) -> int:
         """Returns how long the client has to wait; notes it."""
         if self._wait > 0:
-            self._throttling.quotas.note(MUTATION, self._wait)
+            throttling = self._throttling
+            throttling.quotas.note(MUTATION, self._wait, self._bucket, throttling.now())
         return ceil(self._wait * 1000)

@@ -1,4 +1,4 @@
-"""Measures of clients: counts since the start, and means and maxima of the last minute or so."""
+"""Measures: counts since the start, and means and maxima of the last minute or so."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ class Window:
 
     def shown(self, name: str, now: float, *, scale: float = 1.0) -> dict[str, float]:
         """`name-avg` and `name-max`; both are 0 if nothing was noted."""
+        mean, most = self.mean(now), max(self._most, self._before[2])
+        return {f"{name}-avg": mean * scale, f"{name}-max": most * scale}
+
+    def mean(self, now: float) -> float:
+        """Returns the mean; 0 if nothing was noted."""
         if now >= self._ends:
             self._turn(now)
-        count, total, most = self._before
-        mean = ratio(self._total + total, self._count + count)
-        return {f"{name}-avg": mean * scale, f"{name}-max": max(self._most, most) * scale}
+        count, total, _ = self._before
+        return ratio(self._total + total, self._count + count)
 
 
 class Traffic:

@@ -98,7 +98,9 @@ class Used(NamedTuple):
     key: str
     subject: Subject
     bound: float  # for each second; a percentage for request_percentage
-    rate: float
+    rate: float | None  # what was taken each second, but of controller_mutation_rate
+    tokens: float | None  # what is left of controller_mutation_rate
+    wait_seconds: float  # the mean of the last minute's waits
 
 
 _Key = tuple[str, Subject]
@@ -212,7 +214,7 @@ class ClientQuotas:
             meter.rebind(bound, now)
         wait = min(meter.offer(1.0, now), self._windows.seconds)
         if wait > 0:
-            self.note(CONNECTION, wait)
+            self.note(CONNECTION, wait, meter, now)
         return wait
 
     # Bounds
@@ -239,14 +241,20 @@ class ClientQuotas:
 
     # What operators see
 
-    def note(self, key: str, seconds: float) -> None:
-        """Notes that a client has to wait."""
+    def note(self, key: str, seconds: float, limit: Meter | Bucket | None, now: float) -> None:
+        """Notes that a client has to wait, because of one of its limits."""
         throttled = self.throttled[key]
         throttled.count += 1
         throttled.seconds += seconds
+        if limit is not None:
+            limit.waits.note(seconds, now)
 
     def used(self, now: float) -> Iterator[Used]:
-        """Yields what clients take of their quotas of bytes and time."""
+        """Yields what clients take of their quotas."""
         for (key, subject), meter in tuple(self._meters.items()):
             unit = _PERCENT if key == REQUEST else 1.0
-            yield Used(key, subject, meter.bound * unit, meter.rate(now) * unit)
+            rate = meter.rate(now) * unit
+            yield Used(key, subject, meter.bound * unit, rate, None, meter.waits.mean(now))
+        for subject, bucket in tuple(self._buckets.items()):
+            waits = bucket.waits.mean(now)
+            yield Used(MUTATION, subject, bucket.bound, None, bucket.tokens(now), waits)

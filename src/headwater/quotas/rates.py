@@ -15,6 +15,8 @@ from collections import deque
 from math import inf
 from typing import NamedTuple
 
+from headwater.observability.measures import Window
+
 _INSTANT = 0.001  # the shortest time over which a rate is computed
 _PACED_FETCH = 0.25  # the part of a window that one fetch of a paced client may bring
 _LATE_SECONDS = 0.25  # a client that returns later than this loses its turn
@@ -58,11 +60,13 @@ class Meter:
         "_usual",
         "_windows",
         "bound",
+        "waits",
     )
 
     def __init__(self, bound: float, windows: Windows, *, debt_seconds_max: float = inf) -> None:
         """`debt_seconds_max` is the maximum time until everything is paid for."""
         self.bound = bound  # for each second
+        self.waits = Window()  # seconds for which clients were told to wait
         self._debt_seconds_max = debt_seconds_max
         self._windows = windows
         self._samples: deque[_Sample] = deque()
@@ -201,10 +205,11 @@ class Meter:
 class Bucket:
     """Tokens that come back at a rate, and are there for a burst."""
 
-    __slots__ = ("_since", "_tokens", "_windows", "bound")
+    __slots__ = ("_since", "_tokens", "_windows", "bound", "waits")
 
     def __init__(self, bound: float, windows: Windows, now: float) -> None:
         self.bound = bound  # for each second
+        self.waits = Window()  # seconds for which clients were told to wait
         self._windows = windows
         self._since = now
         self._tokens = self._burst
@@ -228,6 +233,11 @@ class Bucket:
         self._refill(now)
         self._tokens -= count
         return max(0.0, -self._tokens / self.bound)
+
+    def tokens(self, now: float) -> float:
+        """Returns how many are there; less than none while some were taken in advance."""
+        self._refill(now)
+        return self._tokens
 
     def is_idle(self, now: float) -> bool:
         """Returns whether a new bucket would say the same from now on."""

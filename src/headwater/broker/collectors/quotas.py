@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headwater.observability.registry import Family, Item, Labels, Sample
-from headwater.quotas.clients import ClientQuotas
+from headwater.quotas.clients import ClientQuotas, Used
 from headwater.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST
 
 # By the key of a quota: Kafka's name of what it limits.
@@ -15,9 +15,6 @@ _RESOURCES = {
     REQUEST: "Request",
     MUTATION: "ControllerMutation",
 }
-
-
-_UNITS = "bytes per second, or percent of the event loop's time"
 
 
 class QuotaCollector:
@@ -39,25 +36,62 @@ class QuotaCollector:
         )
         for key, each in throttled:
             yield Sample(_labels(key), each.seconds)
-        used = []
-        for key, (user, client_id), bound, rate in self._quotas.used(self._now()):
-            name = _RESOURCES.get(key, key)
-            labels = Labels(resource=name, user=user or "", clientId=client_id or "")
-            used.append((key, labels, rate, bound))
+        used: list[tuple[Labels, Used]] = []
+        for client in self._quotas.used(self._now()):
+            user, client_id = client.subject
+            name = _RESOURCES.get(client.key, client.key)
+            used.append((Labels(resource=name, user=user or "", clientId=client_id or ""), client))
             yield None
-        yield Family("headwater_quota_usage", "gauge", f"Usage of a client with a quota: {_UNITS}.")
-        for _, labels, rate, _ in used:
-            yield Sample(labels, float(rate))
-        yield Family("headwater_quota_bound", "gauge", f"Quota of such a client: {_UNITS}.")
-        for _, labels, _, bound in used:
-            yield Sample(labels, float(bound))
-        yield Family(
-            "kafka_server_quota_byte_rate",
-            "gauge",
-            "Bytes per second of a client with a byte rate quota.",
-        )
-        for key, labels, rate, _ in used:
-            yield Sample(labels, float(rate)) if key in (PRODUCE, FETCH) else None
+        for name, what, of in _OF_CLIENTS:
+            yield Family(name, "gauge", what)
+            for labels, client in used:
+                value = of(client)
+                yield None if value is None else Sample(labels, float(value))
+
+
+def _bytes(used: Used) -> float | None:
+    return used.rate if used.key in (PRODUCE, FETCH) else None
+
+
+def _time(used: Used) -> float | None:
+    return used.rate if used.key == REQUEST else None
+
+
+_OF_CLIENTS: tuple[tuple[str, str, Callable[[Used], float | None]], ...] = (
+    (
+        "headwater_quota_usage",
+        "Usage of a client with a quota: bytes per second, or percent of the event loop's time.",
+        lambda used: used.rate,
+    ),
+    (
+        "headwater_quota_bound",
+        "Quota of such a client: bytes or partitions per second, or percent of the event loop's "
+        "time.",
+        lambda used: used.bound,
+    ),
+    (
+        "kafka_server_quota_byte_rate",
+        "Bytes per second of a client with a byte rate quota.",
+        _bytes,
+    ),
+    (
+        "kafka_server_quota_request_time",
+        "Share of the event loop's time that a client with a quota of it uses, in percent.",
+        _time,
+    ),
+    (
+        "kafka_server_quota_tokens",
+        "Partitions that a client with a controller_mutation_rate may create or delete at once; "
+        "reported by the active controller.",
+        lambda used: used.tokens,
+    ),
+    (
+        "kafka_server_quota_throttle_time",
+        "Mean throttle time of a client with a quota in the last minute, in milliseconds; 0 if it "
+        "was not throttled.",
+        lambda used: 1000 * used.wait_seconds,
+    ),
+)
 
 
 def _labels(key: str) -> Labels:
