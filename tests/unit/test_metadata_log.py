@@ -290,6 +290,31 @@ def test_subscribers_hear_of_each_change_once_and_of_the_past_at_the_start() -> 
     run(test)
 
 
+def test_those_held_back_hear_of_everything_later_and_early_ones_of_all_of_it_each_time() -> None:
+    async def test() -> None:
+        node = await started()
+        early: list[set[bytes]] = []
+        node.metadata.subscribe(
+            lambda _, delta: early.append(set(delta.topics_created)), is_early=True
+        )
+        node.news.clear()
+        node.metadata.hold_back()
+        await node.create("a")
+        await node.create("b")
+        a, b = (node.metadata.image.topics[name].id for name in ("a", "b"))
+        assert early == [{a}, {a, b}]
+        assert not node.news
+        node.metadata.go_on()
+        (delta,) = node.news
+        assert delta.topics_created == {a, b}
+        await node.create("c")
+        c = node.metadata.image.topics["c"].id
+        assert [node.news[-1].topics_created, early[-1]] == [{c}, {c}]
+        assert (len(node.news), len(early)) == (2, 3)
+
+    run(test)
+
+
 def test_snapshots_take_over_from_the_log() -> None:
     async def test() -> None:
         settings = {"metadata.log.max.record.bytes.between.snapshots": "2000"}

@@ -128,7 +128,9 @@ class MetadataLog:
         self._catching_up: asyncio.Future[None] | None = None
         # Called with the messages to send after each step of the machine or change of the log.
         self.on_step: Callable[[Sequence[Envelope]], None] = lambda messages: None
+        self._early_subscribers: list[Subscriber] = []
         self._subscribers: list[Subscriber] = []
+        self._is_held_back = False
         self._leader_callbacks: list[Callable[[], None]] = []
         self.registration_offsets: dict[int, int] = {}  # offset of each broker's registration
         self._uncommitted: deque[_Batch] = deque()  # in the log but not yet in the image
@@ -203,10 +205,23 @@ class MetadataLog:
         """Whether the cluster is new and still needs its bootstrap records."""
         return not self.image.features
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Calls `subscriber` with the image and its changes after each commit, in the event
-        loop."""
-        self._subscribers.append(subscriber)
+    def subscribe(self, subscriber: Subscriber, *, is_early: bool = False) -> None:
+        """Calls `subscriber` with the image and its changes after each commit, in the event loop.
+        An early one is called between `hold_back` and `go_on` as well, and told of all that has
+        changed since, each time."""
+        (self._early_subscribers if is_early else self._subscribers).append(subscriber)
+
+    def hold_back(self) -> None:
+        """Lets subscribers wait, except early ones: what they act on is not loaded yet. This node
+        is a member of the quorum all the same."""
+        self._is_held_back = True
+
+    def go_on(self) -> None:
+        """Ends `hold_back`: subscribers are told what has changed meanwhile."""
+        self._is_held_back = False
+        if self.is_caught_up:
+            delta, self._unannounced = self._unannounced, Delta()
+            self._announce(self._subscribers, delta)
 
     # Start and stop
 
@@ -696,14 +711,11 @@ class MetadataLog:
         if not self._has_caught_up():
             self._unannounced = delta
             return
-        if delta:
-            for subscriber in self._subscribers:
-                try:
-                    subscriber(self.image, delta)
-                except Exception as error:
-                    # As in Kafka: the other subscribers must still be called, and the commit
-                    # stands.
-                    self._on_failure("a subscriber failed to apply a metadata change", error)
+        self._announce(self._early_subscribers, delta)
+        if self._is_held_back:
+            self._unannounced = delta
+        else:
+            self._announce(self._subscribers, delta)
         while self._waiters and self._waiters[0][0].offset <= self.applied:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
@@ -712,6 +724,16 @@ class MetadataLog:
         due = self._snapshots.is_due(self._host.clock.monotonic())
         if due and self._snapshotting is None and not self._closing:
             self._snapshotting = asyncio.get_running_loop().create_task(self._write_snapshot())
+
+    def _announce(self, subscribers: Sequence[Subscriber], delta: Delta) -> None:
+        if not delta:
+            return
+        for subscriber in subscribers:
+            try:
+                subscriber(self.image, delta)
+            except Exception as error:
+                # As in Kafka: the other subscribers must still be called, and the commit stands.
+                self._on_failure("a subscriber failed to apply a metadata change", error)
 
     def _check_levels(self) -> None:
         """Stops a node of an earlier release: it would misread the cluster, or lead it wrongly."""
