@@ -132,7 +132,9 @@ class SubmitQueue:
             await asyncio.wait((self._carrier,))
         self.running.reject(
             self,
-            ClientClosed(f"the producer was closed and timeout_ms={timeout_ms} is over; not sent"),
+            ClientClosed(
+                f"the producer was closed and timeout_ms={timeout_ms} has passed; not sent"
+            ),
         )
 
     # Called by the core, in the thread that submits

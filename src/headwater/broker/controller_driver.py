@@ -108,7 +108,7 @@ class ControllerDriver:
     async def _on_full_disk(self, refusal: ApiError) -> None:
         """Leaves the quorum to voters whose disks have space; a sole voter waits until it has."""
         is_sole = len(self._metadata.describe_quorum().voters) == 1
-        what = "waits for space" if is_sole else "leaves the lead to another voter"
+        what = "waits for space" if is_sole else "resigns in favour of another voter"
         self._log.warn(f"the controller cannot write and {what}: {refusal.message}")
         if is_sole:
             await asyncio.sleep(_FULL_DISK_SECONDS)

@@ -33,7 +33,7 @@ Failed = Callable[[str, BaseException], None]
 
 def build_authorizer(config: NodeConfig, on_failure: Failed) -> Authorizer | None:
     """Returns the authorizer that the settings name, None without one; raises ConfigError if it
-    cannot be had."""
+    cannot be loaded."""
     name = config.authorizer_class_name
     if not name:
         return None
@@ -82,7 +82,7 @@ def python_object(key: str, text: str, methods: Iterable[str], settings: Mapping
 
 
 def build_policies(config: NodeConfig, on_failure: Failed) -> Policies:
-    """Returns the policies that the settings name; raises ConfigError if one cannot be had."""
+    """Returns the policies that the settings name; raises ConfigError if one cannot be loaded."""
     new_topic = _policy(config, "create.topic.policy.class.name", on_failure)
     alteration = _policy(config, "alter.config.policy.class.name", on_failure)
     return Policies(new_topic, alteration)

@@ -66,7 +66,7 @@ def _run(options: Namespace) -> int:
 
 
 def _wait(options: Namespace) -> Status:
-    """Asks until the cluster is healthy, or the time is over: then what was found last counts."""
+    """Asks until the cluster is healthy or the time has passed; then the last answer counts."""
     deadline = time.monotonic() + options.wait
     found: Status | None = None
     while True:

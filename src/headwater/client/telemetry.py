@@ -195,7 +195,7 @@ class Telemetry:
     async def close(
         self, metrics: Mapping[str, float] | None, *, seconds: float = _LAST_PUSH_SECONDS
     ) -> None:
-        """Pushes what has come since the last time, if that is quick, and no more."""
+        """Pushes the values since the last push, if that is quick, and then stops."""
         self._stop()
         task, self._task = self._task, None
         if task is not None:

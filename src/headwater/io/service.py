@@ -41,7 +41,7 @@ class ServiceManager:
         address = self._address
         if address.startswith("@"):  # a name in Linux's abstract namespace
             address = "\0" + address[1:]
-        # Nobody may read it any more: a node does not depend on who watches it.
+        # Its reader may be gone: a node does not depend on the process that watches it.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock,

@@ -185,7 +185,9 @@ class Server:
                 self.counts_of(listener).failed_authentications += 1
                 connection.refuse(str(refusal))
             except BaseException:
-                connection.refuse("its certificate cannot be read")  # nobody gets in by our bugs
+                connection.refuse(
+                    "its certificate cannot be read"
+                )  # a bug of ours must not let anybody in
                 raise
 
         secret = TlsStream(stream, Tls(context, is_server=True), on_handshake)
@@ -344,8 +346,8 @@ class Server:
         limit = self.limits.receiving_bytes_max
         share = int(limit * self.limits.receiving_share_of_ip)
         for connection, size in self._waiting_for_memory.items():
-            # One frame is always allowed, or a limit below the maximum frame size would block for
-            # ever.
+            # One frame is always allowed, or a limit below the maximum frame size would block
+            # forever.
             held = self._receiving_of_ip.get(connection.stream.peer.host, 0)
             if held and held + size > share:
                 continue

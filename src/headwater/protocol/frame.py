@@ -71,7 +71,7 @@ def response_header_is_flexible(key: int, version: int) -> bool:
 
 
 def skip_tags(data: Buffer, position: int) -> int:
-    """The position behind a tag section that nobody here wants to read."""
+    """The position after a tag section, which is skipped."""
     try:
         return read_unknown_tags(memoryview(data), position + 1, data[position])[1]
     except IndexError:

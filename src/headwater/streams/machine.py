@@ -667,7 +667,7 @@ class KeyedGroup:
                     timers.index(clock, None)
                 continue
             time = self.times.of(clock)
-            # What a timer sets to a time that is over is due with the next batch.
+            # A timer that is set to a time in the past is due with the next batch.
             at = earliest if time is None else max(earliest, time + 1)
             indexed = timers.indexed(clock)
             if indexed is None or at < indexed or (time is not None and indexed <= time):

@@ -196,7 +196,7 @@ class _Store:
         return self._current.state.fields.get(self._name, default)
 
     def _ends(self, default: Any) -> Any:
-        """The times at which what is kept is over: in the shape of what is kept."""
+        """The expiry times of entries, in the shape of the entries."""
         if self._ttl is None:
             return default
         return self._current.state.fields.get(f"{_EXPIRY}{self._name}", default)
@@ -226,7 +226,7 @@ class _Store:
         return end is None or end > self._current.time
 
     def _expire(self) -> None:
-        """Removes what is over, and has it called again when more is."""
+        """Removes expired entries, and schedules the next call."""
         raise NotImplementedError
 
 
@@ -731,7 +731,7 @@ class ProcessorMachine:
             return
         time = timers.stream_time
         late = [row for row in rows if time is not None and row.timestamp <= time]
-        for row in late:  # its time is over: there is nothing to wait for
+        for row in late:  # its time has passed: there is nothing to wait for
             yield from made.record(row)
         made.hold([row for row in rows if time is None or row.timestamp > time])
 

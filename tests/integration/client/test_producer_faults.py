@@ -603,7 +603,7 @@ async def test_who_closes_a_second_time_waits_for_the_first_and_may_hurry_it() -
             await asyncio.wait_for(asyncio.shield(second), 0.05)
         await producer.close(timeout_ms=30)
         await asyncio.gather(first, second, third)
-        with pytest.raises(ClientClosed, match="timeout_ms=30 is over"):
+        with pytest.raises(ClientClosed, match="timeout_ms=30 has passed"):
             await sending
 
 

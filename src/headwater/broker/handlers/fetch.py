@@ -379,7 +379,7 @@ class _Fetch:
         if self._metered is not None:
             if self._metered.holds_fetch():
                 return self._throttled()
-            # A fetch that waited for more than its quota allows would wait in vain.
+            # A fetch that waited for more than its quota allows would wait for nothing.
             self._bytes_min = min(self._bytes_min, self._metered.fetch_bytes_max())
         read = self.read()
         if (

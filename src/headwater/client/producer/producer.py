@@ -167,7 +167,7 @@ class Producer:
                     # What has failed is in no transaction that was committed.
                     running.reports.forget_unheard()
         except TimeoutError:
-            reason = f"the producer was closed and timeout_ms={self._closing_ms} is over"
+            reason = f"the producer was closed and timeout_ms={self._closing_ms} has passed"
         finally:
             try:
                 left = inf if ends_at is None else ends_at - running.loop.time()

@@ -131,7 +131,7 @@ class TransactionOwner:
         return self._cluster.deadline(self._config.max_block_ms)
 
     async def begin(self) -> TransactionHandle:
-        """Begins a transaction. After a commit of the second generation this asks nobody."""
+        """Begins a transaction. After a commit of version 2 this sends no request."""
         if self._next is not None:
             self._open, self._next, self._ends = self._next, None, None
             return self._open
@@ -191,7 +191,7 @@ class TransactionOwner:
             raise CommitOutcomeUnknown(str(error), code=error.code) from error
 
     async def abort(self) -> None:
-        """Aborts, also what writers have sent that nobody has heard of."""
+        """Aborts, including records of writers that have not reported them."""
         await self._end(commit=False)
 
     def _handle(self) -> TransactionHandle:

@@ -257,7 +257,7 @@ class Transactions:
             raise
         state.on_ended(handle)
         if not handle.uses_v2:
-            # The coordinator has just answered, so this asks nobody.
+            # The coordinator has just answered, so this sends no request.
             with suppress(ClientError):
                 name = handle.transactional_id
                 if await generation(self._cluster, name, deadline=deadline):

@@ -140,7 +140,7 @@ class TokenKeeper:
 
 
 def _note_failure(refreshing: asyncio.Task[None]) -> None:
-    """Marks an error as seen: nobody may have waited for it, and the next login meets it again."""
+    """Marks an error as seen: perhaps no login waited for it, and the next one raises it again."""
     if not refreshing.cancelled():
         refreshing.exception()
 

@@ -24,7 +24,7 @@ class SaslClient(Protocol):
 
 
 class PlainClient:
-    """PLAIN (RFC 4616): the password itself, which wants a connection that nobody listens to."""
+    """PLAIN (RFC 4616): the password itself, which requires an encrypted connection."""
 
     mechanism = "PLAIN"
 

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, 7677): both sides prove that they know the password, and nobody says it."""
+"""SCRAM (RFC 5802, 7677): both sides prove that they know the password without sending it."""
 
 from __future__ import annotations
 

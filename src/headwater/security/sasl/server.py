@@ -91,7 +91,7 @@ class PlainServer:
             raise SaslRefused(
                 "Authentication failed: password not specified", user=user, is_told=True
             )
-        # What is not text is nobody's password, also if one has the character that replaces it.
+        # Bytes that are not text match no password, not even one with the replacement character.
         if not self._check(user, password) or text.encode() != token:
             raise SaslRefused(
                 "Authentication failed: Invalid username or password", user=user, is_told=True
