@@ -105,17 +105,22 @@ def test_requests_are_counted_by_api_and_version_with_their_bytes_and_errors() -
 def test_the_times_of_a_request_are_those_of_its_handler_and_of_its_wait() -> None:
     desk = Desk()
     desk.note(ApiKey.METADATA, None, None, total=0.001)
-    desk.note(ApiKey.METADATA, None, None, local=0.001, total=0.501, queued=0.25)
+    throttled = MetadataResponse(throttle_time_ms=400, topics=[], brokers=[])
+    desk.note(ApiKey.METADATA, None, throttled, local=0.001, total=0.501, queued=0.25)
     times = scrape(desk.registry)["headwater_request_seconds"].samples
     labels = {
         stage: (("request", "Metadata"), ("stage", stage))
-        for stage in ("queue", "local", "remote", "total")
+        for stage in ("queue", "local", "remote", "total", "throttle")
     }
     sums = {stage: times["headwater_request_seconds_sum", pairs] for stage, pairs in labels.items()}
-    assert sums == pytest.approx({"queue": 0.25, "local": 0.002, "remote": 0.5, "total": 0.502})
+    assert sums == pytest.approx(
+        {"queue": 0.25, "local": 0.002, "remote": 0.5, "total": 0.502, "throttle": 0.4}
+    )
     assert {times["headwater_request_seconds_count", pairs] for pairs in labels.values()} == {2}
     summary = scrape(desk.registry)[f"{REQUESTS}_totaltimems"].samples
     assert summary[f"{REQUESTS}_totaltimems_sum", (("request", "Metadata"),)] == pytest.approx(502)
+    waits = scrape(desk.registry)[f"{REQUESTS}_throttletimems"]
+    assert 250 < waits.value(quantile="0.999") < 500
 
 
 def test_fetches_of_consumers_and_followers_are_told_apart_and_together() -> None:

@@ -82,6 +82,9 @@ class Seen:
             codes = find_errors(message)
             if codes is not None:
                 counted.failed(codes)
+        throttle_ms = getattr(message, "throttle_time_ms", 0)
+        if throttle_ms:
+            counted.throttled(throttle_ms / 1000)
         queued = began - self._arrived
         if queued > NOT_QUEUED_SECONDS:
             counted.queued(queued)

@@ -24,6 +24,7 @@ class ApiMeter:
         "_local",
         "_queue",
         "_remote",
+        "_throttle",
         "_total",
         "_versions",
         "errors",
@@ -46,12 +47,18 @@ class ApiMeter:
         self._queue = Histogram()
         self._local = Histogram()
         self._remote = Histogram()
+        self._throttle = Histogram()
         self._total = Histogram()
 
     def queued(self, seconds: float) -> None:
         """Counts the time for which a request waited before its handler began. To be called only if
         that is more than `NOT_QUEUED_SECONDS`, as it is for few."""
         self._queue.note(seconds)
+
+    def throttled(self, seconds: float) -> None:
+        """Counts for how long a client has to wait after the answer. To be called only if it has
+        to, as few have."""
+        self._throttle.note(seconds)
 
     def answered(self, version: int, sent_bytes: int, answer_bytes: int, seconds: float) -> None:
         """Counts a request that was answered at once."""
@@ -89,18 +96,21 @@ class ApiMeter:
         return {version: count for version, count in enumerate(self._versions) if count}
 
     def stages(self) -> dict[str, Histogram]:
-        """Returns the times before the handler, in it, and of waiting after it, and the time from
-        the handler's beginning to the answer."""
+        """Returns the times before the handler, in it, and of waiting after it, the time from the
+        handler's beginning to the answer, and for how long clients had to wait after that."""
         at_once = self._at_once
         remote = Histogram()
         remote.counts[0] = at_once.count
         not_queued = Histogram()
         not_queued.counts[0] = self.count - self._queue.count
+        not_throttled = Histogram()
+        not_throttled.counts[0] = self.count - self._throttle.count
         return {
             "queue": sum_of(not_queued, self._queue),
             "local": sum_of(at_once, self._local),
             "remote": sum_of(remote, self._remote),
             "total": sum_of(at_once, self._total),
+            "throttle": sum_of(not_throttled, self._throttle),
         }
 
 
@@ -127,5 +137,6 @@ def sum_of_meters(name: str, *meters: ApiMeter) -> ApiMeter:
         result._queue = sum_of(result._queue, meter._queue)
         result._local = sum_of(result._local, meter._local)
         result._remote = sum_of(result._remote, meter._remote)
+        result._throttle = sum_of(result._throttle, meter._throttle)
         result._total = sum_of(result._total, meter._total)
     return result

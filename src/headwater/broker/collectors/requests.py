@@ -23,6 +23,7 @@ _KAFKAS_STAGES = {
     "queue": ("requestqueuetimems", "from the arrival of the request to its handler"),
     "local": ("localtimems", "in the handler"),
     "remote": ("remotetimems", "waiting: for records, replicas, other members or a coordinator"),
+    "throttle": ("throttletimems", "for which the client was throttled after the response"),
 }
 _PREFIX = "kafka_network_requestmetrics"
 
@@ -73,7 +74,7 @@ class RequestCollector:
             "headwater_request_seconds",
             "histogram",
             "Time of requests, by API and stage: before its handler (queue), in it (local), after "
-            "it (remote), the last two together (total).",
+            "it (remote), the last two together (total); and the throttle time after (throttle).",
         )
         for api, histograms in stages.items():
             for stage, histogram in histograms.items():
