@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.nodes import free_port
-from harness.wire import until
+from harness.wire import Wire, until
 from headwater import Admin, Consumer, Producer, TopicPartition
 from headwater.client.admin import NewTopic
 from headwater.client.errors import ClientError
@@ -148,6 +148,17 @@ def test_the_process_tells_of_itself(used: Families) -> None:
     assert used["process_start_time_seconds"].value() > 1.7e9
     assert used["headwater_info"].value(node="1") == 1
     assert used["headwater_loop_lag_seconds"].samples
+    for name in ("avgidlepercent", "avgidle_percent"):
+        assert 0 <= used[f"kafka_network_socketserver_networkprocessor{name}"].value() <= 1
+
+
+def test_a_broker_tells_how_it_is_and_what_it_keeps_for_clients(used: Families) -> None:
+    assert used["kafka_server_kafkaserver_brokerstate"].value() == 3
+    sessions = "kafka_server_fetchsessioncache"
+    assert used[f"{sessions}_numincrementalfetchsessions"].value() >= 1
+    assert used[f"{sessions}_numincrementalfetchpartitionscached"].value() >= 2
+    assert used[f"{sessions}_incrementalfetchsessionevictions_total"].value() == 0
+    assert used["kafka_log_logcleanermanager_uncleanable_partitions_count"].value() == 0
 
 
 def test_the_same_is_there_as_openmetrics(at: str, used: Families) -> None:
@@ -322,6 +333,24 @@ def test_logins_are_counted() -> None:
         assert max(found[f"{sockets}_failed_authentication_total"].samples.values()) >= 1
         assert max(found[f"{sockets}_successful_authentication_total"].samples.values()) >= 1
         assert max(found[f"{sockets}_connection_creation_total"].samples.values()) >= 2
+
+
+def test_connections_that_end_are_counted() -> None:
+    sockets = "kafka_server_socket_server_metrics"
+    with EmbeddedBroker({**METRICS, "connections.max.idle.ms": "300"}) as broker:
+        at = broker.metrics_address
+        assert at is not None
+        with Wire(broker.bootstrap) as wire:
+            wire.api_versions()
+            wire.wait_until_closed()
+
+        def closed() -> bool:
+            found = scrape(at)[f"{sockets}_connection_close_total"]
+            return found.value(listener="PLAINTEXT") >= 1
+
+        assert until(closed, "the end of the connection")
+        expired = scrape(at)[f"{sockets}_expired_connections_killed_count"]
+        assert expired.value(listener="PLAINTEXT") >= 1
 
 
 # OpenTelemetry

@@ -102,6 +102,7 @@ async def test_a_log_that_cannot_be_compacted_is_left_alone(scene: Scene) -> Non
     with patch.object(CleaningJob, "clean", side_effect=Uncleanable("half a batch")):
         assert not await scene.cleaning.clean(scene.partition)
     assert "cannot be compacted: half a batch" in scene.lines[0]
+    assert scene.cleaning.uncleanable() == (scene.log,)
     assert not await scene.is_chosen()
     assert contents(scene.log) == scene.before
 

@@ -70,6 +70,7 @@ def test_a_follower_takes_the_slot_of_a_consumer() -> None:
     cache = sessions(slots=1)
     assert create(cache) is not None
     assert create(cache, privileged=True) is not None
+    assert (len(cache), cache.evictions) == (1, 1)
 
 
 def news(wanted: Wanted, high_watermark: int, *, error: int = 0, has_records: bool = False) -> bool:

@@ -117,6 +117,10 @@ class Cleaning:
         chosen = dirtiest(d for d, partition in found.items() if partition.tp not in self._busy)
         return None if chosen is None else found[chosen]
 
+    def uncleanable(self) -> tuple[Log, ...]:
+        """Returns the logs whose compaction failed."""
+        return tuple(self._uncleanable)
+
     async def clean(self, partition: Partition) -> bool:
         """Makes one round over one log; returns whether it succeeded."""
         self._busy.add(partition.tp)

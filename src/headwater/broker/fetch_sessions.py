@@ -228,9 +228,13 @@ class FetchSessions:
         self._slots_max = slots_max
         self._random = random
         self._sessions: dict[int, Session] = {}  # in the order of use, the longest unused first
+        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def all(self) -> tuple[Session, ...]:
+        return tuple(self._sessions.values())
 
     def select(
         self, request: FetchRequest, *, by_id: bool, now: float, replica_id: int = -1
@@ -277,6 +281,7 @@ class FetchSessions:
             unused = now - session.used_at > _EVICT_AFTER_SECONDS
             if unused or (privileged and not session.privileged):
                 self.remove(session_id)
+                self.evictions += 1
                 return True
         return False
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from enum import IntEnum
 
 from headwater.broker.controller_channel import ControllerChannel
 from headwater.broker.metadata_log import MetadataLog
@@ -62,6 +63,15 @@ _FATAL = frozenset(
 _REGISTER_AGAIN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 
+class BrokerState(IntEnum):
+    """Where a broker is between its start and its end; the numbers are Kafka's."""
+
+    STARTING = 1
+    RECOVERY = 2  # registered, and fenced
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+
+
 class Lifecycle:
     def __init__(
         self,
@@ -89,6 +99,14 @@ class Lifecycle:
         self._has_moved = False  # the addresses are not those that are registered
         self._turn = asyncio.Lock()  # a heartbeat that got lost must not arrive after the last one
         self._beat = asyncio.Event()  # set when the next heartbeat should not wait
+
+    def state(self) -> BrokerState:
+        own = self._metadata.image.brokers.get(self._config.node_id)
+        if self._leaving:
+            return BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        if own is None or own.epoch != self.broker_epoch:
+            return BrokerState.STARTING
+        return BrokerState.RECOVERY if own.fenced else BrokerState.RUNNING
 
     # Joining
 

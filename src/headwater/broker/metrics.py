@@ -25,7 +25,9 @@ from headwater.observability.registry import Registry
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.broker_channel import BrokerChannel
+    from headwater.broker.cleaning import Cleaning
     from headwater.broker.controller_driver import ControllerDriver
+    from headwater.broker.lifecycle import BrokerState
     from headwater.broker.metadata_log import MetadataLog
     from headwater.config.otlp import OtlpSettings
     from headwater.observability import Log
@@ -70,8 +72,17 @@ class NodeMetrics:
         self.registry.register(collector.collect)
         metadata.subscribe(collector.elections.follow)
 
-    def add_broker(self, broker: Broker, channel: BrokerChannel, run: Run) -> None:
+    def add_broker(
+        self,
+        broker: Broker,
+        cleaning: Cleaning,
+        channel: BrokerChannel,
+        run: Run,
+        *,
+        state: Callable[[], BrokerState],
+    ) -> None:
         """`channel` reaches other brokers, `run` starts a task of the node."""
+        from headwater.broker.collectors.broker import BrokerCollector
         from headwater.broker.collectors.groups import GroupCollector, TransactionCollector
         from headwater.broker.collectors.partitions import PartitionCollector
         from headwater.broker.log_ends import LogEnds
@@ -84,6 +95,7 @@ class NodeMetrics:
             ),
             GroupCollector(broker.groups, ends, clock),
             TransactionCollector(broker.transactions),
+            BrokerCollector(state, broker.fetch_sessions, cleaning, broker.log_dirs),
         ):
             self.registry.register(collector.collect)
         broker.telemetry.export(self.registry)

@@ -540,7 +540,13 @@ class Node:
                 host, config, name="group-lag", security=self._for_brokers
             )
             self._metadata.subscribe(self._log_channel.follow)
-            self.metrics.add_broker(self._broker, self._log_channel, self._run)
+            self.metrics.add_broker(
+                self._broker,
+                self._cleaning,
+                self._log_channel,
+                self._run,
+                state=self._lifecycle.state,
+            )
         self._metadata.subscribe(self._broker.telemetry.follow)
         self._metadata.subscribe(self._groups.follow)
         self._metadata.subscribe(self._broker_channel.follow)

@@ -31,6 +31,14 @@ def environment_list(name: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """What this process has read from disks and written to them, not to the page cache."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessUsage:
     """The resources that this process uses."""
 
@@ -40,6 +48,7 @@ class ProcessUsage:
     open_files: int
     open_files_max: int
     start_seconds: float  # since 1970
+    disk: DiskUsage | None  # None where the kernel does not say
 
 
 def process_usage() -> ProcessUsage:
@@ -56,7 +65,17 @@ def process_usage() -> ProcessUsage:
         os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")),
         resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         _start_seconds(),
+        _disk_usage(),
     )
+
+
+def _disk_usage() -> DiskUsage | None:
+    try:
+        with open("/proc/self/io") as file:
+            found = dict(line.split(": ") for line in file)
+        return DiskUsage(int(found["read_bytes"]), int(found["write_bytes"]))
+    except (OSError, KeyError, ValueError):  # a kernel without it, or a sandbox that hides it
+        return None
 
 
 def _start_seconds() -> float:

@@ -29,11 +29,12 @@ class _Throttled(NamedTuple):
 class ListenerCounts:
     """Counts of a listener's connections since the start."""
 
-    __slots__ = ("accepted", "authenticated", "failed_authentications", "refused")
+    __slots__ = ("accepted", "authenticated", "expired", "failed_authentications", "refused")
 
     def __init__(self) -> None:
         self.accepted = 0
         self.refused = 0  # turned away: a limit was reached
+        self.expired = 0  # idle for too long
         self.authenticated = 0
         self.failed_authentications = 0
 
@@ -395,6 +396,7 @@ class Server:
                 connection.refuse(f"not authenticated within {limits.unproven_seconds:g} s")
         for connection in list(self.connections):
             if connection.active_at < idle_since:
+                self.counts_of(connection.listener).expired += 1
                 connection.stream.abort()
                 continue
             if connection in self._waiting_for_memory or not connection.is_mid_frame():

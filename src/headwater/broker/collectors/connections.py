@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator
 
 from headwater.net import Server
 from headwater.net.server import ListenerCounts
-from headwater.observability.registry import Family, Item, Labels, Sample
+from headwater.observability.registry import Family, Item, Kind, Labels, Sample
 
 _SOCKETS = "kafka_server_socket_server_metrics"
 _COUNTS: dict[str, tuple[str, Callable[[ListenerCounts], int]]] = {
     "connection_creation_total": ("Connections accepted.", lambda each: each.accepted),
+    "expired_connections_killed_count": (
+        "Connections closed because they were idle.",
+        lambda each: each.expired,
+    ),
     "connection_refused_total": (
         "Connections refused because a limit was reached.",
         lambda each: each.refused,
@@ -35,8 +39,14 @@ class ConnectionCollector:
         for server in self._servers:
             for name, count in server.open_connections().items():
                 yield Sample(Labels(listener=name), count)
+        yield Family(f"{_SOCKETS}_connection_close_total", "counter", "Connections closed.")
+        for server in self._servers:
+            open_now = server.open_connections()
+            for listener, counts in tuple(server.counts.items()):
+                yield Sample(Labels(listener=listener), counts.accepted - open_now[listener])
         for name, (what, value) in _COUNTS.items():
-            yield Family(f"{_SOCKETS}_{name}", "counter", what)
+            kind: Kind = "counter" if name.endswith("_total") else "gauge"  # by Kafka's name
+            yield Family(f"{_SOCKETS}_{name}", kind, what)
             for server in self._servers:
                 for listener, counts in tuple(server.counts.items()):
                     yield Sample(Labels(listener=listener), value(counts))

@@ -101,7 +101,9 @@ class ProcessCollector:
         yield Distribution(NO_LABELS, meter.turns)
         for name in (
             "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+            # The examples of jmx_exporter map this name in one way, and Strimzi in the other.
             "kafka_network_socketserver_networkprocessoravgidlepercent",
+            "kafka_network_socketserver_networkprocessoravgidle_percent",
         ):
             what = "Share of about the last half minute that the event loop was idle, 0 to 1."
             yield from one(name, "gauge", what, meter.idle)
@@ -117,3 +119,11 @@ def _usage(usage: ProcessUsage) -> Iterator[Item]:
         ("start_time_seconds", "gauge", "Start time of the process.", usage.start_seconds),
     ):
         yield from one(f"process_{name}", kind, what, value)  # type: ignore[arg-type]
+    if usage.disk is not None:
+        for name, what, value in (
+            ("read", "Bytes that the process has read from disks.", usage.disk.read_bytes),
+            ("write", "Bytes that the process has written to disks.", usage.disk.written_bytes),
+        ):
+            yield from one(
+                f"kafka_server_kafkaserver_linux_disk_{name}_bytes", "gauge", what, value
+            )
