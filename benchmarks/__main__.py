@@ -34,6 +34,7 @@ from benchmarks.rows import Contest, Duel, Family, Measurement, Session, is_part
 from benchmarks.security import rules, security
 from benchmarks.spark import spark
 from benchmarks.startup import partitions, restart, start_and_idle
+from benchmarks.streams import streams
 from benchmarks.streams_state import streams_state
 from benchmarks.throughput import throughput
 from benchmarks.transactions import transactions
@@ -82,6 +83,7 @@ _DUELS: dict[Duel, tuple[str, ...]] = {latency: ("latency",), security: ("tls", 
 _CONTESTS: dict[Contest, tuple[str, ...]] = {
     python_clients: ("python",),
     spark: ("spark",),
+    streams: ("streams.map", "streams.count", "streams.latency"),
     streams_state: ("streams.state", "streams.restart"),
 }
 
