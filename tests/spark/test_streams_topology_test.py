@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,7 +25,11 @@ from headwater.streams import (
     f,
     tumbling,
 )
+from headwater.streams.running import check_cores
 from headwater.testing.plugin import MakeTopologyTest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -137,3 +142,12 @@ __all__ = [
     "test_totals_by_country",
     "test_words_are_counted_whatever_their_case",
 ]
+
+
+def test_real_time_is_refused_where_tasks_would_wait_for_cores(spark: SparkSession) -> None:
+    app = App("fast", latency="real-time")
+    app.stream("words", str).map(f.upper("value"), to=str).to("loud")
+    cores = spark.sparkContext.defaultParallelism
+    check_cores(spark, app.plan(), {"words": cores})
+    with pytest.raises(TopologyError, match=rf"each of {cores + 1} tasks, and Spark has {cores}"):
+        check_cores(spark, app.plan(), {"words": cores + 1})

@@ -61,7 +61,7 @@ def run(options: Namespace) -> int:
     with StopSignals(), ExitStack() as stack:
         checkpoints = checkpoints_of(options)
         with open_admin(options) as admin:
-            _prepare_topics(admin, plan)
+            partitions = _prepare_topics(admin, plan)
         from headwater.cli.pipeline_registry import Registry, lock_checkpoint
         from headwater.spark.pipeline_status import Status
 
@@ -83,7 +83,7 @@ def run(options: Namespace) -> int:
         # Spark has set a handler for Ctrl-C of its own, which would cut off the batch.
         with StopSignals() as signals:
             signals.raises = False
-            running.prepare(spark, cluster, checkpoints)
+            running.prepare(spark, cluster, checkpoints, partitions)
             return _watch(running, signals, stops)
 
 
@@ -200,11 +200,17 @@ class _Run:
             "or give the operator or the app another name"
         )
 
-    def prepare(self, spark: SparkSession, cluster: Cluster, checkpoints: str) -> None:
+    def prepare(
+        self,
+        spark: SparkSession,
+        cluster: Cluster,
+        checkpoints: str,
+        partitions: Mapping[str, int],
+    ) -> None:
         """Makes the queries. CommandError names the operator that does not fit."""
         from headwater.spark.pipeline_status import Status
         from headwater.streams.errors import TopologyError
-        from headwater.streams.running import TopicEnvironment, prepare
+        from headwater.streams.running import TopicEnvironment, check_cores, prepare
 
         environment = TopicEnvironment(
             bootstrap=cluster.bootstrap,
@@ -213,6 +219,7 @@ class _Run:
             exactly_once=self.options.delivery == "exactly_once",
         )
         try:
+            check_cores(spark, self.plan, partitions)
             prepared = prepare(spark, self.plan, environment)
         except TopologyError as error:
             self._end("failed", str(error))
@@ -428,8 +435,9 @@ def write_fingerprints(plan: Plan, checkpoint: str) -> None:
 # Topics
 
 
-def _prepare_topics(admin: Admin, plan: Plan) -> None:
-    """Checks that inputs exist, and creates the topics that are written."""
+def _prepare_topics(admin: Admin, plan: Plan) -> dict[str, int]:
+    """Checks that inputs exist, and creates the topics that are written. Returns how many
+    partitions each topic had."""
     from headwater.client.errors import TopicExists
     from headwater.spark.pipeline_status import TOPIC, TOPIC_CONFIGS
     from headwater.streams.topology import Source
@@ -467,6 +475,7 @@ def _prepare_topics(admin: Admin, plan: Plan) -> None:
             with suppress(TopicExists):  # another run that starts now may be quicker
                 given: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
                 admin.create_topic(name, configs=configs, **given)
+    return there
 
 
 @contextmanager

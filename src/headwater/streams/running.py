@@ -229,6 +229,29 @@ def _check_connector(spark: SparkSession, plan: Plan) -> None:
         ) from None
 
 
+def check_cores(spark: SparkSession, plan: Plan, partitions: Mapping[str, int]) -> None:
+    """TopologyError if Spark has fewer cores than a real-time app has tasks. Each of its tasks
+    takes a core for as long as the app runs; with too few, all would wait without a word.
+
+    `partitions` are those of the topics, by name. A cluster's cores are not known: its executors
+    may come later."""
+    if plan.app.latency != "real-time" or not str(spark.sparkContext.master).startswith("local"):
+        return
+    cores = spark.sparkContext.defaultParallelism
+    shuffled = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    wanted = sum(
+        sum(partitions.get(topic, 0) for topic in query.topics_read)
+        + shuffled * len(query.stateful)
+        for query in plan.queries
+    )
+    if wanted > cores:
+        raise TopologyError(
+            f"app {plan.app.name}",
+            f'latency="real-time" needs a core for each of {wanted} tasks, and Spark has {cores}',
+            then=f"run it with --master 'local[{wanted}]' or on a cluster, or leave out latency=",
+        )
+
+
 def _fanned_out(frames: Frames, write: Write) -> Write:
     def written(batch: DataFrame, batch_id: int) -> None:
         try:
