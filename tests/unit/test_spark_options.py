@@ -33,6 +33,12 @@ def refusal(given: dict[str, str], *, streaming: bool = True) -> str:
     return str(refused.value)
 
 
+def test_a_stream_may_stop_at_offsets() -> None:
+    assert options().stop is None
+    given = '{"orders": {"0": 42}, "payments": {}}'
+    assert options(stopOffsets=given).stop == {TopicPartition("orders", 0): 42}
+
+
 def test_a_stream_starts_at_the_latest_and_a_batch_at_the_earliest() -> None:
     assert options().starting is Place.LATEST
     assert options(streaming=False).starting is Place.EARLIEST
@@ -113,6 +119,7 @@ def test_isolation_comes_from_either_name() -> None:
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "startingOffsets has -3 for orders-0"),
         ({"startingTime": "yesterday"}, "startingTime='yesterday': expected a time such as"),
         ({"endingOffsets": "latest"}, "endingOffsets is for batch reads"),
+        ({"stopOffsets": '{"orders": {"0": -1}}'}, "stopOffsets: orders-0 has -1; expected an"),
         ({"read.from": "files"}, "read.from=files is for batch reads"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss='no': expected true or false"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0: expected 1 or more"),

@@ -32,6 +32,7 @@ examples:
   headwater streams reset shop                             show what starting over would delete
   headwater streams reset shop --query revenue --yes       start one query over
   headwater streams scale shop --partitions 8              spread its state over more tasks
+  headwater streams rebuild shop.py --query totals         make its state anew from its topics
   headwater streams state shop --query totals              what its operators keep, as committed
   headwater streams serve shop                             its tables by HTTP
   headwater streams replay-dead-letters shop               send them to their topics again
@@ -56,6 +57,7 @@ def define(parser: ArgumentParser) -> None:
         ("stop", "stop an app after its current batch", _define_stop),
         ("reset", "delete the state and the position of an app", _define_reset),
         ("scale", "change the number of tasks that the state is spread over", _define_scale),
+        ("rebuild", "make state anew, without writing results again", _define_rebuild),
         ("state", "read the committed state of an app", _define_state),
         ("serve", "serve the named tables of an app by HTTP", _define_serve),
         (
@@ -178,6 +180,24 @@ def _define_scale(action: ArgumentParser) -> None:
     action.set_defaults(run=_scale)
 
 
+def _define_rebuild(action: ArgumentParser) -> None:
+    from headwater.cli.spark_start import add_spark_options
+
+    action.add_argument("file", metavar="FILE", help="NAME.py")
+    action.add_argument("--app", metavar="APP", help="which app, if the file has several")
+    action.add_argument(
+        "--query", metavar="QUERY", help="which query, if several of them have state"
+    )
+    add_checkpoints_option(action)
+    action.add_argument(
+        "--yes", action="store_true", help="do it; without this, only show what would be read"
+    )
+    add_spark_options(action)
+    add_cluster_options(action)
+    add_output_option(action)
+    action.set_defaults(run=_rebuild)
+
+
 def _define_state(action: ArgumentParser) -> None:
     from headwater.cli.arguments import from_one
     from headwater.cli.spark_start import add_spark_options
@@ -265,6 +285,12 @@ def _scale(options: Namespace) -> int:
     from headwater.cli.streams_manage import scale
 
     return scale(options)
+
+
+def _rebuild(options: Namespace) -> int:
+    from headwater.cli.streams_rebuild import rebuild
+
+    return rebuild(options)
 
 
 def _state(options: Namespace) -> int:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headwater.streams.planner import Plan
     from headwater.streams.running import PreparedQuery
 
+REBUILD = ".rebuild.json"  # behind the name of a query whose state is being made anew
 _LOOK_SECONDS = 0.25
 _SAY_SECONDS = 10.0
 _RESTARTS_MAX = 5  # of a query, without a finished batch in between
@@ -183,11 +184,23 @@ class _Run:
                 raise CommandError(f"--start-over {name}: no such query", then=f"it has {known}")
             if "://" not in self.checkpoint:
                 shutil.rmtree(Path(self.checkpoint) / name, ignore_errors=True)
+                (Path(self.checkpoint) / f"{name}{REBUILD}").unlink(missing_ok=True)
+        for query in self.plan.queries:
+            if "://" not in self.checkpoint:
+                self._check_rebuilt(query.name)
         found = changes(self.plan, fingerprints(self.checkpoint))
         for line in found.lines():
             print(f"{self.status.name}: {line}", file=sys.stderr)
         if found.lost:
             raise CommandError(self._refusal(found), then=self._way_out(found))
+
+    def _check_rebuilt(self, name: str) -> None:
+        if (Path(self.checkpoint.removeprefix("file://")) / f"{name}{REBUILD}").is_file():
+            raise CommandError(
+                f"{self.status.name}: the rebuild of query {name} was cut off",
+                then=f"`headwater streams rebuild {self.options.file} --query {name} --yes` "
+                "completes it",
+            )
 
     def _refusal(self, found: Changes) -> str:
         lost = "; ".join(f"{name}: {why}" for name, why in found.lost.items())

@@ -101,7 +101,10 @@ class MicroBatchStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._offset_reader.latest(self._partitions())
+        target = self._offset_reader.latest(self._partitions())
+        if (stop := self._options.stop) is not None:
+            target = {tp: min(offset, stop[tp]) for tp, offset in target.items() if tp in stop}
+        self._target = target
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Tells Spark that there is a limit. Spark has no limits that combine, so `latestOffset`

@@ -67,6 +67,7 @@ _KNOWN = (
     "read.from",
     "tasks",
     "latestOffset.waitMs",
+    "stopOffsets",
     "pushFilters",
 )
 # The source must decide these itself; Spark's connector refuses them, too.
@@ -155,6 +156,7 @@ class SourceOptions:
     retention_alarm: float
     from_files: bool
     wait_ms: int
+    stop: Mapping[TopicPartition, int] | None  # where Trigger.AvailableNow ends at the latest
     push_filters: bool
 
 
@@ -209,6 +211,7 @@ def parse(options: Mapping[str, str], *, streaming: bool | None) -> SourceOption
         from_files=read_choice("read.from", given.text("read.from") or "broker", "broker", "files")
         == "files",
         wait_ms=given.integer("latestOffset.waitMs", 100, at_least=0),
+        stop=None if (stop := given.text("stopOffsets")) is None else _stops(stop),
         push_filters=given.boolean("pushFilters", False),
     )
     _check(result, streaming=streaming)
@@ -328,6 +331,14 @@ def _ending(given: _Given, *, streaming: bool | None) -> Bound:
     if isinstance(bound, ByOffset) and EARLIEST in bound.offsets.values():
         raise OptionError("endingOffsets has -2 (earliest): a batch read cannot end there")
     return bound
+
+
+def _stops(text: str) -> Mapping[TopicPartition, int]:
+    found = read_by_partition("stopOffsets", text)
+    for tp, offset in found.items():
+        if offset < 0:
+            raise OptionError(f"stopOffsets: {tp} has {offset}; expected an offset from 0 on")
+    return found
 
 
 def _bound(given: _Given, side: str, *, latest_if_none: bool | None) -> Bound | None:

@@ -7,6 +7,7 @@ topics, with their dead letters, are one frame for one writer, and so one transa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -68,6 +69,9 @@ class TopicEnvironment:
     checkpoints: str  # a folder for each app in it, and in that one for each query
     options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and sinks
     exactly_once: bool = True  # a micro-batch is one transaction; else results may come twice
+    # For making state anew: where its sources end, and the only topics to which results go.
+    stop: Mapping[str, Mapping[str, int]] | None = None
+    written: frozenset[str] | None = None
 
     def read(self, spark: SparkSession, source: Source, query: QueryPlan) -> DataFrame:
         options = {
@@ -82,6 +86,8 @@ class TopicEnvironment:
             options["subscribe"] = ",".join(source.topics)
         if any(name.lower().startswith("starting") for name in source.options):
             del options["startingOffsets"]
+        if self.stop is not None:
+            options["stopOffsets"] = json.dumps(self.stop)
         own = {name.lower() for name in (*self.options, *source.options)}
         # What a transaction that is still open has written is no result yet.
         if "kafka.isolation.level" not in own:
@@ -92,6 +98,17 @@ class TopicEnvironment:
         return reader.options(**options).options(**source.options).load()
 
     def writer(self, query: QueryPlan) -> Write:
+        write = self._writer(query)
+        if self.written is None:
+            return write
+        written = list(self.written)
+
+        def write_some(batch: DataFrame, batch_id: int) -> None:
+            write(batch.where(batch["topic"].isin(written)), batch_id)
+
+        return write_some
+
+    def _writer(self, query: QueryPlan) -> Write:
         options = {"kafka.bootstrap.servers": self.bootstrap, **self.options}
         if self.exactly_once:
             return exactly_once_writer(
