@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark")
+
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
