@@ -94,6 +94,8 @@ def test_a_node_votes_while_it_still_checks_its_logs_after_a_crash() -> None:
         first.crash(power_cut=False)
         await stage.create("bills", replication=1)  # two of three voters have agreed to it
         assert any("checking the logs" in line for line in lines)
+        await asyncio.sleep(12.0)
+        assert any("0 of 1 logs are checked; now orders-0" in line for line in lines)
         assert not starting.done()
         recovery.go_on.set()
         await starting

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _FILES_SECONDS = 2.0
+_SAY_SECONDS = 10.0  # how often a start that takes long says how far it is
 # Attempts to connect during a short stall must not be dropped and retried a second later.
 _BACKLOG = 512
 # Of eight workers, some are left to write the metadata log.
@@ -318,8 +319,13 @@ class Node:
             width = min(2 * self.config.num_recovery_threads_per_data_dir, jobs_max)
             for first in range(0, len(jobs), width):
                 group = jobs[first : first + width]
-                await asyncio.gather(
-                    *(self._host.workers.run(job.run) for job in group), return_exceptions=True
+                now = ", ".join(str(job.tp) for job in group)
+                progress = f"{first} of {len(jobs)} logs are checked; now {now}"
+                await self._saying(
+                    progress,
+                    asyncio.gather(
+                        *(self._host.workers.run(job.run) for job in group), return_exceptions=True
+                    ),
                 )
                 for job in group:
                     self._load(job, None)
@@ -330,6 +336,14 @@ class Node:
                 f"{report.tp}: truncated {report.truncated_bytes} bytes at offset "
                 f"{report.at_offset}: {report.reason}"
             )
+
+    async def _saying(self, progress: str, work: asyncio.Future[Any]) -> None:
+        """Waits for work; says every ten seconds how far it is."""
+        try:
+            while not (await asyncio.wait([work], timeout=_SAY_SECONDS))[0]:
+                self._lines.info(progress)
+        finally:
+            work.cancel()
 
     def _load(self, job: LoadJob, run: object) -> None:
         if callable(run):
