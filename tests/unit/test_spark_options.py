@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headwater.cli.connection import Cluster
 from headwater.model import TopicPartition
 from headwater.spark.errors import OptionError
 from headwater.spark.options import (
@@ -19,6 +20,9 @@ from headwater.spark.options import (
     read_span_ms,
     read_time_ms,
 )
+from headwater.spark.pipeline_query import Setting
+from headwater.spark.sink import parse as parse_sink
+from headwater.streams.running import TopicEnvironment
 
 GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -161,3 +165,17 @@ def test_an_option_that_nobody_knows_is_a_warning(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         options(startingOfsets="earliest")
     assert "did you mean startingOffsets?" in caplog.text
+
+
+def test_passwords_are_in_no_repr() -> None:
+    """Spark and loggers of applications show what an error was about."""
+    login = {"kafka.sasl.jaas.config": 'PlainLoginModule required password="s3cret";'}
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "topic": "t", **login}
+    for made in (
+        parse(given, streaming=True),
+        parse_sink(given),
+        Setting(bootstrap="b:1", checkpoints="c", options=login),
+        TopicEnvironment(bootstrap="b:1", checkpoints="c", options=login),
+        Cluster("b:1", login),
+    ):
+        assert "s3cret" not in repr(made)

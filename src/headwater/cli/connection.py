@@ -11,7 +11,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ class Cluster:
     """The cluster that a command asks, and the settings to get in."""
 
     bootstrap: str
-    settings: dict[str, str]
+    settings: dict[str, str] = field(repr=False)
     is_of_controllers: bool = False  # the address is
 
     @property

@@ -135,7 +135,8 @@ class SourceOptions:
     subscription: Subscription
     starting: Bound
     ending: Bound
-    settings: Mapping[str, str]  # the kafka.* ones, without the prefix
+    # The kafka.* ones, without the prefix. They may have passwords, like all fields of this kind.
+    settings: Mapping[str, str] = field(repr=False)
     fail_on_data_loss: bool
     poll_timeout_ms: int
     offset_retries: int

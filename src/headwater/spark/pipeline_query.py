@@ -40,7 +40,8 @@ class Setting:
 
     bootstrap: str
     checkpoints: str
-    options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and the sink
+    # kafka.*, for sources and the sink.
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     dead_letters: str | None = None  # a topic; None: records that do not parse are dropped
     once: bool = False  # read what is there now, then stop
     exactly_once: bool = True  # a micro-batch is one transaction; else results may come twice

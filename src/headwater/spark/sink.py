@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,8 @@ _REFUSED = {
 class SinkOptions:
     bootstrap: str
     topic: str | None
-    settings: tuple[tuple[str, str], ...]  # the kafka.* ones, without the prefix, in order
+    # The kafka.* ones, without the prefix, in order.
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
     exactly_once: bool = False
 
     def client_config(self) -> ProducerConfig:

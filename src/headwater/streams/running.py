@@ -67,7 +67,8 @@ class TopicEnvironment:
 
     bootstrap: str
     checkpoints: str  # a folder for each app in it, and in that one for each query
-    options: Mapping[str, str] = field(default_factory=dict)  # kafka.*, for sources and sinks
+    # kafka.*, for sources and sinks.
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     exactly_once: bool = True  # a micro-batch is one transaction; else results may come twice
     # For making state anew: where its sources end, and the only topics to which results go.
     stop: Mapping[str, Mapping[str, int]] | None = None
