@@ -125,6 +125,16 @@ def test_what_was_committed_before_the_request_is_there(get: Get, broker: Embedd
             assert get("/tables/totals/fresh?fresh=true")["value"] == {"total": number}
 
 
+def test_a_long_answer_comes_in_parts_and_whole(get: Get, broker: EmbeddedBroker) -> None:
+    with Producer(broker.bootstrap) as producer:
+        for number in range(2000):
+            producer.submit(TABLE, json.dumps(number), key=f"many-{number:04}")
+    get("/tables/totals/tea?fresh=true")
+    rows = get("/tables/totals?prefix=many-&limit=2000")["rows"]
+    assert [each["value"] for each in rows] == list(range(2000))
+    assert len(get("/tables/totals?prefix=many-")["rows"]) == 1000
+
+
 def test_an_address_that_others_reach_needs_a_word(
     broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -236,7 +236,7 @@ class _Connection(Receiver):
             self._answered(keeps_alive=request.keeps_alive)
             return
         if self._server.long_answers >= self._server.limits.long_answers_max:
-            busy = HttpAnswer("too many scrapes at once\n", HTTPStatus.SERVICE_UNAVAILABLE)
+            busy = HttpAnswer("too many long answers at once\n", HTTPStatus.SERVICE_UNAVAILABLE)
             self._answer(request, busy)
             return
         self._server.long_answers += 1

@@ -28,6 +28,7 @@ _ROWS_MOST = 100_000
 _ROWS_AT_ONCE = 500
 _REFRESH_MS = 10_000
 _HEX = "0x"
+_LIMITS = HttpLimits(connections_max=1024, long_answers_max=64)
 _QUERY = ("from", "to", "prefix", "limit", "reverse", "fresh")
 
 
@@ -88,7 +89,7 @@ class TableServer:
         limits: HttpLimits | None = None,
     ) -> None:
         self._tables = dict(tables)
-        self._server = HttpServer(host or Host.system(), self._answer, limits)
+        self._server = HttpServer(host or Host.system(), self._answer, limits or _LIMITS)
 
     def start(self, host: str, port: int) -> Address:
         """Listens; returns the address. Raises OSError, with the address, if that cannot be."""
@@ -118,7 +119,10 @@ class TableServer:
             case ["tables", name]:
                 view = self._table(name)
                 query = await _read(request, view)
-                return HttpAnswer(_rows(name, _chosen(view, query)), content_type=_JSON)
+                rows = _chosen(view, query)
+                body = _rows(name, rows)
+                is_short = len(rows) <= _ROWS_AT_ONCE
+                return HttpAnswer("".join(body) if is_short else body, content_type=_JSON)
             case ["tables", name, key]:
                 view = self._table(name)
                 await _read(request, view)
