@@ -497,7 +497,7 @@ def test_a_controller_that_cannot_write_leaves_the_lead_to_another_voter() -> No
         disk.capacity_bytes = capacity  # or the next vote could not be written, either
         await cluster.until(lambda: any(node.controller.is_active for node in others))
         assert cluster.world.loop.time() - began < 1.5, "before others miss their leader"
-        assert "cannot write and leaves the lead to another voter" in "".join(leader.lines)
+        assert "cannot write and resigns in favour of another voter" in "".join(leader.lines)
         assert not leader.controller.is_active
         assert not leader.running.done()
         await cluster.settled()
