@@ -137,8 +137,22 @@ def test_the_cluster_and_the_quorum_are_told(used: Families) -> None:
         "kafka_brokers": 1,
         "kafka_server_raft_metrics_current_leader": 1,
         "headwater_metadata_lag_records": 0,
+        "kafka_controller_kafkacontroller_newactivecontrollerscount": 1,
+        "kafka_controller_kafkacontroller_metadataerrorcount": 0,
+        "kafka_server_broker_metadata_metrics_metadata_apply_error_count": 0,
+        "kafka_server_raft_metrics_current_vote": 1,
+        "kafka_server_raft_metrics_number_of_observers": 0,
+        "kafka_server_raft_metrics_fetch_records_rate": 0,
     }.items():
         assert used[name].value() == value, name
+    assert used["kafka_server_raft_metrics_append_records_rate"].value() > 0
+    applied = used["kafka_server_broker_metadata_metrics_last_applied_record_offset"].value()
+    last = used["kafka_controller_kafkacontroller_lastcommittedrecordoffset"].value()
+    assert applied == last > 0
+    level = used["kafka_server_metadataloader_currentmetadataversion"].value()
+    levels = used["kafka_server_metadataloader_finalizedlevel"]
+    assert levels.value(featureName="metadataVersion") == level > 20
+    assert 0 <= used["kafka_controller_kafkacontroller_lastappliedrecordlagms"].value() < 1e9
     assert used["kafka_server_raft_metrics_current_state_info"].value(state="leader") == 1
 
 

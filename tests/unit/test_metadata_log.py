@@ -176,6 +176,7 @@ def test_a_subscriber_that_raises_keeps_nobody_else_from_the_change() -> None:
         assert len(later) == 2
         assert {"orders", "bills"} <= node.metadata.image.topics.keys()
         assert [str(error) for error in node.failures] == ["a subscriber is broken"] * 2
+        assert node.metadata.meter.apply_errors == 2
 
     run(test)
 
@@ -286,6 +287,20 @@ def test_subscribers_hear_of_each_change_once_and_of_the_past_at_the_start() -> 
         assert list(delta.partitions) == [(topic_id, 0)]
         await node.start()
         assert node.news[0].topics_created == {topic_id}
+
+    run(test)
+
+
+def test_what_is_appended_and_committed_is_measured() -> None:
+    async def test() -> None:
+        node = await started()
+        await node.create("a")
+        meter, now = node.metadata.meter, node.host.clock.monotonic()
+        assert 0 < meter.appended_rate(now) < 10
+        assert meter.fetched_rate(now) == 0
+        mean, most = meter.commit_ms(now)
+        assert 0 <= mean <= most
+        assert 0 < meter.applied_ms <= node.host.clock.wall_ms()
 
     run(test)
 

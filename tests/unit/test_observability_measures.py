@@ -13,6 +13,16 @@ def test_a_window_has_the_mean_and_the_highest() -> None:
     assert window.shown("x", 100.0, scale=1000) == {"x-avg": 3000.0, "x-max": 5000.0}
 
 
+def test_a_window_tells_a_rate() -> None:
+    window = Window()
+    assert window.rate(0.0) == 0
+    window.note(60, 0.0)
+    assert window.rate(0.0) == 2  # as if it had been quiet before
+    assert window.rate(30.0) == 2
+    assert window.rate(59.0) == 60 / 59
+    assert window.rate(90.0) == 0
+
+
 def test_a_window_that_saw_nothing_shows_zero() -> None:
     assert Window().shown("x", 5.0) == {"x-avg": 0.0, "x-max": 0.0}
 

@@ -40,6 +40,7 @@ from headwater.model import (
     OffsetAndEpoch,
     TopicPartition,
 )
+from headwater.observability.quorum import MetadataMeter
 from headwater.protocol import DecodeError, Message
 from headwater.protocol.records.metadata_nodes import RegisterBrokerRecord
 from headwater.protocol.records.quorum import KRaftVersionRecord, VotersRecord
@@ -117,6 +118,7 @@ class MetadataLog:
         self._replay = Replay()
         self._unannounced = Delta()  # changes from the snapshot, announced with the first commit
         self.applied = 0  # the image has everything below this offset
+        self.meter = MetadataMeter()
         self.failed: asyncio.Future[str] | None = None  # why the node cannot go on
         self.bootstrap: list[Message] = []
         # The latest last. A truncation takes back the voters of the records that it drops.
@@ -256,6 +258,7 @@ class MetadataLog:
         self._replay.apply(snapshot.records, self._unannounced)
         self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
         self.applied = snapshot_id.offset
+        self.meter.applied_ms = max(0, snapshot.timestamp)
         self._read_log(snapshot_id.offset)
         self.bootstrap = read_bootstrap(disk, config.metadata_log_dir)
         self.raft = Raft(
@@ -419,6 +422,7 @@ class MetadataLog:
         end = OffsetAndEpoch(self._log.end, self.raft.epoch)
         self.raft.on_appended(log_end=end.offset, epoch=end.epoch)
         self._uncommitted.append(_Batch(end, now_ms, len(data), records))
+        self.meter.on_appended(len(records), self._host.clock.monotonic())
         self._flush_soon()
         self.on_step(())
         return end
@@ -456,6 +460,7 @@ class MetadataLog:
         now_ms = self._host.clock.wall_ms()
         self._write(partial(self._log.append_as_follower, data, now_ms=now_ms))
         assert self._log.end == expected, f"log end {self._log.end}, expected {expected}"
+        self.meter.on_fetched(expected - batches[0].base_offset, self._host.clock.monotonic())
         voters = self._voters_at[-1]
         for batch in batches:
             self.raft.on_appended(log_end=batch.end_offset, epoch=batch.epoch)
@@ -693,6 +698,7 @@ class MetadataLog:
         self._unannounced.note_removed(before, self.image)
         self.registration_offsets = dict.fromkeys(self.image.brokers, snapshot_id.offset - 1)
         self.applied = snapshot_id.offset
+        self.meter.applied_ms = max(0, snapshot.timestamp)
         self._voters_at = [_voters_of(snapshot_id.offset, snapshot)]
         self.raft.on_snapshot_installed(snapshot_id)
         self._follow_voters()
@@ -706,6 +712,7 @@ class MetadataLog:
             self._note_registrations(batch)
             self.applied = batch.end.offset
             self._snapshots.note(batch.end, timestamp=batch.timestamp, size=batch.size)
+            self._measure(batch)
         if delta.features:
             self._check_levels()
         if not self._has_caught_up():
@@ -733,7 +740,14 @@ class MetadataLog:
                 subscriber(self.image, delta)
             except Exception as error:
                 # As in Kafka: the other subscribers must still be called, and the commit stands.
+                self.meter.apply_errors += 1
                 self._on_failure("a subscriber failed to apply a metadata change", error)
+
+    def _measure(self, batch: _Batch) -> None:
+        self.meter.applied_ms = batch.timestamp
+        if self.is_leader:
+            clock = self._host.clock
+            self.meter.on_committed(clock.wall_ms() - batch.timestamp, clock.monotonic())
 
     def _check_levels(self) -> None:
         """Stops a node of an earlier release: it would misread the cluster, or lead it wrongly."""

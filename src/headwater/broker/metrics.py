@@ -68,7 +68,7 @@ class NodeMetrics:
 
     def add_cluster(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
         """`controller` is None on a node that is only a broker."""
-        collector = ClusterCollector(metadata, controller)
+        collector = ClusterCollector(metadata, controller, self._host.clock)
         self.registry.register(collector.collect)
         metadata.subscribe(collector.elections.follow)
 

@@ -47,6 +47,13 @@ class Window:
         count, total, _ = self._before
         return ratio(self._total + total, self._count + count)
 
+    def rate(self, now: float) -> float:
+        """Returns the sum of the values, for each second."""
+        if now >= self._ends:
+            self._turn(now)
+        covered = WINDOW_SECONDS + now - (self._ends - WINDOW_SECONDS)
+        return (self._total + self._before[1]) / covered
+
 
 class Traffic:
     """Traffic of all connections of a client."""

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 
 from headwater.broker.controller_driver import ControllerDriver
 from headwater.broker.metadata_log import MetadataLog
+from headwater.io import Clock
 from headwater.metadata import NO_LEADER, Delta, Image, Topic
+from headwater.model import NO_NODE
 from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Quantiles, Sample, one
 
 _CONTROLLER = "kafka_controller_kafkacontroller"
 _RAFT = "kafka_server_raft_metrics"
+_BROKER = "kafka_server_broker_metadata_metrics"
+_LOADER = "kafka_server_metadataloader"
 _ELECTIONS = "kafka_controller_controllerstats"
 _AT_ONCE = 1000  # partitions that are looked at in one step
 
@@ -47,8 +51,14 @@ class _Totals:
 
 
 class ClusterCollector:
-    def __init__(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
+    def __init__(
+        self, metadata: MetadataLog, controller: ControllerDriver | None, clock: Clock
+    ) -> None:
         """`controller` is None on a node that is only a broker."""
+        self._clock = clock
+        self._leaders = 0  # controllers that this node has seen become active
+        self._epoch = -1  # of the last one
+        metadata.on_leader_changed(self._on_leader)
         self.elections = Elections(lambda: controller is not None and controller.is_active)
         self._metadata = metadata
         self._controller = controller
@@ -58,6 +68,30 @@ class ClusterCollector:
         controller = self._controller
         if controller is None:
             return
+        yield from self._applied(
+            _CONTROLLER,
+            "lastappliedrecordoffset",
+            "lastappliedrecordtimestamp",
+            "lastappliedrecordlagms",
+        )
+        for name, what, value in (
+            (
+                "lastcommittedrecordoffset",
+                "The last committed offset of the metadata that this node knows of.",
+                self._metadata.raft.high_watermark - 1,
+            ),
+            (
+                "metadataerrorcount",
+                "Changes of the metadata that a part of this node failed to apply.",
+                self._metadata.meter.apply_errors,
+            ),
+            (
+                "newactivecontrollerscount",
+                "Elections of an active controller that this node has seen.",
+                self._leaders,
+            ),
+        ):
+            yield from one(f"{_CONTROLLER}_{name}", "gauge", what, value)
         is_active = controller.is_active
         yield from one(
             f"{_CONTROLLER}_activecontrollercount",
@@ -85,6 +119,8 @@ class ClusterCollector:
 
     def _quorum(self) -> Iterator[Item]:
         raft, metadata = self._metadata.raft, self._metadata
+        now = self._clock.monotonic()
+        commit_mean, commit_most = metadata.meter.commit_ms(now)
         for name, what, value in (
             (
                 "current_leader",
@@ -99,16 +135,48 @@ class ClusterCollector:
             ),
             ("log_end_offset", "The end of the metadata log on this node.", metadata.log_end),
             ("number_of_voters", "Voters of the metadata quorum.", len(raft.voters.voters)),
+            (
+                "current_vote",
+                "The node that this node voted for in this epoch; -1 if it has not voted.",
+                NO_NODE if raft.voted is None else raft.voted.id,
+            ),
+            (
+                "append_records_rate",
+                "Records per second that this node appended as the leader, in the last minute.",
+                metadata.meter.appended_rate(now),
+            ),
+            (
+                "fetch_records_rate",
+                "Records per second that this node fetched from the leader, in the last minute.",
+                metadata.meter.fetched_rate(now),
+            ),
+            (
+                "commit_latency_avg",
+                "Mean time from an append on the leader to its commit in the last minute, in ms.",
+                commit_mean,
+            ),
+            (
+                "commit_latency_max",
+                "Longest time from an append on the leader to its commit, likewise.",
+                commit_most,
+            ),
         ):
             yield from one(f"{_RAFT}_{name}", "gauge", what, value)
         yield Family(f"{_RAFT}_current_state_info", "gauge", "The role of this node in the quorum.")
         yield Sample(Labels(state=self._role()), 1)
-        yield from one(
-            "kafka_server_broker_metadata_metrics_last_applied_record_offset",
-            "gauge",
-            "The last offset of the metadata that this node has applied.",
-            metadata.applied - 1,
+        yield from self._applied(
+            _BROKER,
+            "last_applied_record_offset",
+            "last_applied_record_timestamp",
+            "last_applied_record_lag_ms",
         )
+        yield from one(
+            f"{_BROKER}_metadata_apply_error_count",
+            "gauge",
+            "Changes of the metadata that a part of this node failed to apply.",
+            metadata.meter.apply_errors,
+        )
+        yield from self._levels()
         yield from one(
             "headwater_metadata_lag_records",
             "gauge",
@@ -118,6 +186,12 @@ class ClusterCollector:
         if not metadata.is_leader:
             return
         quorum = metadata.describe_quorum()
+        yield from one(
+            f"{_RAFT}_number_of_observers",
+            "gauge",
+            "Observers of the metadata quorum; reported by its leader.",
+            len(quorum.observers),
+        )
         yield Family(
             "headwater_quorum_replica_lag_records",
             "gauge",
@@ -128,6 +202,38 @@ class ClusterCollector:
                 yield Sample(
                     Labels(replica=each.key.id, kind=kind), max(0, metadata.log_end - each.log_end)
                 )
+
+    def _applied(self, prefix: str, offset: str, timestamp: str, lag_ms: str) -> Iterator[Item]:
+        applied_ms = self._metadata.meter.applied_ms
+        since_ms = self._clock.wall_ms() - applied_ms if applied_ms else 0
+        for name, what, value in (
+            (
+                offset,
+                "The last offset of the metadata that this node has applied.",
+                self._metadata.applied - 1,
+            ),
+            (timestamp, "When that record was written, in ms since 1970.", applied_ms),
+            (lag_ms, "Milliseconds since that record was written.", max(0, since_ms)),
+        ):
+            yield from one(f"{prefix}_{name}", "gauge", what, value)
+
+    def _levels(self) -> Iterator[Item]:
+        image = self._metadata.image
+        yield from one(
+            f"{_LOADER}_currentmetadataversion",
+            "gauge",
+            "The level of metadata.version.",
+            image.metadata_version,
+        )
+        yield Family(f"{_LOADER}_finalizedlevel", "gauge", "The level of a feature.")
+        for feature, level in tuple(image.features.items()):
+            yield Sample(Labels(featureName=_camel_case(feature)), level)
+
+    def _on_leader(self) -> None:
+        leader = self._metadata.leader
+        if leader is not None and leader.epoch > self._epoch:
+            self._epoch = leader.epoch
+            self._leaders += 1
 
     def _role(self) -> str:
         raft = self._metadata.raft
@@ -182,3 +288,9 @@ class ClusterCollector:
                 totals.not_preferred += 1
             if at % 10 == 0:
                 yield None
+
+
+def _camel_case(feature: str) -> str:
+    """Returns the name of a feature as Kafka has it in a label: `metadataVersion`."""
+    first, *others = feature.split(".")
+    return first + "".join(word.capitalize() for word in others)
