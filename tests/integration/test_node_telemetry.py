@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from harness.nodes import free_port
 from harness.wire import Wire, until
 from headwater import Admin, Consumer, Producer, _core
 from headwater.errors import ErrorCode
@@ -136,7 +137,8 @@ def scrape(broker: EmbeddedBroker) -> dict[str, ScrapedFamily]:
 
 
 def test_clients_are_told_that_they_may_push_where_it_is_exported(make_broker: MakeBroker) -> None:
-    for settings, advertised in ((METRICS, TELEMETRY), ({}, set())):
+    otlp = {"headwater.otlp.endpoint": f"http://127.0.0.1:{free_port()}"}
+    for settings, advertised in ((METRICS, TELEMETRY), (otlp, TELEMETRY), ({}, set())):
         with Wire(make_broker(settings).bootstrap) as wire:
             keys = {each.api_key for each in wire.api_versions().api_keys}
             assert keys & TELEMETRY == advertised
