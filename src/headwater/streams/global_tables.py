@@ -6,11 +6,11 @@ offsets that the driver has looked up for the batch, so that all tasks of a batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headwater.blocking import Consumer
+from headwater.blocking import Consumer, TopicPartition
 from headwater.io import process_id
 from headwater.streams.serde import Serde
 from headwater.streams.types import Shape
@@ -70,15 +70,24 @@ class _Copy:
     def __init__(self, consumer: Consumer[Any, Any], topic: str) -> None:
         self.values: dict[bytes, bytes] = {}
         self._consumer = consumer
+        self._topic = topic
+        self._partitions: list[TopicPartition] = []
         consumer.__enter__()
-        self._partitions = consumer.partitions_for(topic)
-        consumer.assign(self._partitions)
-        consumer.seek_to_beginning(*self._partitions)
+        self._read(consumer.partitions_for(topic))
+
+    def _read(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads these partitions as well, from their beginning."""
+        new = [each for each in partitions if each not in self._partitions]
+        if new:
+            self._partitions += new
+            self._consumer.assign(self._partitions)
+            self._consumer.seek_to_beginning(*new)
 
     def catch_up(self, ends: Offsets | None) -> None:
         if ends is None:
             found = self._consumer.end_offsets(*self._partitions)
             ends = {each.partition: offset for each, offset in found.items()}
+        self._read([TopicPartition(self._topic, number) for number in ends])  # it may have grown
         while any(
             self._consumer.position(each) < ends.get(each.partition, 0) for each in self._partitions
         ):
