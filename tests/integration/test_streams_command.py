@@ -109,6 +109,26 @@ def test_the_plan_of_a_file_needs_neither_a_cluster_nor_spark(tmp_path: Path, ou
     assert f"{file} has no app" in out("describe", str(file), code=2)
 
 
+def test_a_missing_topic_is_found_before_spark_starts(
+    cluster: Cluster, tmp_path: Path, out: Run
+) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic("visits")
+    file = tmp_path / "shop.py"
+    text = (
+        "from headwater.streams import App\n"
+        'app = App("missing")\n'
+        'visits = app.stream("visits", str)\n'
+    )
+    file.write_text(f'{text}visits.merge(app.stream("nowhere", str)).to("copy")\n')
+    said = "reads topic nowhere, which does not exist\n  `headwater topic create nowhere`"
+    assert said in out("run", str(file), code=1)
+    file.write_text(f'{text}visits.join(app.global_table("nowhere", str), on="value").to("copy")\n')
+    assert said in out("run", str(file), code=1)
+    with Admin(cluster.bootstrap) as admin:
+        assert not [each.name for each in admin.list_topics() if each.name.startswith("missing")]
+
+
 def test_files_with_dataclasses_are_planned(tmp_path: Path, out: Run) -> None:
     root = Path(__file__).parents[2]
     for name in ("shop", "words", "baskets"):

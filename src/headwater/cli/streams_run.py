@@ -458,17 +458,17 @@ def _prepare_topics(admin: Admin, plan: Plan) -> dict[str, int]:
     there = {each.name: each.partitions for each in admin.list_topics(internal=True)}
     internal = {each.name for each in plan.topics}
     written = {topic for query in plan.queries for topic in query.topics_written}
-    for query in plan.queries:
-        for node in query.sources:
-            operation = node.operation
-            assert isinstance(operation, Source)
-            for topic in operation.topics:
-                if topic not in there and topic not in written and topic not in internal:
-                    raise CommandError(
-                        f"{plan.app.name}: {node.name} reads topic {topic}, which does not exist",
-                        then=f"`headwater topic create {topic}` creates it; `headwater topic list` "
-                        "lists the topics",
-                    )
+    sources = [node for query in plan.queries for node in query.sources]
+    for node in dict.fromkeys((*sources, *plan.global_tables)):
+        operation = node.operation
+        assert isinstance(operation, Source)
+        for topic in operation.topics:
+            if topic not in there and topic not in written and topic not in internal:
+                raise CommandError(
+                    f"{plan.app.name}: {node.name} reads topic {topic}, which does not exist",
+                    then=f"`headwater topic create {topic}` creates it; `headwater topic list` "
+                    "lists the topics",
+                )
     wanted: dict[str, tuple[int | None, Mapping[str, str]]] = {TOPIC: (1, TOPIC_CONFIGS)}
     wanted[plan.dead_letters] = (None, {})
     inputs = [

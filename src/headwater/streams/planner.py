@@ -159,6 +159,13 @@ class Plan:
     def dead_letters(self) -> str:
         return self.app.dead_letters
 
+    @property
+    def global_tables(self) -> tuple[Node, ...]:
+        """The sources that are not read by a query, but copied into its workers."""
+        nodes = ancestors([end for query in self.queries for end in query.ends])
+        tables = [each.operation.table for each in nodes if isinstance(each.operation, GlobalJoin)]
+        return tuple(dict.fromkeys(tables))
+
     def on_error(self, node: Node) -> OnError:
         """Returns what happens if this operator fails for a record."""
         if node.on_error is not None:
