@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -138,23 +139,35 @@ class Script:
         assert not self.may
 
 
+async def _started(broker: FakeCoordinator, seed: int) -> Producer:
+    """Returns a producer; with a short patience it may take several to begin on a busy machine."""
+    while True:
+        producer = Producer(
+            broker.bootstrap,
+            transactional_id="t",
+            retry_backoff_ms=1,
+            retry_backoff_max_ms=4,
+            reconnect_backoff_ms=1,
+            reconnect_backoff_max_ms=4,
+            max_block_ms=40 if seed % 3 == 0 else 10_000,
+            start_timeout_ms=20_000,
+        )
+        with suppress(RetriableError):
+            await producer.start()
+            return producer
+
+
 @pytest.mark.parametrize("uses_v2", [True, False], ids=["v2", "v1"])
 @pytest.mark.parametrize("seed", range(12))
 def test_every_transaction_is_seen_whole_or_not_at_all(seed: int, uses_v2: bool) -> None:
     async def run() -> Script:
         async with FakeCoordinator(uses_v2=uses_v2) as broker:
             script = Script(seed, broker)
-            async with Producer(
-                broker.bootstrap,
-                transactional_id="t",
-                retry_backoff_ms=1,
-                retry_backoff_max_ms=4,
-                reconnect_backoff_ms=1,
-                reconnect_backoff_max_ms=4,
-                max_block_ms=40 if seed % 3 == 0 else 10_000,
-                start_timeout_ms=20_000,
-            ) as producer:
+            producer = await _started(broker, seed)
+            try:
                 await script.run(producer, 25)
+            finally:
+                await producer.close()
             script.judge()
             return script
 
