@@ -185,6 +185,34 @@ def test_a_newer_producer_fences_an_older_one(kafka: Judge, topic: str) -> None:
     asyncio.run(run())
 
 
+def test_a_transaction_that_took_too_long_does_not_end_a_producer_of_version_2(
+    kafka: Judge, topic: str
+) -> None:
+    async def run() -> None:
+        await create(kafka, topic)
+        async with Producer(
+            kafka.bootstrap, transactional_id=topic, transaction_timeout_ms=500
+        ) as producer:
+            await producer.begin_transaction()
+            await producer.send(topic, b"late")
+            async with Admin(kafka.bootstrap) as admin, asyncio.timeout(60):
+                # Kafka looks for timeouts every ten seconds, and tells nobody.
+                while (await admin.describe_transaction(topic)).state != "CompleteAbort":  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+            if kafka.level < 2:
+                with pytest.raises(ProducerFenced):
+                    await producer.commit_transaction()
+                return
+            with pytest.raises(AbortableError, match="may have timed out"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send(topic, b"next")
+        assert await committed(kafka, topic, 1) == [b"next"]
+
+    asyncio.run(run())
+
+
 def test_a_record_that_fails_spoils_its_transaction_and_not_the_next(
     kafka: Judge, topic: str
 ) -> None:

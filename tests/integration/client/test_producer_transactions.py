@@ -13,6 +13,7 @@ from headwater import (
     CommitFailed,
     CommitOutcomeUnknown,
     DeliveryTimedOut,
+    FatalError,
     GroupMetadata,
     InvalidTransactionState,
     Producer,
@@ -285,6 +286,34 @@ async def test_a_batch_of_an_old_epoch_leaves_it_to_the_coordinator_to_say_why()
             await client.send(TOPIC, b"x")
         with pytest.raises(ProducerFenced, match="transaction_timeout_ms"):
             await client.abort_transaction()
+
+
+@story
+async def test_a_commit_that_comes_after_the_timeout_does_not_end_the_producer() -> None:
+    async with FakeCoordinator(uses_v2=True) as broker, producer(broker) as client:
+
+        async def late() -> None:
+            async with client.transaction():
+                await client.send(TOPIC, b"late")
+                broker.fault = first(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE)
+
+        with pytest.raises(AbortableError, match="may have timed out"):
+            await late()
+        async with client.transaction():
+            await client.send(TOPIC, b"next")
+        assert broker.visible == [b"next"]
+
+
+@story
+async def test_a_first_generation_commit_without_a_transaction_is_fatal() -> None:
+    """Nothing tells its transaction from the one before, which has the same epoch."""
+    async with FakeCoordinator(uses_v2=False) as broker, producer(broker) as client:
+        broker.fault = first(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE)
+        await client.begin_transaction()
+        client.submit(TOPIC, b"x")
+        for call in (client.commit_transaction, client.abort_transaction):
+            with pytest.raises(FatalError, match="may have timed out"):
+                await call()
 
 
 @GENERATIONS

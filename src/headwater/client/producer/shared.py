@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headwater.client.cluster import Cluster
 from headwater.client.config import Bootstrap, ProducerConfig
 from headwater.client.errors import (
+    AbortableError,
     ClientError,
     CommitOutcomeUnknown,
     ConfigError,
@@ -205,9 +206,13 @@ class TransactionOwner:
             asked = "commit" if self._ends else "abort"
             raise InvalidTransactionState(f"the outcome of the {asked} is unknown; {asked} again")
         self._ends = commit
-        ended = await end_transaction(
-            self._cluster, handle, commit=commit, deadline=self._deadline()
-        )
+        try:
+            ended = await end_transaction(
+                self._cluster, handle, commit=commit, deadline=self._deadline()
+            )
+        except AbortableError:
+            self._ends = None  # it is known not to be committed
+            raise
         self._open, self._ends = None, None
         if handle.uses_v2 and ended.uses_v2:
             self._next = ended

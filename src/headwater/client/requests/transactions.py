@@ -361,17 +361,24 @@ async def end_transaction(
         committed=commit,
     )
     least, most = (_END_V2, None) if handle.uses_v2 else (0, _END_V2 - 1)
-    answer, connection = await _ask(
-        cluster,
-        _coordinator(handle.transactional_id),
-        request,
-        f"{'commit' if commit else 'abort'} of the transaction of {handle}",
-        least,
-        most,
-        deadline,
-        _code,
-        aborting=not commit,
-    )
+    try:
+        answer, connection = await _ask(
+            cluster,
+            _coordinator(handle.transactional_id),
+            request,
+            f"{'commit' if commit else 'abort'} of the transaction of {handle}",
+            least,
+            most,
+            deadline,
+            _code,
+            aborting=not commit,
+        )
+    except FatalError as error:
+        # With an epoch for each transaction this one is known to be aborted, as it is after its
+        # timeout; another producer would have fenced this one. An abort brings the next epoch.
+        if commit and handle.uses_v2 and error.code == ErrorCode.INVALID_TXN_STATE:
+            raise abortable(error) from error
+        raise
     if answer.producer_id == NO_PRODUCER_ID:  # the first generation
         return handle
     return replace(
