@@ -110,6 +110,7 @@ def test_the_example_of_quotas_is_throttled() -> None:
 
 
 def test_the_example_of_a_live_table_shows_what_it_has_and_what_changes() -> None:
+    pytest.importorskip("pyspark")
     with EmbeddedBroker(topics={"shop-totals-changelog": 1}) as broker:
         broker.send("shop-totals-changelog", '{"orders": 1, "total": 2.5}', key="at")
         command = [sys.executable, str(ROOT / "examples/streams/live_view.py"), broker.bootstrap]
