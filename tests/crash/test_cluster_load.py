@@ -1,11 +1,13 @@
 """Three nodes at full load stay a cluster: no election starts, no broker is fenced.
 
 Votes, heartbeats and fetches of the metadata share the loop with clients' requests. Large requests,
-compaction and many records at once must not keep them waiting until somebody loses patience.
+compaction, many records at once and the logs of a node that was killed, which it checks while it
+votes, must not keep them waiting until somebody loses patience.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +19,8 @@ from harness.clusters import Cluster
 from headwater.blocking import Admin
 
 SECONDS = 12.0
-LARGE_BYTES = 60_000_000
+LARGE_BYTES = 100_000_000
+REQUEST_BYTES_MAX = 104_857_600  # the default of socket.request.max.bytes
 
 
 def _producing(bootstrap: str, topic: str, stop: threading.Event) -> None:
@@ -34,7 +37,12 @@ def _producing(bootstrap: str, topic: str, stop: threading.Event) -> None:
 
 def _producing_large(bootstrap: str, stop: threading.Event) -> None:
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "message.max.bytes": 100_000_000, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "message.max.bytes": REQUEST_BYTES_MAX,
+            "request.timeout.ms": 120_000,
+            "log_level": 0,
+        }
     )
     while not stop.is_set():
         producer.produce("large", bytes(LARGE_BYTES))
@@ -63,7 +71,7 @@ def test_full_load_starts_no_election_and_fences_nobody(tmp_path: Path) -> None:
     with Cluster(tmp_path).start() as cluster, Admin(cluster.bootstrap) as admin:
         admin.create_topic("wide", partitions=6, replication=3)
         admin.create_topic(
-            "large", partitions=1, replication=3, configs={"max.message.bytes": 100_000_000}
+            "large", partitions=1, replication=3, configs={"max.message.bytes": REQUEST_BYTES_MAX}
         )
         admin.create_topic(
             "compacted",
@@ -86,14 +94,21 @@ def test_full_load_starts_no_election_and_fences_nobody(tmp_path: Path) -> None:
         threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        time.sleep(SECONDS)  # the load is the test; nothing is waited for
+        time.sleep(SECONDS / 2)  # the load is the test; nothing is waited for
+        killed = next(node_id for node_id in cluster.nodes if node_id != before.leader_id)
+        cluster.kill(killed)
+        cluster.restart(killed)
+        time.sleep(SECONDS / 2)
         stop.set()
         for thread in threads:
             thread.join(150)
             assert not thread.is_alive(), "a client does not come to its end"
         after = admin.describe_quorum()
         assert (after.leader_id, after.leader_epoch) == (before.leader_id, before.leader_epoch)
+        fenced: list[str] = []
         for node_id, node in cluster.nodes.items():
             printed = node.output.read_text()
-            for line in ("fenced", "no longer the active controller", "Traceback"):
+            for line in ("has fenced this broker", "no longer the active controller", "Traceback"):
                 assert line not in printed, f"node {node_id}:\n{printed}"
+            fenced += re.findall(r"broker \d+ is fenced", printed)
+        assert fenced == [f"broker {killed} is fenced"]
