@@ -70,7 +70,8 @@ def test_each_alert_watches_something_that_is_served(served: set[str]) -> None:
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     commands = re.findall(r"^curl -s (\S+)$", PAGE.read_text(), re.MULTILINE)
     assert len(commands) == 3
-    with NodeProcess(tmp_path, "--metrics", "127.0.0.1:0") as node:
+    (export,) = re.findall(r"^headwater start (--set \S+)$", PAGE.read_text(), re.MULTILINE)
+    with NodeProcess(tmp_path, *export.split(), "--metrics", "127.0.0.1:0") as node:
         assert node.ready_line is not None
         (at,) = metrics_of(node.ready_line)
         for url in commands:

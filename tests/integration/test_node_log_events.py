@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.wire import Wire, until
 from headwater import Admin, AuthenticationFailed, Producer
+from headwater.broker.node_log import LOGGERS
+from headwater.cli.main import main
 from headwater.client.admin import topic_config
 from headwater.client.errors import AuthorizationError, ClientError
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations" / "log.md"
 # To forge a line, a field, or the colour of a terminal.
 UNKIND = 'mallory\n2026-01-01T00:00:00.000Z INFO  allowed: principal=User:x \x1b[31m"quoted" a=b'
 
@@ -82,6 +88,8 @@ def test_a_denial_is_one_line_with_all_that_an_audit_asks_for(broker: EmbeddedBr
     assert line["host"] == "127.0.0.1"
     assert line["operation"] in ("DESCRIBE", "WRITE")
     assert line["api"] in ("METADATA", "PRODUCE")
+    (shown,) = re.findall(r"```json\n(.*?)\n```", PAGE.read_text())
+    assert json.loads(shown).keys() == line.keys()
 
 
 def test_a_changed_setting_and_a_slow_request_are_a_line_each(broker: EmbeddedBroker) -> None:
@@ -100,6 +108,10 @@ def test_a_changed_setting_and_a_slow_request_are_a_line_each(broker: EmbeddedBr
     assert line["api"]
     assert line["principal"] == "User:admin"
     assert line["total_ms"] >= 1
+    (shown,) = re.findall(r"WARN  slow request: (.*)", PAGE.read_text())
+    fields = [field.partition("=")[0] for field in shown.split()]
+    assert fields == [name for name in line if name in fields]
+    assert line.keys() - set(fields) <= {"time", "level", "logger", "message", "node", "errors"}
 
 
 def test_a_refused_connection_is_one_line_with_its_reason(broker: EmbeddedBroker) -> None:
@@ -128,3 +140,17 @@ def test_a_hostile_name_stays_within_its_line(broker: EmbeddedBroker) -> None:
     (line,) = events(broker, "headwater.controller", "user mallory")
     assert "\n" not in line["message"]
     assert "password-of-mallory" not in "".join(broker.log_lines)
+
+
+def test_the_page_names_the_loggers_and_its_commands_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = PAGE.read_text()
+    assert set(re.findall(r"`(headwater\.\w+)`", text)) == set(LOGGERS)
+    commands = re.findall(r"^headwater (config .*)$", text, re.MULTILINE)
+    assert len(commands) == 3
+    with EmbeddedBroker() as broker:
+        monkeypatch.setenv("HEADWATER_BOOTSTRAP", broker.bootstrap)
+        for command in commands:
+            assert main(shlex.split(command)) == 0, (command, capsys.readouterr())
+        assert any("logger headwater.requests was set to DEBUG" in x for x in broker.log_lines)

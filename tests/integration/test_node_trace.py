@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -32,6 +34,12 @@ from tests.conftest import MakeBroker
 from tests.support.commands import Command
 from tests.support.fake_broker import FakeBroker, story
 from tests.support.processes import HEADWATER
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations" / "trace.md"
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} node=\d+ [A-Z]\w+ v\d+ client=\S+ User:\w+ "
+    r"[0-9.]+:\d+ [A-Z_]+ bytes=\d+/\d+ ms=[0-9.]+\+[0-9.]+\+[0-9.]+( topics=\S+)?( errors=\S+)?"
+)
 
 
 def question(**asked: Any) -> DescribeClusterRequest:
@@ -246,6 +254,10 @@ def test_the_command_prints_a_line_for_each_request(
     assert " node=1 ApiVersions v4 client=billing User:ANONYMOUS 127.0.0.1:" in lines[0]
     assert " PLAINTEXT bytes=" in lines[0]
     assert json.loads(found)["api"]
+    shown = re.findall(r"^20\d\d-.*", PAGE.read_text(), re.MULTILINE)
+    assert len(shown) == 2
+    for line in (*lines, *shown):
+        assert LINE.fullmatch(line), line
 
 
 def test_ctrl_c_ends_the_command_at_once(shared_broker: EmbeddedBroker, other: Wire) -> None:
