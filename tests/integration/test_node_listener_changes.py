@@ -121,6 +121,18 @@ def test_a_listener_with_tls_and_users_is_added_to_a_broker_without_any(
     asyncio.run(there_and_back(address, **login))
 
 
+def test_a_listener_for_everybody_is_named_in_a_warning_once(broker: EmbeddedBroker) -> None:
+    near, far = f"127.0.0.2:{free_port()}", f"0.0.0.0:{free_port()}"
+    protocols = "PLAINTEXT:PLAINTEXT,NEAR:PLAINTEXT,FAR:PLAINTEXT"
+    alter(broker, {"listeners": f"{OWN},NEAR://{near},FAR://{far}", MAP: protocols})
+    await_open(near)
+    alter(broker, {"listeners": f"{OWN},FAR://{far}"})
+    await_open(near, is_open=False)
+    (warning,) = (line for line in broker.log_lines if "it has no authentication" in line)
+    assert f" FAR://{far}: everybody" in warning
+    assert "NEAR" not in warning
+
+
 def test_changes_that_cannot_be_made_are_refused(broker: EmbeddedBroker) -> None:
     protocols = "PLAINTEXT:PLAINTEXT,NEW:PLAINTEXT,CONTROLLER:PLAINTEXT"
     with socket.create_server(("127.0.0.1", 0)) as taken:

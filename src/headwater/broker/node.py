@@ -45,7 +45,7 @@ from headwater.broker.throttling import Throttling
 from headwater.broker.transaction_verification import TransactionVerification
 from headwater.broker.voter_changes import VoterChanges
 from headwater.config import ConfigError, NodeConfig, node_config
-from headwater.config.listeners import PLAINTEXT
+from headwater.config.listeners import PLAINTEXT, Listener
 from headwater.config.support import (
     check_mechanisms,
     check_security,
@@ -99,6 +99,7 @@ class Node:
             log.named(name)  # shown to admins before the first line is written
         self._server = self._new_server()
         self._listeners = BrokerListeners(host.network, self._server, self._gate, log)
+        self._unguarded: list[Listener] = []  # as the log has said
         # One of its own: it opens before the node has found its quorum, and closes last.
         self._controller_server = self._new_server(serves_nodes=True)
         self._is_stopping = False
@@ -138,11 +139,7 @@ class Node:
             self._lines.info(node_log.start_line(config))
             for warning in config.warnings:
                 self._lines.warn(warning)
-            if unguarded := open_listeners(config):
-                self._lines.warn(
-                    f"{', '.join(map(str, unguarded))}: everybody who reaches this may read, write "
-                    "and administer, as it has no authentication"
-                )
+            self._warn_of_unguarded(config)
             undo.push_async_callback(self._stop_metrics)
             self._serve_metrics()
             self._open_directories()
@@ -690,6 +687,7 @@ class Node:
             # The broker that was asked has checked it; files may have changed since.
             self._lines.error(f"TLS and users stay as they were: {error}")
         self.config = config
+        self._warn_of_unguarded(config)
         self._watch.configure(config)
         self._server.limits = self._controller_server.limits = _limits(config)
         if config.is_controller:
@@ -702,6 +700,16 @@ class Node:
             self._lifecycle.beat_now()  # the controller places replicas by it
             if self._listeners.follow(config):
                 self._lifecycle.move(dict(self.addresses))
+
+    def _warn_of_unguarded(self, config: NodeConfig) -> None:
+        """Names the listeners beyond loopback that need no authentication, each once."""
+        unguarded = open_listeners(config)
+        if new := [at for at in unguarded if at not in self._unguarded]:
+            self._lines.warn(
+                f"{', '.join(map(str, new))}: everybody who reaches this may read, write "
+                "and administer, as it has no authentication"
+            )
+        self._unguarded = unguarded
 
     def _resecure(self, config: NodeConfig) -> None:
         if self._security is not None:
