@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
 
 from headwater.spark.pipeline import Stream, pipeline
 from headwater.spark.pipeline_query import Setting, start
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
@@ -41,7 +49,49 @@ def options_of(broker: EmbeddedBroker) -> dict[str, str]:
 def test_a_topic_behind_a_login_is_written_and_read(
     spark: SparkSession, secured: EmbeddedBroker
 ) -> None:
-    options = options_of(secured)
+    check_there_and_back(spark, options_of(secured))
+
+
+def test_a_login_without_tls(spark: SparkSession) -> None:
+    with EmbeddedBroker(users={"etl": "secret"}) as broker:
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{PLAIN} username="etl" password="secret";',
+        }
+        check_there_and_back(spark, options)
+
+
+def test_a_certificate_from_a_key_store(spark: SparkSession, tmp_path: Path) -> None:
+    """As for Java's clients: the key and what is trusted are in one file, with a password."""
+    with EmbeddedBroker({"ssl.client.auth": "required"}, tls=True) as broker:
+        (key, own) = read_pem(broker.security_file("client.pem"))
+        authority = x509.load_pem_x509_certificate(
+            Path(broker.security_file("ca.pem")).read_bytes()
+        )
+        store = tmp_path / "client.p12"
+        store.write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"client", key, own, [authority], BestAvailableEncryption(b"open sesame")
+            )
+        )
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.security.protocol": "SSL"}
+        for which in ("keystore", "truststore"):
+            options[f"kafka.ssl.{which}.type"] = "PKCS12"
+            options[f"kafka.ssl.{which}.location"] = str(store)
+            options[f"kafka.ssl.{which}.password"] = "open sesame"
+        check_there_and_back(spark, options)
+
+
+def read_pem(path: str) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
+    data = Path(path).read_bytes()
+    key = load_pem_private_key(data, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return key, x509.load_pem_x509_certificate(data)
+
+
+def check_there_and_back(spark: SparkSession, options: dict[str, str]) -> None:
     rows = spark.range(1000).selectExpr("cast(id as string) as value")
     writer = rows.write.format("headwater").mode("append").options(**options)
     writer.option("topic", "secrets").save()
