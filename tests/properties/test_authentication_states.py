@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headwater.broker.authentication import Authentication, SaslSettings
 from headwater.io.clock import SystemClock
 from headwater.net.connection import Answer, Connection, PendingResponse
+from headwater.net.server import ListenerCounts
 from headwater.observability import Log
 from headwater.protocol import encode
 from headwater.protocol.apis import APIS, ApiKey, request_class
@@ -55,6 +56,10 @@ class Gatekeeper(FakeServer):
         super().__init__()
         self.unproven: dict[Connection, float] = {}
         self.ends: list[Any] = []
+        self.counts = ListenerCounts()
+
+    def counts_of(self, listener: str) -> ListenerCounts:
+        return self.counts
 
     def later(self, seconds: float, callback: Any) -> None:
         self.ends.append(callback)

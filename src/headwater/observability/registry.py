@@ -37,7 +37,7 @@ class Labels:
 
     __slots__ = ("text", "values")
 
-    def __init__(self, **values: str | int) -> None:
+    def __init__(self, /, **values: str | int) -> None:  # a client may push a label "self"
         self.values = values
         self.text = ",".join([f'{name}="{_escaped(value)}"' for name, value in values.items()])
 
