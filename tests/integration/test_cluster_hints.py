@@ -23,7 +23,8 @@ SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms":
 def cluster() -> Iterator[HeadwaterCluster]:
     with HeadwaterCluster(SETTINGS, nodes=3) as running:
         with Admin(running.bootstrap) as admin:
-            admin.create_topics([NewTopic("orders", assignments={0: [1, 2, 3]})])
+            orders = NewTopic("orders", assignments={0: [1, 2, 3]})
+            admin.create_topics([orders, NewTopic("alone", assignments={0: [1]})])
         running.wait_isr("orders")
         yield running
 
@@ -33,10 +34,14 @@ def described(cluster: HeadwaterCluster, node: int) -> Any:
         return wire.ask(metadata.MetadataRequest(topics=None), 12)
 
 
+def topic_of(answer: Any, name: str) -> Any:
+    return next(topic for topic in answer.topics if topic.name == name)
+
+
 def test_who_is_not_the_leader_names_it_and_its_endpoint(cluster: HeadwaterCluster) -> None:
-    topic_id = described(cluster, 1).topics[0].topic_id
-    leader = cluster.leader("orders")
-    assert leader is not None
+    # Followers would serve a consumer (KIP-392).
+    topic_id = topic_of(described(cluster, 1), "alone").topic_id
+    leader = cluster.wait_leader("alone")
     other = next(node for node in cluster.addresses if node != leader)
     with Wire(cluster.addresses[other]) as wire:
         sent = produce.ProduceRequest(
@@ -44,7 +49,7 @@ def test_who_is_not_the_leader_names_it_and_its_endpoint(cluster: HeadwaterClust
             timeout_ms=1000,
             topic_data=[
                 produce.TopicProduceData(
-                    name="orders",
+                    name="alone",
                     partition_data=[produce.PartitionProduceData(index=0, records=batch([b"x"]))],
                 )
             ],
@@ -67,7 +72,7 @@ def test_an_outdated_epoch_is_fenced_with_the_present_one(cluster: HeadwaterClus
     assert before is not None
     cluster.restart(before)
     leader = cluster.wait_leader("orders")
-    found = described(cluster, leader).topics[0]
+    found = topic_of(described(cluster, leader), "orders")
     epoch = found.partitions[0].leader_epoch
     assert epoch > 0
     with Wire(cluster.addresses[leader]) as wire:
@@ -147,7 +152,7 @@ def test_a_node_that_is_gone_is_fenced_offline_and_no_controller(
         assert nodes(fenced=False) == {1: False, 2: False}
     found = described(cluster, 1)
     assert found.controller_id in (1, 2)
-    (partition,) = found.topics[0].partitions
+    (partition,) = topic_of(found, "orders").partitions
     assert partition.offline_replicas == [3]
     assert sorted(partition.isr_nodes) == [1, 2]
     cluster.start(3)
