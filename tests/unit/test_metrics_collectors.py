@@ -280,6 +280,27 @@ def test_what_quotas_hold_back_and_what_clients_use_is_told() -> None:
     assert found["kafka_server_quota_throttle_time"].value(resource="Request") == 0
 
 
+def test_a_quota_that_has_changed_is_told_before_its_client_asks_again() -> None:
+    alice, app = (("user", "alice"),), (("client-id", "app"), ("user", "alice"))
+    quotas = ClientQuotas(Windows(11, 1.0), Windows(11, 1.0))
+    quotas.follow({alice: {PRODUCE_QUOTA: 1000.0, REQUEST: 50.0}, app: {MUTATION: 2.0}})
+    quotas.limits_of("alice", "app", 0.0)
+    registry = Registry()
+    registry.register(QuotaCollector(quotas, lambda: 0.0).collect)
+
+    def bounds() -> dict[str, float]:
+        samples = scrape(registry)["headwater_quota_bound"].samples
+        return {dict(labels)["resource"]: value for (_, labels), value in samples.items()}
+
+    assert bounds() == {"Produce": 1000, "Request": 50, "ControllerMutation": 2}
+    quotas.follow({alice: {PRODUCE_QUOTA: 2000.0, MUTATION: 4.0}})
+    assert bounds() == {"Produce": 2000}
+    quotas.follow({(("user", None),): {PRODUCE_QUOTA: 3000.0}, app: {PRODUCE_QUOTA: 1.0}})
+    assert bounds() == {"Produce": 3000}
+    quotas.follow({(("client-id", "app"),): {MUTATION: 1.0}})
+    assert bounds() == {}
+
+
 # Lag
 
 

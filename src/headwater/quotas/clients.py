@@ -249,12 +249,33 @@ class ClientQuotas:
         if limit is not None:
             limit.waits.note(seconds, now)
 
-    def used(self, now: float) -> Iterator[Used]:
-        """Yields what clients take of their quotas."""
+    def used(self, now: float) -> Iterator[Used | None]:
+        """Yields what clients take of their quotas; None for a meter whose quota is gone."""
         for (key, subject), meter in tuple(self._meters.items()):
-            unit = _PERCENT if key == REQUEST else 1.0
-            rate = meter.rate(now) * unit
-            yield Used(key, subject, meter.bound * unit, rate, None, meter.waits.mean(now))
+            bound = self._quota_of(key, subject)
+            if bound is None:
+                yield None
+                continue
+            rate = meter.rate(now) * (_PERCENT if key == REQUEST else 1.0)
+            yield Used(key, subject, bound, rate, None, meter.waits.mean(now))
         for subject, bucket in tuple(self._buckets.items()):
+            bound = self._quota_of(MUTATION, subject)
+            if bound is None:
+                yield None
+                continue
             waits = bucket.waits.mean(now)
-            yield Used(MUTATION, subject, bucket.bound, None, bucket.tokens(now), waits)
+            yield Used(MUTATION, subject, bound, None, bucket.tokens(now), waits)
+
+    def _quota_of(self, key: str, subject: Subject) -> float | None:
+        """Returns the quota of a meter, which follows a change only when its client asks for
+        something; None if it is gone, or if another one goes before it."""
+        user, client_id = subject
+        if user is not None and client_id is not None:
+            quota = find_quota(self._quotas, key, user, client_id)
+            return quota.value if quota is not None and quota.subject == subject else None
+        kind, name = (CLIENT_ID, client_id) if user is None else (USER, user)
+        for entity in (((kind, name),), ((kind, None),)):
+            found = self._quotas.get(entity)
+            if found is not None and key in found:
+                return found[key]
+        return None

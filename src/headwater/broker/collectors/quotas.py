@@ -38,6 +38,9 @@ class QuotaCollector:
             yield Sample(_labels(key), each.seconds)
         used: list[tuple[Labels, Used]] = []
         for client in self._quotas.used(self._now()):
+            if client is None:
+                yield None
+                continue
             user, client_id = client.subject
             name = _RESOURCES.get(client.key, client.key)
             used.append((Labels(resource=name, user=user or "", clientId=client_id or ""), client))
