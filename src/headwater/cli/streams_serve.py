@@ -44,10 +44,6 @@ async def _serve(options: Namespace, tables: dict[str, str]) -> None:
     from headwater.streams.view import TableView
 
     cluster = cluster_of(options)
-    ends = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ends.set)
     async with AsyncExitStack() as stack:
         views: dict[str, TableView[str, Any]] = {}
         for name, topic in tables.items():
@@ -67,6 +63,10 @@ async def _serve(options: Namespace, tables: dict[str, str]) -> None:
         except OSError as error:
             raise CommandError(f"--listen {options.listen}: {error.strerror or error}") from None
         stack.push_async_callback(server.stop)
+        # Until here a signal ends the process at once: reading large tables takes a while.
+        ends = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ends.set)
         if options.output == "json":
             print_json({"address": str(address), "tables": tables})
         else:
