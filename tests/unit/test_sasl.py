@@ -99,11 +99,36 @@ def test_a_jaas_config_has_the_options_of_its_module() -> None:
         username="a \\"b\\"" password='x' tokenauth=true;"""
     with pytest.raises(ValueError, match="after username"):
         jaas_options(text.replace("password='x'", 'password="'))
+    assert jaas_options(text)["password"] == "x"
     found = jaas_options(text.replace("'x'", '"x;y\\\\"'))
     assert found == {"username": 'a "b"', "password": "x;y\\", "tokenauth": "true"}
     assert "x;y" not in repr(jaas_entry(text.replace("'x'", '"x;y"')))
     assert jaas_options("some.Module required;") == {}
     assert jaas_options("some.Module OPTIONAL a=1") == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (r'a="p\tq\\r\"s\101\60z"', {"a": 'p\tq\\r"sA0z'}),
+        (r'a="\q\8\400"', {"a": "q8 0"}),
+        ("""'user_a@b.c'="x y" b='it"s'""", {"user_a@b.c": "x y", "b": 'it"s'}),
+        ('/* c */ a="//x" // y "b"="no"\n c="/*z*/"', {"a": "//x", "c": "/*z*/"}),
+        ('a="1"b="2"', {"a": "1", "b": "2"}),
+        ('a="ü€" ü=x1.y-z', {"a": "ü€", "ü": "x1.y-z"}),
+    ],
+)
+def test_the_words_of_a_jaas_config_are_those_of_java(options: str, found: dict[str, str]) -> None:
+    """Kafka's JaasContext gives the same, by java.io.StreamTokenizer."""
+    assert jaas_options(f"some.Module required {options};") == found
+    assert jaas_options(f"some.Module required {options}; // of the node") == found
+
+
+def test_a_jaas_config_may_have_addresses_and_apostrophes_without_quotes() -> None:
+    text = "some.Module required url=https://a/b name=o'neil;"
+    assert jaas_options(text) == {"url": "https://a/b", "name": "o'neil"}
+    with pytest.raises(ValueError, match="after the module"):
+        jaas_options("some.Module required password='open;")
 
 
 @pytest.mark.parametrize("text", ["", "username=me", "some.Module perhaps a=1;", "a b c"])

@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _ENTRY = re.compile(r"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)(?P<options>.*?);?\s*", re.DOTALL)
 _OPTION = re.compile(
-    r"""\s*(?P<name>[\w.\-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""",
-    re.DOTALL,
+    rf"""\s*(?P<name>{_QUOTED}|[\w.$\-]+)\s*=\s*(?P<value>{_QUOTED}|[^\s;"'][^\s;"]*)""", re.DOTALL
 )
+# As in Java; a comment begins a word, so that an address without quotes stays whole.
+_COMMENT = re.compile(rf"({_QUOTED})|(?<!\S)//[^\r\n]*|(?<!\S)/\*.*?\*/", re.DOTALL)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _PACKAGE = "org.apache.kafka.common.security"
 _USER = "user_"
@@ -60,7 +64,7 @@ class JaasEntry(NamedTuple):
 def jaas_entry(text: str) -> JaasEntry:
     """Reads the setting. Raises ValueError, which does not quote the text: there is a password in
     it."""
-    entry = _ENTRY.fullmatch(text)
+    entry = _ENTRY.fullmatch(_COMMENT.sub(lambda found: found[1] or " ", text))
     if entry is None or entry["flag"].lower() not in _FLAGS:
         raise ValueError('expected LoginModule required name="value" ... ;')
     options: dict[str, str] = {}
@@ -70,12 +74,19 @@ def jaas_entry(text: str) -> JaasEntry:
         if option is None:
             known = ", ".join(options) or "the module"
             raise ValueError(f'expected name="value" after {known}')
-        quoted = option["quoted"]
-        options[option["name"]] = (
-            option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        )
+        options[_word(option["name"])] = _word(option["value"])
         rest = rest[option.end() :].strip()
     return JaasEntry(entry["module"], options)
+
+
+def _word(text: str) -> str:
+    """Returns a word without its quotes, if it has any."""
+    return _ESCAPE.sub(_unescaped, text[1:-1]) if text[0] in "\"'" else text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    given = found[1]
+    return chr(int(given, 8)) if given[0] in "01234567" else _LETTERS.get(given, given)
 
 
 def jaas_entry_for(mechanism: str, text: str) -> JaasEntry:
