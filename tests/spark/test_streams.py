@@ -145,6 +145,7 @@ def make_shop() -> App:
     users.join(cities, foreign_key="city", name="homes").to("user-countries")
     users.group_by("city").count(name="inhabitants").to("inhabitants")
     users.filter(f.col("city") != "Bonn").to("not-in-bonn")
+    users.filter(lambda user: user.city == "Bonn").to("in-bonn")
     visits = app.stream("visits", int)
     visits.join(users, how="left").to("visits-of")
     named = app.global_table("cities", City)
@@ -368,6 +369,8 @@ def test_a_table_is_grouped_anew(shop: Shop) -> None:
 def test_what_a_table_filters_out_is_deleted(shop: Shop) -> None:
     assert shop.table("not-in-bonn") == {"u2": {"name": "Bob", "city": "Lyon"}}
     assert ("u1", None) in shop.pairs("not-in-bonn")
+    assert shop.table("in-bonn") == {"u1": {"name": "Ada", "city": "Bonn"}}
+    assert ("u2", None) in shop.pairs("in-bonn")
 
 
 def test_a_stream_is_joined_with_a_table(shop: Shop) -> None:

@@ -17,15 +17,17 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headwater.streams import Record
 from headwater.streams.calls import Caller, OperatorFailed
 from headwater.streams.columns import KEY, LETTER, ROW, TOMBSTONE
+from headwater.streams.sinks import CHOSEN
 from headwater.streams.topology import CallKind, OnError
 from headwater.streams.types import shape_of
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def schema(value: Any) -> pa.Schema:
-    own = [StructField(KEY, StringType())]
+def schema(value: Any, *, key: Any = None, chosen: bool = False) -> pa.Schema:
+    own = [StructField(KEY, key or StringType())]
     own += [StructField(name, kind) for name, kind in ROW.items()]
+    own += [StructField(CHOSEN, StringType())] if chosen else []
     found: pa.Schema = to_arrow_schema(
         StructType([*own, StructField("value", value)]), timezone="UTC"
     )
@@ -58,6 +60,8 @@ def call(
     *,
     to: Any = str,
     on_error: OnError = "dead_letter",
+    output: pa.Schema | None = None,
+    deletes: bool = False,
 ) -> list[dict[str, Any]]:
     caller = Caller(
         operator="op",
@@ -68,8 +72,9 @@ def call(
         load_key=None,
         dump=shape_of(to).to_row,
         dump_key=None,
-        output=schema(LongType() if to is int else StringType()),
+        output=output or schema(LongType() if to is int else StringType()),
         on_error=on_error,
+        deletes=deletes,
     )
     return [row for made in caller([batch]) for row in made.to_pylist()]
 
@@ -137,3 +142,32 @@ def test_records_change_keys_times_and_headers_and_keep_the_rest() -> None:
     assert [(each["key"], each["value"]) for each in changed["_headers"]] == [("x", b"y")]
     (bad,) = call(lambda record: "text", "records", rows("a"))
     assert "expected a Record" in bad[LETTER]["reason"]
+
+
+def test_a_table_is_filtered_by_a_function() -> None:
+    batch = rows("a", "bb", None)
+    for kind, kept in (("filter", "bb"), ("filter_not", "a")):
+        found = call(lambda value: value > "a", kind, batch, deletes=True)  # type: ignore[arg-type]
+        assert len(found) == 3
+        assert [row["value"] for row in found if not row[TOMBSTONE]] == [kept]
+        assert all(row["value"] is None for row in found if row[TOMBSTONE])
+
+
+def test_what_has_no_new_key_has_none_of_the_old_type() -> None:
+    found = call(int, "key", rows("7", "x", None), output=schema(StringType(), key=LongType()))
+    assert [row[KEY] for row in found] == [7, None, None]
+    assert "invalid literal" in found[1][LETTER]["reason"]
+    assert found[2][TOMBSTONE]
+
+
+def test_a_function_chooses_the_topic_of_a_deletion() -> None:
+    found = call(
+        lambda record: f"by-{record.key}-{record.value}",
+        "topic",
+        rows("a", None),
+        output=schema(StringType(), chosen=True),
+    )
+    assert [(row[CHOSEN], row[TOMBSTONE]) for row in found] == [
+        ("by-k-a", False),
+        ("by-k-None", True),
+    ]

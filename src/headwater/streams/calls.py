@@ -92,6 +92,7 @@ class Caller:
     dump_key: Callable[[Any], Any] | None
     output: pa.Schema
     on_error: OnError
+    deletes: bool = False  # a row that a filter leaves out is deleted, as in a table
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -105,17 +106,19 @@ class Caller:
         known = batch.column(LETTER).to_pylist()
         dead = batch.column(TOMBSTONE).to_pylist()
         values = self._values(batch)
+        # Without a result there is no new key, and the old one may be of another type.
+        lost = {KEY: None} if self.kind in ("key", "records") else {}
         for row in range(batch.num_rows):
             if known[row] is not None:
                 taken.append(row)
                 letters.append(known[row])
-                changes.append({})
+                changes.append(lost)
                 continue
-            if dead[row] and self.kind != "records":
-                if self.kind in ("map", "peek", "key", "topic"):
+            if dead[row] and self.kind not in ("records", "topic"):
+                if self.deletes or self.kind in ("map", "peek", "key"):
                     taken.append(row)
                     letters.append(None)
-                    changes.append({TOMBSTONE: True})
+                    changes.append({TOMBSTONE: True, **lost})
                 continue
             try:
                 results = self._results(batch, row, values[row])
@@ -127,7 +130,7 @@ class Caller:
                     raise OperatorFailed(failure(self.operator, error, about)) from error
                 taken.append(row)
                 letters.append(letter_of(self.operator, error, about))
-                changes.append({})
+                changes.append(lost)
                 continue
             for each in results:
                 taken.append(row)
@@ -149,10 +152,11 @@ class Caller:
             return self._of_record(batch, row, columns)
         value = self._loaded(columns)
         match self.kind:
-            case "filter":
-                return [{}] if self.function(value) else []
-            case "filter_not":
-                return [] if self.function(value) else [{}]
+            case "filter" | "filter_not":
+                if bool(self.function(value)) == (self.kind == "filter"):
+                    return [{}]
+                deleted = dict.fromkeys(self.names, None)
+                return [{TOMBSTONE: True, **deleted}] if self.deletes else []
             case "peek":
                 self.function(value)
                 return [{}]
@@ -269,6 +273,8 @@ class Caller:
                 return frozenset({KEY})
             case "topic":
                 return frozenset({"_to"})
+            case "filter" | "filter_not" if self.deletes:
+                return own | {TOMBSTONE}
             case _:
                 return frozenset()
 

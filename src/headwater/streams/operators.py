@@ -307,14 +307,8 @@ class Frames:
             dump_key=_key_dumper(node.key),
             output=to_arrow_schema(output, timezone="UTC"),
             on_error=self._handler(node),
+            deletes=node.is_table,
         )
-        if node.is_table and kind in ("filter", "filter_not"):
-            raise TopologyError(
-                node.name,
-                "a table is filtered by columns",
-                then="give a column (f.…), or filter before the table",
-                place=node.place,
-            )
         return frame.mapInArrow(caller, output)
 
     def _global_join(self, node: Node, operation: GlobalJoin, frame: DataFrame) -> DataFrame:
