@@ -145,6 +145,16 @@ def test_changes_of_joined_tables(how: Any, expected: list[Any]) -> None:
     assert test.keys() == []
 
 
+def test_a_deletion_of_what_is_not_there_is_no_change() -> None:
+    test = MachineTest(TableTableJoin(pair, "left"))
+    test.batch([test.row("k", v("left"), 100)])
+    test.batch([test.row("k", v("right"), 150, input=1)])
+    rows = [test.row("k", None, at, input=1) for at in (120, 200)]
+    (out,) = test.batch(rows)
+    assert (pairs([out]), out.timestamp) == (["left+None"], 120)
+    assert test.batch([test.row("k", None, 300, input=1)]) == []
+
+
 def test_one_change_for_a_batch_or_one_for_each() -> None:
     def rows(test: MachineTest) -> list[Row]:
         return [test.row("k", v(n), n, input=n % 2) for n in range(4)]

@@ -208,6 +208,8 @@ class TableTableJoin:
             value = _value(row)
             is_kept = value is not None or self.versioned[row.input]
             sides[row.input] = [row.timestamp, value] if is_kept else None
+            if value is None and (side is None or side[1] is None):
+                continue  # nothing was there: this is no change
             last = row
             if self.each_change:
                 yield from self._result(row, sides, state)
