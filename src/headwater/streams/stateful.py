@@ -114,10 +114,10 @@ def aggregate(operation: Aggregate, good: DataFrame) -> DataFrame:
     result = good.groupBy(*keys).agg(f.max(TIMESTAMP).alias(TIMESTAMP), *aggregates)
     key = f.col(KEY)
     if window is not None:
+        # A session of Spark ends a gap after its last record, one of Kafka Streams with it.
+        end = TIMESTAMP if window.kind == "session" else "__window.end"
         key = f.struct(
-            key.alias("key"),
-            f.col("__window.start").alias("start"),
-            f.col("__window.end").alias("end"),
+            key.alias("key"), f.col("__window.start").alias("start"), f.col(end).alias("end")
         )
     given = {KEY: key, TIMESTAMP: f.col(TIMESTAMP), TOMBSTONE: f.lit(False)}
     return with_row(result, given, [name for name, _ in operation.aggregates])

@@ -71,7 +71,8 @@ def readable(given: timedelta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Generic[K]):
-    """The key of a windowed table: the key itself and the window, whose end is exclusive."""
+    """The key of a windowed table: the key itself and the window. Its end is exclusive, but for a
+    session, which ends with its last record, and a sliding window, which has both of its ends."""
 
     key: K
     start: datetime
