@@ -45,6 +45,11 @@ def test_a_cluster_keeps_its_promises_under_faults_and_makes_progress_after_them
     assert all(result.acknowledged for result in results)
 
 
+def test_a_start_that_fails_on_a_broken_disk_is_no_failure_of_the_cluster() -> None:
+    """The node was killed between the end of its start and the next look at it."""
+    assert run_seed(710060, kind="cluster", rounds=2).failure is None
+
+
 def test_the_same_seed_gives_the_same_history_of_a_cluster() -> None:
     first, second = (run_seed(12, kind="cluster", rounds=2) for _ in range(2))
     assert first.failure is None

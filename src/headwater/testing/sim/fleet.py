@@ -197,6 +197,9 @@ class Member:
 
     def release(self) -> None:
         """Drops its references to a node that has ended."""
+        task = self._starting
+        if self.broken and task is not None and task.done() and not task.cancelled():
+            task.exception()  # its start may have failed, and nobody has looked since
         self.is_ending = False
         self.paused = False
         self.node = None

@@ -411,8 +411,9 @@ class FleetHistory:
                 disk.faults.error_on_call[fault.split()[0]] = fate.randint(1, 30)
                 await asyncio.sleep(seconds)
         self.world.happened(fault)
+        if member.broken == 1:  # no other fault goes on
+            self._mend(member, power_cut=fault == "sync error")
         member.broken -= 1
-        self._mend(member, power_cut=fault == "sync error")
 
     async def _lose_disk(self, member: Member, seconds: float) -> None:
         if not member.is_up or member.held_down or not self._may_lose_disk(member):
@@ -443,8 +444,6 @@ class FleetHistory:
         """Ends the faults of a disk. A node that met one is started again: what it has in memory
         may differ from what is on its disk. After a failed sync its machine is, too: nobody knows
         which pages in the kernel's memory are on the platter."""
-        if member.broken:
-            return  # by another fault, too
         disk = member.machine.disk
         disk.faults.clear()
         disk.capacity_bytes = member.capacity_bytes
