@@ -138,7 +138,7 @@ def test_a_partition_of_a_failed_directory_has_no_leader_until_it_is_repaired(
             assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
         (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
         with (
-            patch.object(SystemFile, "is_warm", lambda *_: False),
+            patch.object(SystemFile, "read_now", lambda *_: None),
             patch.object(SystemFile, "pread", fails_there),
         ):
             wire.fetch(topic, partition=lost, version=BY_NAME)
@@ -220,7 +220,7 @@ def test_a_read_that_fails_takes_the_directory_offline_and_no_other_partition(
             assert wire.produce(topic, batch([b"1"]), partition=partition).error_code == 0
         (lost,) = (int(found.name[-1]) for found in broken.glob(f"{topic}-*"))
         with (
-            patch.object(SystemFile, "is_warm", lambda *_: False),
+            patch.object(SystemFile, "read_now", lambda *_: None),
             patch.object(SystemFile, "pread", fails_there),
         ):
             told = wire.fetch(topic, partition=lost, version=BY_NAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.io import Address
@@ -27,6 +27,9 @@ class FakeServer:
     def release(self, size: int, connection: Connection) -> None: ...
 
     def forget(self, connection: Connection) -> None: ...
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        callback()  # the next turn of the loop begins at once
 
     def log_refusal(self, connection: Connection, reason: str) -> None:
         self.refusals.append(reason)

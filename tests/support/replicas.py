@@ -135,7 +135,6 @@ class Replica:
             self.partitions,
             log_dirs,
             lines,
-            cluster_id=CLUSTER,
             broker_epoch=lambda: self.epoch,
             retire=retire,
         )

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headwater import _core
-from headwater.broker.context import Context
+from headwater.broker.context import Context, Later
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.handlers import fetch
 from headwater.broker.partition import Partition
@@ -46,7 +46,7 @@ class Bench:
     def append(self, data: bytearray) -> None:
         self.partition.append(data, acks=1, now_ms=NOW, origin=Origin.COORDINATOR, guard=UNGUARDED)
 
-    def fetch(self, offset: int, **more: Any) -> asyncio.Future[FetchResponse]:
+    def fetch(self, offset: int, **more: Any) -> Later:
         request = FetchRequest(
             max_wait_ms=more.pop("max_wait_ms", NEVER_MS),
             min_bytes=more.pop("min_bytes", 1),
@@ -67,11 +67,10 @@ class Bench:
         )
         connection: Any = SimpleNamespace(on_gone={}, on_next=None)
         handled: Any = fetch.handle(self.broker, Context(connection, VERSION, "test"), request)
-        answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
-        if isinstance(handled, FetchResponse):
-            answer.set_result(handled)
-        else:
-            answer = handled
+        if isinstance(handled, Later):
+            return handled
+        answer = Later()
+        answer.answer(handled)
         return answer
 
 
@@ -96,7 +95,7 @@ def only(response: FetchResponse) -> PartitionData:
 
 def offsets(data: PartitionData) -> list[int]:
     found: Any = data.records
-    return [each.base_offset for each in _core.scan(found.read())[0]] if len(found) else []
+    return [each.base_offset for each in _core.scan(found)[0]] if len(found) else []
 
 
 def test_an_open_transaction_does_not_wake_readers_of_committed_records() -> None:
@@ -108,7 +107,7 @@ def test_an_open_transaction_does_not_wake_readers_of_committed_records() -> Non
             bench.append(sent(7, sequence, transactional=True))
             bench.append(batch(b"of another producer"))
             await turns()
-            assert not fetched.done()
+            assert not fetched.is_answered
         bench.append(marker(7, abort=False))
         assert offsets(only(await fetched)) == list(range(8))
 
@@ -134,7 +133,7 @@ def test_only_what_is_decided_counts_for_min_bytes() -> None:
         bench.append(sent(7, 0, transactional=True))
         bench.append(batch(b"x" * 3 * size))
         await turns()
-        assert not fetched.done()
+        assert not fetched.is_answered
         bench.append(sent(8, 0, transactional=True))
         bench.append(marker(7, abort=False))
         # The second transaction holds back all from its first record on.

@@ -8,7 +8,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from headwater.broker.context import Context
+from headwater.broker.context import Context, Later
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.handlers import fetch
 from headwater.broker.partition import Partition
@@ -77,7 +77,7 @@ class Follower:
 
     def send(
         self, offsets: dict[int, int], *, forget: tuple[int, ...] = (), **more: Any
-    ) -> FetchResponse | asyncio.Future[FetchResponse]:
+    ) -> FetchResponse | Later:
         session_id, epoch = self.session
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self.node_id, replica_epoch=self.broker_epoch),
@@ -206,7 +206,7 @@ def test_the_high_watermark_alone_wakes_nobody_and_goes_with_the_next_answer() -
         three.send({0: 1})
         await turns()
         assert leader.partitions[0].high_watermark == 1
-        assert not waiting.done()
+        assert not waiting.is_answered
         answer = parts(await waiting)
         assert (answer[0].high_watermark, len(answer[0].records or b"")) == (1, 0)
 

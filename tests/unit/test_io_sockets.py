@@ -151,6 +151,39 @@ class Told(Deaf):
         self.end.set_result(error)
 
 
+def test_parts_in_memory_arrive_in_order_though_the_kernel_takes_them_piece_by_piece() -> None:
+    parts = [bytes([number]) * (300_000 * number) for number in range(6)]
+    whole = b"".join(parts)
+
+    async def received() -> bytes:
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Future[Stream] = loop.create_future()
+
+        def accept(stream: Stream) -> Receiver:
+            accepted.set_result(stream)
+            return Deaf()
+
+        network = SocketNetwork()
+        listener = network.bind("127.0.0.1", 0, accept, SocketOptions(send_buffer_bytes=20_000))
+        listener.start()
+        near = socket.create_connection(listener.address)
+        near.setblocking(False)
+        far = await accepted
+        far.send(parts)
+        far.send((b"behind",))
+        assert far.queued_bytes() > 0
+        found = b""
+        while len(found) < len(whole) + 6:
+            found += await loop.sock_recv(near, 65536)
+        assert far.queued_bytes() == 0
+        near.close()
+        far.abort()
+        listener.close()
+        return found
+
+    assert asyncio.run(received()) == whole + b"behind"
+
+
 def test_a_response_whose_file_was_cut_ends_the_connection(tmp_path: Path) -> None:
     """Its length was announced: whatever came next would be taken for a part of it."""
 

@@ -153,7 +153,7 @@ def test_the_answer_waits_for_all_in_sync_replicas() -> None:
         bench.begin(PAID)
         lead(bench.parts[PAID], epoch=1, isr=(1, 2), replicas=(1, 2))
         answer = bench.write(marker(ORDERS, PAID))
-        assert not answer.done()
+        assert not answer.is_answered
         bench.parts[PAID].on_follower_fetch(
             2, offset=2, log_start=0, broker_epoch=2, clock=FetchClock(), now=0.0
         )

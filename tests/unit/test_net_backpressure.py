@@ -29,6 +29,11 @@ class Server:
     def soon(self, callback: Callable[[], None]) -> None:
         self.later.append(callback)
 
+    def turn(self) -> None:
+        later, self.later = self.later, []
+        for callback in later:
+            callback()
+
     def reserve(self, size: int, connection: Connection) -> bool:
         return True
 
@@ -127,11 +132,22 @@ def test_a_late_answer_does_not_open_the_way_again() -> None:
     peer.ask(1000)
     while peer.waiting:
         peer.waiting.pop(0).answer((bytes(ANSWER_BYTES),))
+        peer.server.turn()
         peer.deliver()
     assert len(peer.served) < 1000
     assert peer.most_queued < 2 * UNSENT_BYTES_MAX
     peer.read_all()
     assert peer.waiting
+
+
+def test_the_next_request_is_not_served_from_within_an_answer() -> None:
+    """The answer may come while a request of another connection is being served."""
+    peer = Asking(later=True)
+    peer.ask(2)
+    peer.waiting.pop().answer((b"1",))
+    assert peer.served == [0]
+    peer.server.turn()
+    assert peer.served == [0, 1]
 
 
 def test_a_peer_that_reads_late_is_not_mid_frame_and_is_let_go_when_it_has_all() -> None:

@@ -302,6 +302,9 @@ def test_a_page_that_fails_when_it_is_looked_at_is_cold(tmp_path: Path) -> None:
     for code, is_warm in ((errno.EIO, False), (errno.EOPNOTSUPP, True), (errno.EAGAIN, False)):
         with patch("os.preadv", side_effect=OSError(code, os.strerror(code))):
             assert file.is_warm(0, 10) is is_warm
+            assert file.read_now(10, 0) == (b"x" * 10 if is_warm else None)
+    assert bytes(file.read_now(10, 0) or b"") == b"x" * 10
+    assert file.read_now(11, 0) is None, "less than it should be"
     file.close()
 
 

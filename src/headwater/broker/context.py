@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headwater.errors import ApiError, ErrorCode
@@ -82,6 +83,49 @@ class InOrder:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._handled.__await__()
+
+
+class Later:
+    """A response that is not ready yet, and costs no task, no future and no turn of the loop: who
+    waits for it is called from within `answer`."""
+
+    __slots__ = ("_failure", "_message", "_on_answer", "is_answered")
+
+    def __init__(self) -> None:
+        self.is_answered = False
+        self._message: Message | None = None
+        self._failure: Exception | None = None
+        self._on_answer: Callable[[Later], None] | None = None
+
+    def answer(self, message: Message | None) -> None:
+        """Gives the response, once; None where nobody waits for one any more."""
+        assert not self.is_answered, "answered twice"
+        self.is_answered = True
+        self._message = message
+        if self._on_answer is not None:
+            self._on_answer(self)
+
+    def fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self.answer(None)
+
+    def result(self) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        return self._message
+
+    def when_answered(self, on_answer: Callable[[Later], None]) -> None:
+        self._on_answer = on_answer
+        if self.is_answered:
+            on_answer(self)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """For handlers that go on with something else, and for tests."""
+        if not self.is_answered:
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_answered(lambda _: None if ready.done() else ready.set_result(None))
+            yield from ready
+        return self.result()
 
 
 def check_timeout(timeout_ms: int) -> None:

@@ -14,7 +14,7 @@ from struct import Struct, pack_into
 from struct import error as StructError
 from typing import Any, Protocol, cast
 
-from headwater.broker.context import Context, InOrder
+from headwater.broker.context import Context, InOrder, Later
 from headwater.broker.node_log import REQUESTS
 from headwater.broker.request_watch import RequestWatch, Seen
 from headwater.broker.throttling import Metered, Steps, Throttling
@@ -323,8 +323,8 @@ class Dispatcher:
             seen.waits()
         overlapping = route.overlapping and not isinstance(handled, InOrder)
         pending = PendingResponse(overlapping=overlapping)
-        if isinstance(handled, asyncio.Future):  # no task for what only waits
-            handled.add_done_callback(
+        if isinstance(handled, Later):
+            handled.when_answered(
                 lambda done: self._on_done(
                     route, connection, correlation_id, done, pending, seen, metered
                 )
@@ -381,14 +381,11 @@ class Dispatcher:
         route: Route,
         connection: Connection,
         correlation_id: int,
-        done: asyncio.Future[Message | None],
+        done: Later,
         pending: PendingResponse,
         seen: Seen | None,
         metered: Metered | None,
     ) -> None:
-        if done.cancelled():
-            pending.answer(())
-            return
         try:
             message = done.result()
             parts = self._encoded(route, correlation_id, message, metered)

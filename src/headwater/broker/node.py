@@ -572,7 +572,6 @@ class Node:
             self._partitions,
             self._log_dirs,
             lines,
-            cluster_id=self.cluster_id,
             broker_epoch=lambda: self._lifecycle.broker_epoch,
             retire=self._housekeeping.delete_later,
             security=self._for_brokers,

@@ -204,7 +204,6 @@ class LeaderFetcher:
         truncations: Truncations,
         lines: Lines,
         *,
-        cluster_id: str,
         broker_epoch: Callable[[], int],
         image: Callable[[], Image],
         security: PeerSource,
@@ -216,7 +215,6 @@ class LeaderFetcher:
         self._host = host
         self._truncations = truncations
         self._lines = lines
-        self._cluster_id = cluster_id
         self._broker_epoch = broker_epoch
         self._image = image
         self._loop = asyncio.get_running_loop()
@@ -412,7 +410,6 @@ class LeaderFetcher:
         has_state = self._version >= _STATE_VERSION
         epoch = self._broker_epoch()
         request = FetchRequest(
-            cluster_id=self._cluster_id,
             replica_id=-1 if has_state else config.node_id,
             replica_state=ReplicaState(replica_id=config.node_id, replica_epoch=epoch)
             if has_state
@@ -696,7 +693,6 @@ class ReplicaFetchers:
         log_dirs: LogDirs,
         lines: Lines,
         *,
-        cluster_id: str,
         broker_epoch: Callable[[], int],
         retire: Retire,
         security: PeerSource = no_security,
@@ -705,7 +701,6 @@ class ReplicaFetchers:
         self._host = host
         self._security = security
         self._lines = lines
-        self._cluster_id = cluster_id
         self._broker_epoch = broker_epoch
         self._truncations = Truncations(
             host, partitions, log_dirs, retire, config.replica_fetch_backoff_ms / 1000, lines
@@ -742,7 +737,6 @@ class ReplicaFetchers:
                 self._host,
                 self._truncations,
                 self._lines,
-                cluster_id=self._cluster_id,
                 broker_epoch=self._broker_epoch,
                 image=lambda: self._image,
                 security=self._security,

@@ -134,10 +134,16 @@ class WatchfulSelector(EpollSelector):
         events = self._wait(timeout)
         if on_turn is not None:
             self._awake_since = self._now()
-        first = self._first
-        if first and len(events) > 1:
-            events.sort(key=lambda event: event[0].fd not in first)
+        if self._first and len(events) > 1:
+            return self._by_rank(events)
         return events
+
+    def _by_rank(self, events: Events) -> Events:
+        first = self._first
+        ours = [event for event in events if event[0].fd in first]
+        if not ours or len(ours) == len(events):
+            return events
+        return ours + [event for event in events if event[0].fd not in first]
 
     def _wait(self, timeout: float | None) -> Events:
         if timeout is not None and timeout <= _AWAKE_SECONDS:

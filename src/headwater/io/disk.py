@@ -16,10 +16,14 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from headwater import _core
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _PROBE_STRIDE_BYTES = 256 * 1024
+# Of a file system that does not know RWF_NOWAIT.
+_NO_NOWAIT = (errno.EOPNOTSUPP, errno.EINVAL)
 _CLOSED = -1
 
 
@@ -58,6 +62,9 @@ class File(Protocol):
 
     def is_warm(self, offset: int, count: int) -> bool:
         """Returns whether the range can probably be read without waiting for the device."""
+
+    def read_now(self, count: int, offset: int) -> Buffer | None:
+        """Returns the range, None if that would have to wait for the device or fails."""
 
     def hold(self) -> None:
         """Keeps the file open for a reader: `close` takes effect with the last `release`."""
@@ -229,8 +236,20 @@ class SystemFile:
         except OSError as error:
             # Where it is not supported, the file system is mostly one in memory. Any other error is
             # left to the read that follows, in a worker: its owner knows what to do about it.
-            return error.errno in (errno.EOPNOTSUPP, errno.EINVAL)
+            return error.errno in _NO_NOWAIT
         return True
+
+    def read_now(self, count: int, offset: int) -> Buffer | None:
+        data = memoryview(_core.unfilled(count))
+        try:
+            read = os.preadv(self._fd, [data], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NO_NOWAIT:
+                return None
+            with contextlib.suppress(OSError):  # see `is_warm`
+                return self.pread(count, offset)
+            return None
+        return data if read == count else None
 
     def hold(self) -> None:
         self._holders += 1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headwater.io.tls import Tls
 
 _SENDFILE_BYTES_MAX = 1024 * 1024  # per turn, so that one reader cannot block the loop
+_GATHERED_MAX = 16  # parts of a response that are passed to the kernel at once
 _COPIED_BYTES_MAX = 128 * 1024  # of larger responses the peer may as well begin to read a part
 _SMALL_BYTES_MAX = 4096  # larger requests are not those of a peer that waits for each response
 _MAPPED = "::ffff:"  # begins an IPv4 address in IPv6
@@ -130,21 +131,11 @@ class SocketStream:
         if self._gone:
             close_slices(parts)
             return
-        if not self._queue and len(parts) == 1 and not isinstance(parts[0], FileSlice):
-            view = memoryview(parts[0])
-            try:
-                sent = self._socket.send(view)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self._end(error)
+        if not self._queue and len(parts) <= _GATHERED_MAX:
+            views = [memoryview(part) for part in parts if not isinstance(part, FileSlice)]
+            if len(views) == len(parts):
+                self._send_views(views)
                 return
-            if sent == len(view):
-                return
-            self._queue.append(view[sent:])
-            self._queued += len(view) - sent
-            self._loop.add_writer(self._fd, self._on_writable)
-            return
         idle = not self._queue
         for part in parts:
             item = part if isinstance(part, FileSlice) else memoryview(part)
@@ -152,6 +143,25 @@ class SocketStream:
                 self._queue.append(item)
                 self._queued += len(item)
         if idle and self._queue and not self._flush():
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def _send_views(self, views: list[memoryview]) -> None:
+        """Sends what is in memory, in one system call; queues what the kernel does not take."""
+        try:
+            sent = self._socket.send(views[0]) if len(views) == 1 else self._socket.sendmsg(views)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._end(error)
+            return
+        for view in views:
+            if sent >= len(view):
+                sent -= len(view)
+                continue
+            self._queue.append(view[sent:])
+            self._queued += len(view) - sent
+            sent = 0
+        if self._queue:
             self._loop.add_writer(self._fd, self._on_writable)
 
     def _on_writable(self) -> None:

@@ -404,7 +404,16 @@ class Connection(Receiver):
             if parts:
                 self._send(parts)
         self.active_at = self._server.now()
-        if not self._holds:
+        if self._read_end or self._large is not None:
+            # Not here: this may be called while another connection's request is being served.
+            self._server.soon(self._after_answer)
+        else:
+            self._after_answer()
+
+    def _after_answer(self) -> None:
+        if self.gone:
+            return
+        if self._may_start():
             self._go_on()
         if self._ended:
             self._close_when_served()

@@ -238,10 +238,10 @@ class Message(metaclass=MessageType):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(
-            getattr(self, name) == getattr(other, name)
-            for name in (*type(self).__annotations__, "unknown_tags")
-        )
+        for name in type(self).__annotations__:
+            if getattr(self, name) != getattr(other, name):
+                return False
+        return self.unknown_tags == other.unknown_tags
 
     __hash__ = None  # type: ignore[assignment]  # a message is mutable
 

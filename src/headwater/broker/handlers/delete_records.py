@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import denied
-from headwater.broker.context import Context
+from headwater.broker.context import Context, Later
 from headwater.broker.partition import Done, Partition
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata.topic_names import is_internal
@@ -29,7 +28,7 @@ TO_HIGH_WATERMARK = -1
 
 def handle(
     broker: Broker, context: Context, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+) -> DeleteRecordsResponse | Later:
     # If a partition is named twice, the last one counts.
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
@@ -106,11 +105,10 @@ class _Deletion:
     def __init__(self, response: DeleteRecordsResponse, waits: list[_Wait]) -> None:
         self._response = response
         self._waiting: dict[_Wait, Done] = {wait: partial(self._on_deleted, wait) for wait in waits}
-        loop = asyncio.get_running_loop()
-        self._done: asyncio.Future[DeleteRecordsResponse] = loop.create_future()
+        self._done = Later()
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, timeout_ms: int) -> Awaitable[DeleteRecordsResponse]:
+    def start(self, timeout_ms: int) -> Later:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._on_timeout)
         for wait, done in list(self._waiting.items()):
@@ -138,5 +136,4 @@ class _Deletion:
     def _finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self._done.done():
-            self._done.set_result(self._response)
+        self._done.answer(self._response)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.authorization import denied_topics, is_allowed
-from headwater.broker.context import Context
+from headwater.broker.context import Context, Later
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
 from headwater.config.node import RACK_AWARE_SELECTOR
@@ -60,6 +60,7 @@ _TOPIC_IDS_SINCE = 13
 # What a response and each of its partitions take, besides records.
 _RESPONSE_BYTES = 20
 _PARTITION_BYTES = 60
+_COPIED_BYTES_MAX = 64 * 1024
 # Where a batch says how many bytes follow.
 _LENGTH_AT = 8
 _LENGTH_BYTES = 4
@@ -148,7 +149,7 @@ class _Fetch:
         self._broker_epoch = state.replica_epoch if state is not None else NO_BROKER_EPOCH
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._done: asyncio.Future[FetchResponse | None] | None = None
+        self._done: Later | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []
         self._found_bytes = 0
@@ -249,9 +250,7 @@ class _Fetch:
                 left -= size
                 read.sent.append((partition.traffic, size))
                 slice_ = data.records
-                if isinstance(slice_, FileSlice) and not slice_.file.is_warm(
-                    slice_.position, slice_.count
-                ):
+                if isinstance(slice_, FileSlice) and not _is_at_hand(slice_, data, read.bytes):
                     read.cold.append(_Cold(slice_, partition.log, wanted, data))
             elif data.diverging_epoch is not None or data.preferred_read_replica != NO_NODE:
                 read.urgent = True
@@ -342,7 +341,10 @@ class _Fetch:
     def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
         """Returns the end of the reader's last epoch, or of the one before it, if the reader's log
         ends elsewhere (KIP-595): it must truncate first."""
-        known = partition.log.epoch_end(wanted.last_fetched_epoch)
+        log = partition.log
+        if wanted.last_fetched_epoch == log.latest_epoch and wanted.offset <= log.end:
+            return None
+        known = log.epoch_end(wanted.last_fetched_epoch)
         if known.epoch < 0 or known.offset < 0:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -381,6 +383,8 @@ class _Fetch:
                 return self._throttled()
             # A fetch that waited for more than its quota allows would wait for nothing.
             self._bytes_min = min(self._bytes_min, self._metered.fetch_bytes_max())
+        if feed is not None and self._has_all(feed):
+            return self._wait(_Read())
         read = self.read()
         if (
             read.bytes >= self._bytes_min
@@ -389,10 +393,24 @@ class _Fetch:
             or not (self._wanted or feed)
         ):
             return self._respond(read)
+        return self._wait(read)
+
+    def _has_all(self, feed: Feed) -> bool:
+        """Returns whether a follower is to wait because all partitions that it could be told of are
+        those whose positions were just taken, and there is nothing behind these positions."""
+        if not self._incremental or self._request.max_wait_ms <= 0 or self._bytes_min <= 0:
+            return False
+        taken = self._taken
+        if len(taken) != len(feed.ready):
+            return False
+        return all(wanted.offset >= partition.log.end for wanted, partition in taken.items())
+
+    def _wait(self, read: _Read) -> Later:
+        feed = self._feed
         self._taken.clear()  # anything may happen before the next read
         loop = asyncio.get_running_loop()
         self._found_bytes = read.bytes
-        self._done = loop.create_future()
+        self._done = Later()
         if feed is not None:
             feed.parked = self
         else:
@@ -446,7 +464,7 @@ class _Fetch:
         self._stop_waiting()
         # Not at once: this may run inside the produce request that brought the records, and its
         # response goes first.
-        asyncio.get_running_loop().call_soon(self._finish)
+        asyncio.get_running_loop().call_soon(self._answer)
 
     def _stop_waiting(self) -> None:
         if self._feed is None:
@@ -462,8 +480,11 @@ class _Fetch:
 
     def _finish(self) -> None:
         self._stop_waiting()
+        self._answer()
+
+    def _answer(self) -> None:
         assert self._done is not None
-        if self._done.done():
+        if self._done.is_answered:
             return
         if self._metered is None:
             response = self._respond(self.read())
@@ -472,25 +493,25 @@ class _Fetch:
             response = self._respond(self.read())
             self._metered.leave()
         if isinstance(response, FetchResponse):
-            self._done.set_result(response)
+            self._done.answer(response)
         else:
             task = asyncio.ensure_future(response)
             task.add_done_callback(self._pass_on)
 
     def _pass_on(self, task: asyncio.Future[FetchResponse]) -> None:
         assert self._done is not None
-        if self._done.done() or task.cancelled():
+        if self._done.is_answered or task.cancelled():
             return
         failure = task.exception()
-        if failure is not None:
-            self._done.set_exception(failure)
+        if isinstance(failure, Exception):
+            self._done.fail(failure)
         else:
-            self._done.set_result(task.result())
+            self._done.answer(task.result())
 
     def _cancel(self) -> None:
         self._stop_waiting()
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
+        if self._done is not None and not self._done.is_answered:
+            self._done.answer(None)
 
     # Responding
 
@@ -578,6 +599,20 @@ class _Fetch:
                 and wanted.offset >= source.log.end
             ):
                 feed.ready.pop(wanted, None)
+
+
+def _is_at_hand(found: FileSlice, data: PartitionData, read_bytes: int) -> bool:
+    """Returns whether a slice can be sent without waiting for the device. The first ones of a
+    response, if they are small, are copied for it: that is cheaper than to ask the kernel whether
+    it has their pages and to send each by itself."""
+    if read_bytes > _COPIED_BYTES_MAX:
+        return found.file.is_warm(found.position, found.count)
+    copy = found.file.read_now(found.count, found.position)
+    if copy is None:
+        return False
+    found.close()
+    data.records = copy
+    return True
 
 
 def _cut_at_batch(found: FileSlice) -> None:

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import denied_topics, is_allowed
-from headwater.broker.context import Context, InOrder
+from headwater.broker.context import Context, InOrder, Later
 from headwater.broker.partition import ALL_IN_SYNC, Done, Partition
 from headwater.broker.transaction_verification import Producer, Verified, produce_generation
 from headwater.errors import ApiError, ErrorCode
@@ -473,12 +473,10 @@ class _Replication:
         self._waiting: dict[_Wait, Done] = {
             wait: partial(self._on_replicated, wait) for wait in waits
         }
-        self._done: asyncio.Future[ProduceResponse | None]
+        self._done = Later()
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, timeout_ms: int) -> asyncio.Future[ProduceResponse | None]:
-        loop = asyncio.get_running_loop()
-        self._done = loop.create_future()
+    def start(self, timeout_ms: int) -> Later:
         for wait, done in list(self._waiting.items()):
             if wait.partition.leader is not wait.leader:
                 # While the append was flushed. What is committed here now may be another leader's.
@@ -488,6 +486,7 @@ class _Replication:
             else:
                 wait.partition.when_replicated(wait.end, done)
         if self._waiting:
+            loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._on_timeout)
         return self._done
 
@@ -520,8 +519,7 @@ class _Replication:
             self._timer.cancel()
         if self._context.version >= 10:
             _add_endpoints(self._broker, self._context, self._response)
-        if not self._done.done():
-            self._done.set_result(self._response)
+        self._done.answer(self._response)
 
 
 async def _flush_and_wait(
@@ -541,4 +539,5 @@ async def _flush_and_wait(
     left = [wait for wait in waits if not wait.result.error_code]
     if request.acks != ALL_IN_SYNC or not left:
         return response
-    return await _Replication(broker, context, response, left).start(request.timeout_ms)
+    await _Replication(broker, context, response, left).start(request.timeout_ms)
+    return response

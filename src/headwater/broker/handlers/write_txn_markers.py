@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.broker.authorization import is_allowed
-from headwater.broker.context import Context
+from headwater.broker.context import Context, Later
 from headwater.broker.marker_writer import Codes
 from headwater.errors import ErrorCode
 from headwater.model import TopicPartition
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 def handle(
     broker: Broker, context: Context, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+) -> WriteTxnMarkersResponse | Later:
     may_alter = is_allowed(broker, context, Operation.ALTER, AclResource.CLUSTER, quiet=True)
     if not may_alter and not is_allowed(
         broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER
@@ -58,26 +56,26 @@ def _refused(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
 class _Answer:
     """The outcomes of all markers of a request, by producer."""
 
-    __slots__ = ("_by_producer", "_future", "_left")
+    __slots__ = ("_by_producer", "_later", "_left")
 
     def __init__(self, count: int) -> None:
         self._left = count
         self._by_producer: dict[int, dict[str, dict[int, int]]] = {}
-        self._future: asyncio.Future[WriteTxnMarkersResponse] | None = None
+        self._later: Later | None = None
 
     def add(self, producer_id: int, codes: Codes) -> None:
         topics = self._by_producer.setdefault(producer_id, {}) if codes else {}
         for (topic, index), code in codes.items():
             topics.setdefault(topic, {})[index] = code
         self._left -= 1
-        if not self._left and self._future is not None and not self._future.done():
-            self._future.set_result(self.build())
+        if not self._left and self._later is not None:
+            self._later.answer(self.build())
 
-    def response(self) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+    def response(self) -> WriteTxnMarkersResponse | Later:
         if not self._left:
             return self.build()
-        self._future = asyncio.get_running_loop().create_future()
-        return self._future
+        self._later = Later()
+        return self._later
 
     def build(self) -> WriteTxnMarkersResponse:
         return WriteTxnMarkersResponse(
