@@ -4,6 +4,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +19,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -26,24 +28,33 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 
 /**
- * Runs one topology of Kafka Streams in its TopologyTestDriver.
+ * Runs topologies of Kafka Streams in its TopologyTestDriver; its argument is a folder for state.
  *
- * <p>Records come from standard input, a line each: topic, key, value and timestamp in milliseconds,
- * with tabs between them and \N for null. What the topology writes goes to standard output in the
- * same form. Keys of windows are KEY@START/END.
+ * <p>Standard input has a line "begin NAME" for each, and its records, a line each: topic, key, value
+ * and timestamp in milliseconds, with tabs between them and \N for null. What the topologies write
+ * goes to standard output in the same form, without the topic. Keys of windows are KEY@START/END.
  */
 public final class Topologies {
     private static final Serde<String> TEXT = Serdes.String();
     private static final Duration TEN = Duration.ofSeconds(10);
     private static final Duration FIVE = Duration.ofSeconds(5);
+    private static final Duration HOUR = Duration.ofHours(1);
     private static final Duration GRACE = Duration.ofSeconds(2);
 
     private static KStream<String, String> stream(StreamsBuilder builder, String topic) {
@@ -67,6 +78,10 @@ public final class Topologies {
                 .map((key, value) -> KeyValue.pair(
                         key.key() + "@" + key.window().start() + "/" + key.window().end(),
                         value == null ? null : value.toString())));
+    }
+
+    private static String add(String one, long other) {
+        return Long.toString(Long.parseLong(one) + other);
     }
 
     private static String both(String left, String right) {
@@ -185,11 +200,161 @@ public final class Topologies {
                                 grouped)
                         .count());
                 break;
+            case "table-map-values":
+                writeTable(table(builder, "t").mapValues(value -> value.toUpperCase()));
+                break;
+            case "table-group-sum":
+                writeTable(table(builder, "t")
+                        .groupBy((key, value) -> KeyValue.pair("n" + value.length(), value), grouped)
+                        .aggregate(() -> 0L,
+                                (key, value, sum) -> sum + Long.parseLong(value),
+                                (key, value, sum) -> sum - Long.parseLong(value),
+                                Materialized.with(TEXT, Serdes.Long())));
+                break;
+            case "table-group-reduce":
+                writeTable(table(builder, "t")
+                        .groupBy((key, value) -> KeyValue.pair("n" + value.length(), value), grouped)
+                        .reduce((one, other) -> add(one, Long.parseLong(other)),
+                                (one, other) -> add(one, -Long.parseLong(other))));
+                break;
+            case "to-table":
+                writeTable(stream(builder, "a").toTable(Materialized.with(TEXT, TEXT))
+                        .mapValues(value -> value + "!"));
+                break;
+            case "branch":
+                stream(builder, "a").split()
+                        .branch((key, value) -> value.length() < 3,
+                                Branched.withConsumer(part -> write(part.mapValues(v -> "s" + v))))
+                        .branch((key, value) -> value.startsWith("x"),
+                                Branched.withConsumer(part -> write(part.mapValues(v -> "x" + v))))
+                        .defaultBranch(
+                                Branched.withConsumer(part -> write(part.mapValues(v -> "r" + v))));
+                break;
+            case "repartition-count":
+                writeTable(stream(builder, "a")
+                        .selectKey((key, value) -> value.substring(0, 1))
+                        .repartition(Repartitioned.with(TEXT, TEXT))
+                        .groupByKey(grouped).count());
+                break;
+            case "count-of-counts":
+                writeTable(stream(builder, "a").groupByKey(grouped).count()
+                        .toStream()
+                        .groupBy((key, value) -> value.toString(), Grouped.with(TEXT, Serdes.Long()))
+                        .count());
+                break;
+            case "cogroup-tumbling":
+                writeWindows(stream(builder, "a")
+                        .groupByKey(grouped)
+                        .<String>cogroup((key, value, sum) -> sum + "a" + value)
+                        .cogroup(stream(builder, "b").groupByKey(grouped),
+                                (key, value, sum) -> sum + "b" + value)
+                        .windowedBy(TimeWindows.ofSizeAndGrace(TEN, GRACE))
+                        .aggregate(() -> "", Materialized.with(TEXT, TEXT)));
+                break;
+            case "tumbling-reduce":
+                writeWindows(stream(builder, "a").groupByKey(grouped)
+                        .windowedBy(TimeWindows.ofSizeAndGrace(TEN, GRACE))
+                        .reduce(Topologies::both));
+                break;
+            case "hopping-count-final":
+                writeWindows(stream(builder, "a").groupByKey(grouped)
+                        .windowedBy(TimeWindows.ofSizeAndGrace(TEN, GRACE).advanceBy(FIVE)).count()
+                        .suppress(Suppressed.untilWindowCloses(
+                                Suppressed.BufferConfig.unbounded())));
+                break;
+            case "session-count-final":
+                writeWindows(stream(builder, "a").groupByKey(grouped)
+                        .windowedBy(SessionWindows.ofInactivityGapAndGrace(FIVE, GRACE)).count()
+                        .suppress(Suppressed.untilWindowCloses(
+                                Suppressed.BufferConfig.unbounded())));
+                break;
+            case "sliding-count-final":
+                writeWindows(stream(builder, "a").groupByKey(grouped)
+                        .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(FIVE, GRACE)).count()
+                        .suppress(Suppressed.untilWindowCloses(
+                                Suppressed.BufferConfig.unbounded())));
+                break;
+            case "suppress-until-time-limit":
+                writeTable(stream(builder, "a").groupByKey(grouped).count()
+                        .suppress(Suppressed.untilTimeLimit(
+                                FIVE, Suppressed.BufferConfig.unbounded())));
+                break;
+            case "stream-join-right":
+                write(stream(builder, "b").leftJoin(stream(builder, "a"),
+                        (right, left) -> both(left, right),
+                        JoinWindows.ofTimeDifferenceAndGrace(FIVE, GRACE),
+                        StreamJoined.with(TEXT, TEXT, TEXT)));
+                break;
+            case "stream-join-after":
+                write(stream(builder, "a").join(stream(builder, "b"), Topologies::both,
+                        JoinWindows.ofTimeDifferenceAndGrace(FIVE, GRACE).before(Duration.ZERO),
+                        StreamJoined.with(TEXT, TEXT, TEXT)));
+                break;
+            case "stream-join-window-final":
+                writeWindows(stream(builder, "a").join(stream(builder, "b"), Topologies::both,
+                                JoinWindows.ofTimeDifferenceAndGrace(FIVE, GRACE),
+                                StreamJoined.with(TEXT, TEXT, TEXT))
+                        .groupByKey(grouped)
+                        .windowedBy(TimeWindows.ofSizeAndGrace(TEN, TEN)).count()
+                        .suppress(Suppressed.untilWindowCloses(
+                                Suppressed.BufferConfig.unbounded())));
+                break;
+            case "stream-table-versioned":
+                write(stream(builder, "a").join(
+                        builder.table("t", Consumed.with(TEXT, TEXT), Materialized.<String, String>as(
+                                        Stores.persistentVersionedKeyValueStore("t", HOUR))
+                                .withKeySerde(TEXT).withValueSerde(TEXT)),
+                        Topologies::both, Joined.with(TEXT, TEXT, TEXT)));
+                break;
+            case "stream-global-left":
+                write(stream(builder, "a").leftJoin(
+                        builder.globalTable("t", Consumed.with(TEXT, TEXT)),
+                        (key, value) -> value, Topologies::both));
+                break;
+            case "processor":
+                builder.addStateStore(Stores.keyValueStoreBuilder(
+                        Stores.inMemoryKeyValueStore("seen"), TEXT, TEXT));
+                write(stream(builder, "a").process(Silence::new, "seen"));
+                break;
             case "table-filter":
                 writeTable(table(builder, "t").filter((key, value) -> value.length() > 2));
                 break;
             default:
                 throw new IllegalArgumentException("no topology is named " + name);
+        }
+    }
+
+    /** Counts the records of each key, and says so once a key was silent for five seconds. */
+    private static final class Silence extends ContextualProcessor<String, String, String, String> {
+        private KeyValueStore<String, String> seen; // count and time of the last record
+
+        @Override
+        public void init(ProcessorContext<String, String> context) {
+            super.init(context);
+            seen = context.getStateStore("seen");
+            context.schedule(Duration.ofMillis(1), PunctuationType.STREAM_TIME, this::look);
+        }
+
+        @Override
+        public void process(Record<String, String> record) {
+            String before = seen.get(record.key());
+            long count = before == null ? 0 : Long.parseLong(before.split(" ")[0]);
+            seen.put(record.key(), (count + 1) + " " + record.timestamp());
+        }
+
+        private void look(long now) {
+            List<String> silent = new ArrayList<>();
+            try (KeyValueIterator<String, String> all = seen.all()) {
+                while (all.hasNext()) {
+                    KeyValue<String, String> each = all.next();
+                    if (Long.parseLong(each.value.split(" ")[1]) + FIVE.toMillis() <= now) {
+                        silent.add(each.key);
+                    }
+                }
+            }
+            for (String key : silent) {
+                context().forward(new Record<>(key, seen.delete(key), now));
+            }
         }
     }
 
@@ -201,25 +366,43 @@ public final class Topologies {
         return field == null ? "\\N" : field;
     }
 
+    /** Begins a topology; its records follow. */
+    private static final String BEGIN = "begin ";
+
     public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        BufferedReader lines = new BufferedReader(
+                new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        String line = lines.readLine();
+        while (line != null) {
+            String name = line.substring(BEGIN.length());
+            List<String> records = new ArrayList<>();
+            for (line = lines.readLine(); line != null && !line.startsWith(BEGIN);
+                    line = lines.readLine()) {
+                records.add(line);
+            }
+            out.println(BEGIN + name);
+            run(name, records, arguments[0], out);
+        }
+        out.flush();
+    }
+
+    private static void run(String name, List<String> records, String folder, PrintStream out) {
         StreamsBuilder builder = new StreamsBuilder();
-        build(arguments[0], builder);
+        build(name, builder);
         Properties properties = new Properties();
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "topology");
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "unused:1");
         properties.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, TEXT.getClass());
         properties.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, TEXT.getClass());
-        properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
-        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, folder);
         try (TopologyTestDriver driver =
                 new TopologyTestDriver(builder.build(), properties, Instant.ofEpochMilli(0))) {
             Map<String, TestInputTopic<String, String>> inputs = new LinkedHashMap<>();
             TestOutputTopic<String, String> output = driver.createOutputTopic(
                     "out", new StringDeserializer(), new StringDeserializer());
-            BufferedReader lines = new BufferedReader(
-                    new InputStreamReader(System.in, StandardCharsets.UTF_8));
-            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-                String[] parts = line.split("\t", -1);
+            for (String record : records) {
+                String[] parts = record.split("\t", -1);
                 inputs.computeIfAbsent(parts[0], topic -> driver.createInputTopic(
                                 topic, new StringSerializer(), new StringSerializer()))
                         .pipeInput(field(parts[1]), field(parts[2]), Long.parseLong(parts[3]));
