@@ -51,3 +51,4 @@ def test_the_number_of_users_is_bounded() -> None:
     for number in range(25_000):
         pace.delay(Principal("User", str(number)), "h", 100.0, per_second=RATE)
     assert len(pace._full_at) <= 10_000
+    assert (Principal("User", "24999"), "h") in pace._full_at

@@ -12,6 +12,7 @@ from headwater.security.principal import Principal
 BURST_SECONDS = 10.0  # ids for so long may be taken at once
 WAIT_SECONDS_MAX = 10.0
 _USERS_MAX = 10_000
+_USERS_KEPT = 9_000
 
 
 class ProducerIdPace:
@@ -41,7 +42,7 @@ class ProducerIdPace:
         return delay
 
     def _forget(self, now: float) -> None:
-        """Makes room: full buckets need not be known, and the oldest is full soonest."""
-        self._full_at = {key: at for key, at in self._full_at.items() if at > now}
-        while len(self._full_at) >= _USERS_MAX:
-            del self._full_at[next(iter(self._full_at))]
+        """Makes room: full buckets need not be known, and the oldest is full soonest. Makes it for
+        many, since all of them are looked at."""
+        known = [(key, at) for key, at in self._full_at.items() if at > now]
+        self._full_at = dict(known[-_USERS_KEPT:])
