@@ -33,7 +33,8 @@ configure() { # NODE ROLE: a file of its own, from the one for its role
 }
 
 start() {
-    headwater start --config "$work/node-$1.properties" > "$work/node-$1.out" 2>&1 &
+    : > "$work/node-$1.out" # at once: it may say that an earlier run was ready
+    headwater start --config "$work/node-$1.properties" >> "$work/node-$1.out" 2>&1 &
     pids[$1]=$!
 }
 
