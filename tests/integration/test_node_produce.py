@@ -245,11 +245,14 @@ def test_a_client_that_asks_for_many_producer_ids_has_to_wait(make_broker: MakeB
     broker = make_broker({"headwater.producer.ids.per.second.max": "1"})
     with ExitStack() as open_wires:
         waiting: list[Wire] = []
+        answered = select.poll()  # `select` is for the first 1,024 descriptors of a process
         for _ in range(200):
             wire = open_wires.enter_context(Wire(broker.bootstrap))
+            answered.register(wire.socket, select.POLLIN)
             wire.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
             waiting.append(wire)
-            ready = [each for each in waiting if select.select([each.socket], [], [], 0)[0]]
+            readable = {descriptor for descriptor, _ in answered.poll(0)}
+            ready = [each for each in waiting if each.socket.fileno() in readable]
             answers = [each.receive() for each in ready]
             waiting = [each for each in waiting if each not in ready]
             assert all(each.producer_id >= 0 for each in answers if not each.error_code)
