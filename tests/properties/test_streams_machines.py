@@ -250,8 +250,8 @@ def test_tables_joined_by_foreign_key(
     how: Any, left: list[tuple[str, Any]], right: list[tuple[str, Any]], seed: int, packed: bool
 ) -> None:
     subscribe = make(ForeignKeySubscribe(lambda row: row["value"][0], how), packed)
-    lookup = make(ForeignKeyLookup(_pair, how), packed)
-    resolve = make(ForeignKeyResolve(), packed)
+    lookup = make(ForeignKeyLookup(how), packed)
+    resolve = make(ForeignKeyResolve(_pair), packed)
     chance = random.Random(seed)
     lefts = [
         subscribe.row(key, None if value is None else {"value": list(value)}, at, offset=at)
@@ -288,7 +288,8 @@ def _sent(outs: list[Out]) -> list[Row]:
         assert source is not None
         assert timestamp is not None
         place = {"topic": source.topic, "partition": source.partition, "offset": source.offset}
-        rows.append(Row(out.key, out.value, timestamp, 0, out.tombstone, out.change, **place))  # type: ignore[arg-type]
+        value = None if out.tombstone else out.value  # as Spark has it
+        rows.append(Row(out.key, value, timestamp, 0, out.tombstone, out.change, **place))  # type: ignore[arg-type]
     return rows
 
 

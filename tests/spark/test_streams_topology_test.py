@@ -151,3 +151,30 @@ def test_real_time_is_refused_where_tasks_would_wait_for_cores(spark: SparkSessi
     check_cores(spark, app.plan(), {"words": cores})
     with pytest.raises(TopologyError, match=rf"each of {cores + 1} tasks, and Spark has {cores}"):
         check_cores(spark, app.plan(), {"words": cores + 1})
+
+
+@dataclass
+class Person:
+    name: str
+    city: str | None
+
+
+def test_deletions_pass_through_a_join_by_foreign_key() -> None:
+    app = App("people")
+    cities = app.table("cities", str)
+    people = app.table("people", Person)
+    people.join(cities, foreign_key="city", how="left").to("joined")
+    people.filter(f.col("name") != "Eve").to("others")
+    with TopologyTest(app) as test:
+        test.pipe("cities", "Bonn", key="b")
+        test.pipe("people", Person("Ada", "b"), key="ada")
+        test.pipe("people", Person("Bob", "c"), key="bob")
+        test.pipe("people", Person("Eve", "b"))  # a table needs keys
+        names = {key: value["name"] for key, value in test.table("joined").items()}
+        assert names == {"ada": "Ada", "bob": "Bob"}
+        test.pipe("people", None, key="ada")
+        test.pipe("cities", None, key="b")
+        assert list(test.table("joined")) == ["bob"]
+        assert list(test.table("others")) == ["bob"]
+        (letter,) = test.dead_letters()
+        assert b"key: a table needs one" in (letter.header("headwater.reason") or b"")

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from headwater.streams.joins import (
+    FOUND,
     LEFT,
     LEFT_KEY,
+    RIGHT,
     SEQUENCE,
     ForeignKeyLookup,
     ForeignKeyResolve,
@@ -191,8 +193,9 @@ class ForeignKeys:
 
     def __init__(self, how: Any, combine: Any = pair, packed: bool = True) -> None:
         self.subscribe = MachineTest(ForeignKeySubscribe(lambda row: row["fk"], how), packed=packed)
-        self.lookup = MachineTest(ForeignKeyLookup(combine, how), packed=packed)
-        self.resolve = MachineTest(ForeignKeyResolve(), packed=packed)
+        self.lookup = MachineTest(ForeignKeyLookup(how), packed=packed)
+        resolve = ForeignKeyResolve(combine)
+        self.resolve = MachineTest(resolve, packed=packed, on_error="dead_letter")
 
     def batch(self, left: list[Row], right: list[Row]) -> list[Out]:
         sent = [_row(out, 0) for out in self.subscribe.batch(left)]
@@ -206,7 +209,7 @@ def _row(out: Out, number: int) -> Row:
     assert source is not None
     return Row(
         out.key,
-        out.value,
+        None if out.tombstone else out.value,  # as Spark has it
         out.timestamp,
         number,
         out.tombstone,
@@ -249,16 +252,29 @@ def test_subscriptions_say_what_a_topic_needs() -> None:
 
 
 def test_of_several_results_the_one_of_the_latest_change_counts() -> None:
-    test = MachineTest(ForeignKeyResolve())
+    test = MachineTest(ForeignKeyResolve(lambda left, _: left))
 
     def result(sequence: int, value: str | None) -> Row:
-        columns = {"pair": value, SEQUENCE: sequence}
-        return test.row("l", columns, 1, tombstone=value is None)
+        columns = {LEFT: {"pair": value}, RIGHT: None, SEQUENCE: sequence, FOUND: value is not None}
+        return test.row("l", columns, 1)
 
     assert pairs(test.batch([result(2, "new"), result(1, "old"), result(1, None)])) == ["new"]
     assert pairs(test.batch([result(1, "old")])) == []
     assert pairs(test.batch([result(3, None)])) == [None]
     assert pairs(test.batch([result(4, None)])) == []
+
+
+def test_a_join_by_foreign_key_that_fails_leaves_its_result_as_it_is() -> None:
+    def joined(left: Any, right: Any) -> Any:
+        return {"pair": left["v"] / right["v"]}
+
+    join = ForeignKeys("inner", joined)
+    left, right = join.subscribe, join.lookup
+    rows = [left.row("l", {"v": 6, "fk": "x"}, 1)]
+    assert pairs(join.batch(rows, [right.row("x", v(3), 1, input=1)])) == [2]
+    assert join.batch([], [right.row("x", v(0), 2, input=1)]) == []
+    assert isinstance(join.resolve.failures[0].error, ZeroDivisionError)
+    assert pairs(join.batch([], [right.row("x", None, 3, input=1)])) == [None]
 
 
 def test_a_foreign_key_that_cannot_be_found() -> None:

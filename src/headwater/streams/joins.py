@@ -257,6 +257,7 @@ class TableTableJoin:
 # and by the left key again, since the results of one left row come from several foreign keys.
 
 LEFT_KEY, LEFT, SEQUENCE, MOVED = "_left_key", "_left", "_sequence", "_moved"
+RIGHT, FOUND = "_right", "_found"
 
 
 @dataclass
@@ -318,9 +319,9 @@ class ForeignKeySubscribe:
 @dataclass
 class ForeignKeyLookup:
     """Keyed by the foreign key: subscriptions (input 0) and the right table (input 1). Its output
-    is keyed by the left key: the columns of the result, and SEQUENCE."""
+    is keyed by the left key: LEFT and RIGHT (structs), SEQUENCE, and FOUND (boolean: there is a
+    result). It has no tombstones, which would come to the next machine without SEQUENCE."""
 
-    combine: Combine = both
     how: Literal["inner", "left"] = "inner"
 
     def on_rows(
@@ -356,7 +357,7 @@ class ForeignKeyLookup:
         self._keep(state, right, left, is_changed=left is not known)
         for data, row, sequence in gone:
             if data not in left:
-                yield self._out(data, None, sequence, row, row.timestamp)
+                yield _lookup(data, None, sequence, row, row.timestamp)
         for data, (row, may_exist) in touched.items():
             yield from self._result(data, left[data], right, row, may_exist or was is not None)
 
@@ -382,16 +383,11 @@ class ForeignKeyLookup:
     ) -> Iterator[Emitted]:
         time, sequence, left = kept
         timestamp = max(row.timestamp, time, right[0] if right is not None else 0)
-        if right is None and self.how == "inner":
-            if may_exist:
-                yield self._out(data, None, sequence, row, timestamp)
-            return
-        try:
-            result = self.combine(left, None if right is None else right[1])
-        except Exception as error:
-            yield Failed(row, error)
-            return
-        yield self._out(data, result, sequence, row, timestamp)
+        if right is not None or self.how == "left":
+            sides = left, None if right is None else right[1]
+            yield _lookup(data, sides, sequence, row, timestamp)
+        elif may_exist:
+            yield _lookup(data, None, sequence, row, timestamp)
 
     def _without_key(self, rows: Sequence[Row]) -> Iterator[Emitted]:
         """Rows of the left table without a foreign key: nothing can ever match."""
@@ -406,19 +402,27 @@ class ForeignKeyLookup:
                     data, [row.timestamp, sequence, left], None, row, row.value[MOVED]
                 )
             elif not row.value[MOVED]:
-                yield self._out(data, None, sequence, row, row.timestamp)
+                yield _lookup(data, None, sequence, row, row.timestamp)
 
-    def _out(
-        self, data: bytes, result: Columns | None, sequence: int, row: Row, timestamp: int
-    ) -> Out:
-        columns = {**(result or {}), SEQUENCE: sequence}
-        return Out(columns, decode(data), timestamp, result is None, source=row)
+
+def _lookup(
+    data: bytes,
+    sides: tuple[Columns, Columns | None] | None,
+    sequence: int,
+    row: Row,
+    timestamp: int,
+) -> Out:
+    left, right = sides or (None, None)
+    columns = {LEFT: left, RIGHT: right, SEQUENCE: sequence, FOUND: sides is not None}
+    return Out(columns, decode(data), timestamp, source=row)
 
 
 @dataclass
 class ForeignKeyResolve:
     """Keyed by the left key: of the results of several foreign keys the one of the row's latest
     change counts, even where those keys are in batches of their own."""
+
+    combine: Combine = both
 
     def on_rows(
         self, key: Any, rows: Sequence[Row], state: KeyState, timers: Timers
@@ -428,14 +432,20 @@ class ForeignKeyResolve:
         known = state.get("sequence")
         if known is not None and sequence < known:
             return  # from a foreign key that the row no longer has
-        if row.tombstone:
+        result: Columns | None = None
+        if row.value[FOUND]:
+            try:
+                result = self.combine(row.value[LEFT], row.value[RIGHT])
+            except Exception as error:
+                yield Failed(row, error)
+                return
+        if result is None:
             if known is None:
                 return
             state.delete("sequence")
         elif known != sequence:
             state.set("sequence", sequence)
-        value = {name: each for name, each in row.value.items() if name != SEQUENCE}
-        yield Out(None if row.tombstone else value, tombstone=row.tombstone, source=row)
+        yield Out(result, tombstone=result is None, source=row)
 
     def on_timer(
         self, key: Any, timer: Timer, state: KeyState, timers: Timers

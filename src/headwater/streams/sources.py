@@ -60,6 +60,9 @@ def rows(
             reason, f.when(missing, f.lit(f"the event time {operation.time} is null"))
         )
     is_bad = f.coalesce(reason, f.concat(f.lit("key: "), f.col("__key.error")))
+    if node.is_table:
+        no_key = f.when(f.col("key").isNull(), f.lit("key: a table needs one, and it is null"))
+        is_bad = f.coalesce(is_bad, no_key)
     place = f.concat(
         f.lit(f"operator {node.name} (topic "),
         f.col("topic"),

@@ -54,9 +54,11 @@ from headwater.streams.host import (
 )
 from headwater.streams.joining import names_of_right
 from headwater.streams.joins import (
+    FOUND,
     LEFT,
     LEFT_KEY,
     MOVED,
+    RIGHT,
     SEQUENCE,
     ForeignKeyLookup,
     ForeignKeyResolve,
@@ -240,19 +242,24 @@ def foreign_key_join(
     sent = _run_keyed(
         node, how, [left], subscribe, foreign_key, subscriptions, name=f"{node.name}-subscribe"
     ).drop(FAILURE, DROPPED)
-    results = StructType([*fields.fields, StructField(SEQUENCE, LongType())])
+    sides = (
+        StructType()
+        .add(LEFT, value_fields(left.schema))
+        .add(RIGHT, value_fields(right.schema))
+        .add(SEQUENCE, LongType())
+        .add(FOUND, BooleanType())
+    )
     looked_up = _run_keyed(
         node,
         how,
         [sent, right],
-        ForeignKeyLookup(combine, kind),
+        ForeignKeyLookup(kind),
         left_key,
-        results,
+        sides,
         name=f"{node.name}-lookup",
     ).drop(FAILURE, DROPPED)
-    resolved = _run_keyed(
-        node, how, [looked_up], ForeignKeyResolve(), left_key, fields, name=f"{node.name}-resolve"
-    )
+    resolve, name = ForeignKeyResolve(combine), f"{node.name}-resolve"
+    resolved = _run_keyed(node, how, [looked_up], resolve, left_key, fields, name=name)
     return _row_of_keyed(resolved, fields.fieldNames(), window=False)
 
 
