@@ -178,3 +178,14 @@ def test_deletions_pass_through_a_join_by_foreign_key() -> None:
         assert list(test.table("others")) == ["bob"]
         (letter,) = test.dead_letters()
         assert b"key: a table needs one" in (letter.header("headwater.reason") or b"")
+
+
+def test_a_record_without_a_key_is_no_change_of_a_table_made_of_a_stream() -> None:
+    app = App("words")
+    app.stream("words", str).to_table().to("latest")
+    with TopologyTest(app) as test:
+        test.pipe("words", Record("one", key="a"), Record("two"))
+        assert test.table("latest") == {"a": "one"}
+        (letter,) = test.dead_letters()
+        assert letter.value == b"two"
+        assert b"the key is null" in (letter.header("headwater.reason") or b"")

@@ -235,10 +235,22 @@ class Frames:
                 return self._call(node, frame, node.operation.function, node.operation.kind)
             case GlobalJoin():
                 return self._global_join(node, node.operation, frame)
+            case Merge() if node.is_table:
+                return self._keyed_rows(node, frame)
             case Merge() | Repartition():
                 return frame
             case _:
                 raise AssertionError(node)
+
+    def _keyed_rows(self, node: Node, frame: DataFrame) -> DataFrame:
+        """Makes letters of rows without a key, which cannot be changes of a table."""
+        is_missing = f.col(LETTER).isNull() & f.col(KEY).isNull()
+        stateful = any(each in self._query.stateful for each in reached(node))
+        # There are no letters behind a stateful operator (see _good).
+        if stateful or self._handler(node) != "dead_letter":
+            return frame.where(~is_missing)
+        made = f.when(is_missing, _without_key(node, "the key")).cast(LETTER_TYPE)
+        return frame.withColumn(LETTER, f.coalesce(f.col(LETTER), made))
 
     def _project(
         self, node: Node, frame: DataFrame, columns: Mapping[str, Any], adds: bool
@@ -429,25 +441,7 @@ class Frames:
         if keeps_null:
             return frame.where(f.col(LETTER).isNull())
         if self._handler(node) == "dead_letter":
-            made = letter(
-                operator=node.name,
-                reason=f.concat(
-                    f.lit(f"operator {node.name} (topic "),
-                    f.coalesce(f.col(TOPIC), f.lit("-")),
-                    f.lit(", partition "),
-                    f.coalesce(f.col(PARTITION).cast("string"), f.lit("-")),
-                    f.lit(", offset "),
-                    f.coalesce(f.col(OFFSET).cast("string"), f.lit("-")),
-                    f.lit(f"): {what} is null, so that the record is left out"),
-                ),
-                key=f.col(RAW_KEY),
-                value=f.col(RAW_VALUE),
-                timestamp=f.col(TIMESTAMP),
-                headers=f.col(HEADERS),
-                topic=f.col(TOPIC),
-                partition=f.col(PARTITION),
-                offset=f.col(OFFSET),
-            )
+            made = _without_key(node, what)
             null = frame.where(f.col(LETTER).isNull() & f.col(KEY).isNull())
             self._letters.append(null.select(made.alias(LETTER)))
         return frame.where(f.col(LETTER).isNull() & f.col(KEY).isNotNull())
@@ -554,6 +548,29 @@ class Frames:
 
 def _union(one: DataFrame, other: DataFrame) -> DataFrame:
     return one.unionByName(other, allowMissingColumns=True)
+
+
+def _without_key(node: Node, what: str) -> Column:
+    """Returns the letter of a row that an operator leaves out, as it needs what is null."""
+    return letter(
+        operator=node.name,
+        reason=f.concat(
+            f.lit(f"operator {node.name} (topic "),
+            f.coalesce(f.col(TOPIC), f.lit("-")),
+            f.lit(", partition "),
+            f.coalesce(f.col(PARTITION).cast("string"), f.lit("-")),
+            f.lit(", offset "),
+            f.coalesce(f.col(OFFSET).cast("string"), f.lit("-")),
+            f.lit(f"): {what} is null, so that the record is left out"),
+        ),
+        key=f.col(RAW_KEY),
+        value=f.col(RAW_VALUE),
+        timestamp=f.col(TIMESTAMP),
+        headers=f.col(HEADERS),
+        topic=f.col(TOPIC),
+        partition=f.col(PARTITION),
+        offset=f.col(OFFSET),
+    )
 
 
 def _only_letters(frame: DataFrame) -> DataFrame:
