@@ -263,7 +263,8 @@ class TopologyTest:
     def _sink_of(self, topic: str) -> Node | None:
         for query in self.plan.queries:
             for node in query.ends:
-                if isinstance(node.operation, Sink) and node.operation.to == topic:
+                to = node.operation.to if isinstance(node.operation, Sink) else None
+                if isinstance(to, str) and to == topic:  # columns and functions name any topic
                     return node
         return self._source_of(topic)
 
