@@ -6,14 +6,12 @@ All of it runs once, in the fixture `shop`; each test makes one claim about the 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
 
 from headwater.streams import (
     App,
@@ -254,16 +252,7 @@ def encoded(value: Any) -> bytes | None:
 
 
 @pytest.fixture(scope="module")
-def by_value() -> Iterator[None]:
-    """Sends what is declared here to the workers as it is: they cannot import this module."""
-    module, pickler = sys.modules[__name__], cast("Any", cloudpickle)
-    pickler.register_pickle_by_value(module)
-    yield
-    pickler.unregister_pickle_by_value(module)
-
-
-@pytest.fixture(scope="module")
-def shop(by_value: None, spark: SparkSession) -> Iterator[Shop]:
+def shop(spark: SparkSession) -> Iterator[Shop]:
     with TopologyTest(make_shop(), spark=spark) as test:
         for topic, records in INPUTS.items():
             found: list[Any] = [Record(encoded(value), key=key) for key, value in records]

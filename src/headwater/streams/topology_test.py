@@ -87,6 +87,7 @@ class TopologyTest:
         self.plan: Plan = app.plan()
         self.now = _START  # the time of records that are piped without one
         self._spark = spark or shared_session()
+        _let_workers_import(self._spark)
         self._topics = _Topics(Path(_folder()))
         self._prepared: list[PreparedQuery] = []
         self._queries: list[StreamingQuery] = []
@@ -427,12 +428,16 @@ _shared: list[SparkSession] = []
 def shared_session() -> SparkSession:
     """Returns the session that tests of topologies share. It takes seconds to start, once."""
     if not _shared or _shared[0]._sc._jsc is None:  # stopped by somebody else
-        # Workers import the modules of tests, where functions and types come from.
-        paths = os.pathsep.join(dict.fromkeys(os.path.abspath(each) for each in sys.path))
-        settings = {**_SETTINGS, "spark.executorEnv.PYTHONPATH": paths}
-        _shared[:] = [spark_session("topology-test", master="local[1]", settings=settings)]
+        _shared[:] = [spark_session("topology-test", master="local[1]", settings=_SETTINGS)]
         atexit.register(_shared[0].stop)
     return _shared[0]
+
+
+def _let_workers_import(spark: SparkSession) -> None:
+    """Has workers find the modules of tests, where functions and types come from: the path of this
+    process may have grown since the session began, which may be another's."""
+    paths = dict.fromkeys(os.path.abspath(each) for each in sys.path)
+    spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 __all__ = ["Record", "TopologyTest", "shared_session"]
