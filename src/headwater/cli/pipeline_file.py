@@ -106,7 +106,7 @@ class PipelineFile:
         sys.path.insert(0, self.folder)
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = f"{self.folder}{os.pathsep}{known}" if known else self.folder
-        # A dataclass looks its module up, and so does whoever reads annotations.
+        # Dataclasses look their module up, and so does code that reads annotations.
         module = ModuleType(_MODULE)
         module.__file__ = str(self.path)
         sys.modules[_MODULE] = module

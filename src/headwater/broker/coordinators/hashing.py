@@ -37,7 +37,7 @@ _remembered = lru_cache(_REMEMBERED_MAX)(_hash)
 
 def partition_of(text: str, partitions: int) -> int:
     """Returns a partition. An id that no record can have belongs to none, and may be many megabytes
-    long: whoever asks for it is sent to the first."""
+    long: a client that asks for it is sent to the first."""
     if len(text) > KEY_BYTES_MAX:
         return 0
     value = java_hash(text)
