@@ -149,9 +149,10 @@ def _cell(side: Measurement) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Three digits of large numbers and two of small ones: more would be noise."""
-    digits = 3 if value >= 100 else 2
-    return f"{float(f'{value:.{digits}g}'):,.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
+    """Three digits from ten on and two below: more would be noise."""
+    digits = 3 if value >= 10 else 2
+    decimals = 0 if value >= 100 else 1 if value >= 1 else 2
+    return f"{float(f'{value:.{digits}g}'):,.{decimals}f}"
 
 
 def save(rows: Sequence[Row], folder: Path, facts: dict[str, Any]) -> Path:
