@@ -177,40 +177,71 @@ class _Granted:
     """Permissions of one connection, valid until a rule changes: of thousands of requests only the
     first asks the authorizer."""
 
-    __slots__ = ("audit", "generation", "names")
+    __slots__ = ("audit", "generation", "readable", "writable")
 
     def __init__(self, generation: object, audit: Log) -> None:
         self.generation = generation
         self.audit = audit
-        self.names: dict[int, set[str]] = {}  # by operation on topics
+        self.readable: set[str] = set()  # topics
+        self.writable: set[str] = set()
 
 
-def denied_topics(
-    node: Guarded, context: Context, operation: Operation, names: Collection[str | None]
+def unreadable_topics(
+    node: Guarded, context: Context, names: Collection[str | None]
 ) -> frozenset[str]:
-    """Does the same as `denied` for topics in the requests of clients that produce and fetch; None
-    is a topic that is not known."""
-    granted = context.connection.granted
-    authorizer = node.authorizer
-    assert authorizer is not None
-    if (
-        type(granted) is _Granted
-        and granted.generation is authorizer.generation
-        and granted.names.get(operation + 0, _NONE).issuperset(names)
-        and not granted.audit.is_debug
-    ):
+    """Returns those of the topics of a fetch that the client may not read; None is a topic that is
+    not known."""
+    granted = _granted(node, context)
+    if granted is None:
+        return denied(node, context, Operation.READ, AclResource.TOPIC, _known(names))
+    if granted.readable.issuperset(names):
         return _NONE
-    known = [name for name in names if name is not None]
+    return _grant(node, context, Operation.READ, names, granted.readable)
+
+
+def unwritable_topics(
+    node: Guarded, context: Context, names: Collection[str | None]
+) -> frozenset[str]:
+    """Returns those of the topics of a produce request to which the client may not write."""
+    granted = _granted(node, context)
+    if granted is None:
+        return denied(node, context, Operation.WRITE, AclResource.TOPIC, _known(names))
+    if granted.writable.issuperset(names):
+        return _NONE
+    return _grant(node, context, Operation.WRITE, names, granted.writable)
+
+
+def _granted(node: Guarded, context: Context) -> _Granted | None:
+    """Returns what the connection has been allowed; None where each request has to be asked for,
+    or has a line of the log."""
+    granted = context.connection.granted
+    assert node.authorizer is not None
+    generation = node.authorizer.generation
+    if type(granted) is not _Granted or granted.generation is not generation:
+        if generation is None or context.origin is not None:
+            return None
+        granted = _Granted(generation, node.log.named(AUTHORIZER))
+        context.connection.granted = granted
+    return None if granted.audit.is_debug else granted
+
+
+def _grant(
+    node: Guarded,
+    context: Context,
+    operation: Operation,
+    names: Collection[str | None],
+    topics: set[str],
+) -> frozenset[str]:
+    """Asks the authorizer, and adds what it allows to the topics of the connection."""
+    known = _known(names)
     refused = denied(node, context, operation, AclResource.TOPIC, known)
-    generation = authorizer.generation
-    if generation is not None and context.origin is None:
-        if type(granted) is not _Granted or granted.generation is not generation:
-            granted = _Granted(generation, node.log.named(AUTHORIZER))
-            context.connection.granted = granted
-        topics = granted.names.setdefault(operation + 0, set())
-        if len(topics) + len(known) <= _GRANTED_MAX:
-            topics.update(name for name in known if name not in refused)
+    if len(topics) + len(known) <= _GRANTED_MAX:
+        topics.update(name for name in known if name not in refused)
     return refused
+
+
+def _known(names: Collection[str | None]) -> list[str]:
+    return [name for name in names if name is not None]
 
 
 def may(

@@ -22,7 +22,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.broker.authorization import denied_topics, is_allowed
+from headwater.broker.authorization import is_allowed, unreadable_topics
 from headwater.broker.context import Context, Later
 from headwater.broker.fetch_sessions import Feed, Selection, Wanted
 from headwater.broker.partition import Partition
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 READ_COMMITTED = 1
-_READ = Operation.READ  # members of an Enum are slow to look up
 _ISOLATION_LEVELS = (0, READ_COMMITTED)
 _ANY_REPLICA = -2  # the replica id of a reader that compares replicas (ReplicaVerificationTool)
 _CLOSEST_SINCE = 11  # KIP-392: consumers may read from followers, and say in which rack they are
@@ -178,7 +177,7 @@ class _Fetch:
         of_session = self._session.wanted.values() if self._session is not None else self._wanted
         names = [self._name(wanted) for wanted in of_session]
         if self._replica_id < 0:
-            return denied_topics(broker, context, _READ, names)
+            return unreadable_topics(broker, context, names)
         if is_allowed(broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER):
             return frozenset()
         return frozenset(name for name in names if name is not None)
