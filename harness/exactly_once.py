@@ -1,4 +1,4 @@
-"""Spark's exactly-once sink while everything around it is killed: driver, workers, brokers.
+"""Spark's exactly-once sink while everything around it is killed: driver, executors, brokers.
 
     python -m harness.exactly_once --rounds 100 --seed 7
 
@@ -8,6 +8,9 @@ task. A round writes records, stops a driver or a task at a random step of a tra
 what chance has chosen, starts it again, and waits until all is through. What consumers with
 read_committed see must then be the input: each record once, each count once. At the end, consumers
 of other makers must see the same.
+
+The executor of a local master is a part of its driver. The last rounds have a master with executors
+that are processes of their own, on which the queries go on from their checkpoints, and kill those.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ _SITE = Path(__file__).with_name("spark_site")
 _QUERIES = "harness.exactly_once_queries"
 _PARTITIONS = 3
 _TOPICS = (INPUT, *OUTPUTS)
+_LOCAL = "local[2,4]"
+_EXECUTORS = "local-cluster[2,1,1024]"
 _PATIENCE = 400.0
 _STEP_SECONDS = 200.0
 SETTINGS = {
@@ -119,7 +124,8 @@ class Driver:
         self._paths = [_ROOT / "src", _ROOT]
         if module == _QUERIES:
             self._paths.append(_SITE)  # where its processes are told of the steps
-        self._command += [cluster.bootstrap, str(folder), master]
+        self._command += [cluster.bootstrap, str(folder)]
+        self._master = master
         self._output = folder / "driver.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
@@ -128,7 +134,7 @@ class Driver:
         paths = os.pathsep.join(map(str, self._paths))
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                self._command,
+                [*self._command, self._master],
                 cwd=_ROOT,
                 env=os.environ | {"PYTHONPATH": paths, "SPARK_LOCAL_IP": "127.0.0.1"},
                 stdout=output,
@@ -137,9 +143,15 @@ class Driver:
             )
         self._sessions.add(self._process.pid)
 
+    def move(self, master: str) -> None:
+        """Kills the driver and starts it on another master."""
+        self.kill()
+        self._master = master
+        self.start()
+
     def kill(self) -> None:
-        """kill -9 of the driver and its JVM. Python workers are in groups of their own: they may
-        go on for a moment."""
+        """kill -9 of the driver, its JVM and its executors. Python workers are in groups of their
+        own: they may go on for a moment."""
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -157,16 +169,22 @@ class Driver:
 
     def workers(self) -> list[int]:
         """Returns the workers of Python that run tasks. They are forks of Spark's daemons."""
+        found = self._running(b"pyspark.daemon", b"pyspark.worker")
+        return [pid for pid in found if b"pyspark.daemon" in _command_of(_parent(pid))]
+
+    def executors(self) -> list[int]:
+        """Returns the executors that are processes of their own."""
+        return self._running(b"org.apache.spark.executor.CoarseGrainedExecutorBackend")
+
+    def _running(self, *words: bytes) -> list[int]:
+        """Returns its processes whose command has all these words."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError, ProcessLookupError):
-                command = (process / "cmdline").read_bytes().split(b"\0")
-                if b"pyspark.daemon" not in command or b"pyspark.worker" not in command:
-                    continue
-                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-                is_fork = b"pyspark.daemon" in Path(f"/proc/{parent}/cmdline").read_bytes()
-                if is_fork and os.getsid(int(process.name)) in self._sessions:
-                    found.append(int(process.name))
+            pid = int(process.name)
+            if set(words) <= set(_command_of(pid)):
+                with suppress(ProcessLookupError):
+                    if os.getsid(pid) in self._sessions:
+                        found.append(pid)
         return found
 
     def close(self) -> None:
@@ -177,6 +195,22 @@ class Driver:
 
     def output(self) -> str:
         return self._output.read_text(errors="replace")[-4000:]
+
+
+def _command_of(pid: int) -> list[bytes]:
+    """Returns no words for a process that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    """Returns 0 for a process that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 class Steps:
@@ -211,11 +245,11 @@ class Run:
         self._next = 0
         self.done: Counter[str] = Counter()
 
-    def rounds(self, count: int, seconds: float) -> None:
+    def rounds(self, count: int, executors: int, seconds: float) -> None:
+        """`executors` is how many of the `count` rounds kill an executor: the last ones."""
         patience_ms = round(_PATIENCE * 1000)
         places = [TopicPartition(topic, at) for topic in OUTPUTS for at in range(_PARTITIONS)]
-        # Every step is in some round, and every victim, before one comes again.
-        plan = [*self._shuffled(STEPS, count), *self._shuffled(VICTIMS, count)]
+        plan = [*self._plan(VICTIMS, count - executors), *self._plan(("executor",), executors)]
         end = time.monotonic() + seconds
         self._driver.start()
         try:
@@ -230,12 +264,12 @@ class Run:
                 consumer.assign(places)
                 self._write(producer)
                 self._await_all(consumer)
-                for number, (step, victim) in enumerate(
-                    zip(plan[:count], plan[count:], strict=True), start=1
-                ):
+                for number, (step, victim) in enumerate(plan, start=1):
                     began = time.monotonic()
                     if began > end:
                         break
+                    if number == count - executors + 1:
+                        self._driver.move(_EXECUTORS)
                     outcome = self._round(producer, consumer, step, victim)
                     self.done[f"{victim} at {step}{outcome}"] += 1
                     seconds = time.monotonic() - began
@@ -243,6 +277,11 @@ class Run:
             self._compare()
         finally:
             self._driver.close()
+
+    def _plan(self, victims: Iterable[str], count: int) -> list[tuple[str, str]]:
+        # Every step is in some round, and every victim, before one comes again.
+        steps = self._shuffled(STEPS, count)
+        return list(zip(steps, self._shuffled(victims, count), strict=True))
 
     def _shuffled(self, choices: Iterable[str], count: int) -> list[str]:
         found: list[str] = []
@@ -291,6 +330,9 @@ class Run:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             return lambda: None
+        if victim == "executor":
+            self._kill_executors(there)
+            return lambda: None  # Spark starts another one itself
         topic = _WHERE[victim]
         node = self._cluster.wait_leader(topic, timeout=_PATIENCE)
         self._cluster.kill(node)
@@ -303,6 +345,19 @@ class Run:
                     self._cluster.wait_isr(name, at, timeout=_PATIENCE)
 
         return start
+
+    def _kill_executors(self, there: int | None) -> None:
+        """Kills the executor of the worker that waits; all executors if the driver waits."""
+        deadline = time.monotonic() + _STEP_SECONDS
+        while not (executors := self._driver.executors()):
+            # A driver that has just started may be at its step before they have.
+            self._driver.check()
+            assert time.monotonic() < deadline, f"no executor:\n{self._driver.output()}"
+            time.sleep(0.02)
+        its_own = _parent(_parent(there)) if there is not None else 0
+        for pid in [its_own] if its_own in executors else executors:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _await_all(self, consumer: Consumer) -> None:
         deadline = time.monotonic() + _PATIENCE
@@ -384,24 +439,29 @@ def run(
     seed: int,
     *,
     folder: Path,
-    master: str = "local[2,4]",
+    executors: int = 0,
+    master: str = _LOCAL,
     seconds: float = float("inf"),
 ) -> Counter[str]:
     """Returns how often what was killed where. AssertionError if a record is lost or twice."""
     topics = dict.fromkeys(_TOPICS, _PARTITIONS)
     with HeadwaterCluster(SETTINGS, data=folder / "nodes", topics=topics) as cluster:
         this = Run(cluster, folder, master, seed)
-        this.rounds(rounds, seconds)
+        this.rounds(rounds, executors, seconds)
         return this.done
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.exactly_once", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--executors", type=int, help="rounds that kill one (default: one in six)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round later")
-    parser.add_argument("--master", default="local[2,4]", help="of Spark (default: local[2,4])")
+    parser.add_argument("--master", default=_LOCAL, help=f"of the others (default: {_LOCAL})")
     options = parser.parse_args()
+    executors = options.rounds // 6 if options.executors is None else options.executors
+    if not 0 <= executors <= options.rounds:
+        parser.error(f"--executors {executors} of --rounds {options.rounds}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes end with this one
     print(f"seed {options.seed}, {options.master}", flush=True)
     with tempfile.TemporaryDirectory(prefix="headwater-exactly-once-") as folder:
@@ -409,6 +469,7 @@ def main() -> int:
             options.rounds,
             options.seed,
             folder=Path(folder),
+            executors=executors,
             master=options.master,
             seconds=options.minutes * 60,
         )
