@@ -47,6 +47,9 @@ class Decision:
     # Whether the records are only valid together. If not, a long list may be split into several
     # batches, of which a crash may leave only the first.
     is_atomic: bool = True
+    # Whether the machine is right if the records are not written: all that matters is in them. Then
+    # those of a request that are too large for a batch are refused, and nothing is loaded again.
+    may_be_refused: bool = False
     # The transaction that the records are part of: they count when its marker commits it.
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
@@ -70,6 +73,7 @@ class DecisionBuilder:
     __slots__ = (
         "effects",
         "is_atomic",
+        "may_be_refused",
         "notes",
         "now",
         "now_ms",
@@ -87,6 +91,7 @@ class DecisionBuilder:
         self.notes: list[Note] = []
         self.effects: list[Effect] = []
         self.is_atomic = True
+        self.may_be_refused = False
         self.producer_id = NO_PRODUCER
         self.producer_epoch = NO_PRODUCER
 
@@ -113,6 +118,7 @@ class DecisionBuilder:
             self.replies,
             self.notes,
             self.is_atomic,
+            self.may_be_refused,
             self.producer_id,
             self.producer_epoch,
             self.effects,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from headwater.broker.coordinators.records import GroupCodec
 from headwater.broker.partition import ALL_IN_SYNC, Partition
 from headwater.coordination import Decision, Record, Token
 from headwater.errors import ApiError, ErrorCode
+from headwater.groups.clients import ClientInfo
 from headwater.groups.settings import GroupSettings
 from headwater.groups.shard import GroupShard
 from headwater.io.clock import SystemClock
@@ -22,6 +24,7 @@ from headwater.io.memory import MemoryDisk
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
+from headwater.protocol.messages.join_group import JoinGroupRequest
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -110,9 +113,23 @@ class Desk:
             batch, acks=ALL_IN_SYNC, now_ms=NOW, origin=Origin.COORDINATOR, guard=UNGUARDED
         )
 
-    def commit(self, offset: int) -> Message | Awaitable[Message]:
+    def join(self, group: str) -> Message | Awaitable[Message]:
+        """A member that is refused, for whom a group is created all the same."""
+        request = JoinGroupRequest(
+            group_id=group, session_timeout_ms=10_000, member_id="", protocol_type=""
+        )
+        client = ClientInfo("client", "/127.0.0.1")
+        return self.driver.ask(
+            lambda shard, token: shard.decide_join(
+                token, request, client=client, version=9, now=0.0, now_ms=NOW
+            )
+        )
+
+    def commit(
+        self, offset: int, *, group: str = GROUP, metadata: str = ""
+    ) -> Message | Awaitable[Message]:
         request = OffsetCommitRequest(
-            group_id=GROUP,
+            group_id=group,
             generation_id_or_member_epoch=-1,
             member_id="",
             topics=[
@@ -120,7 +137,7 @@ class Desk:
                     name=TOPIC,
                     partitions=[
                         OffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=offset, committed_metadata=""
+                            partition_index=0, committed_offset=offset, committed_metadata=metadata
                         )
                     ],
                 )
@@ -137,7 +154,7 @@ class Desk:
         )
 
     def commit_in_transaction(
-        self, offset: int, *, guard: Verification | None
+        self, offset: int, *, guard: Verification | None, metadata: str = ""
     ) -> Message | Awaitable[Message]:
         """A commit of producer 7 in its epoch 3."""
         request = TxnOffsetCommitRequest(
@@ -150,7 +167,7 @@ class Desk:
                     name=TOPIC,
                     partitions=[
                         TxnOffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=offset, committed_metadata=""
+                            partition_index=0, committed_offset=offset, committed_metadata=metadata
                         )
                     ],
                 )
@@ -526,6 +543,49 @@ def test_an_append_that_fails_outside_of_a_request_is_logged_and_the_machine_loa
         assert any("append" in line for line in desk.lines)
         await all_tasks_done()
         assert fetched(desk.driver.machine, 0) == {0: 5}
+
+    run(test)
+
+
+def test_a_commit_too_large_for_a_batch_is_refused_and_the_machine_stays() -> None:
+    async def test() -> None:
+        desk = Desk()
+        machine = await desk.load()
+        desk.commit(5)
+        guard = desk.verified()
+        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=1000))
+        with pytest.raises(ApiError) as refusal:
+            desk.commit(6, metadata="m" * 1000)
+        with pytest.raises(ApiError) as refusal_in_transaction:
+            desk.commit_in_transaction(6, guard=guard, metadata="m" * 1000)
+        codes = refusal.value.code, refusal_in_transaction.value.code
+        assert codes == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert desk.driver.state is State.ACTIVE
+        assert desk.driver.machine is machine
+        assert fetched(machine, 0, stable=True) == {0: 5}
+        assert desk.lines == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_what_expires_at_once_fits_into_a_batch_however_long_its_names(commits: bool) -> None:
+    async def test() -> None:
+        desk = Desk()
+        machine = await desk.load()
+        for number in range(60):
+            group = f"{number}" + "g" * 30_000
+            if commits:
+                desk.commit(5, group=group)
+            else:
+                desk.join(group)
+        now = machine.next_deadline()
+        later_ms = NOW + 1000 * 24 * 3600 * 1000
+        while machine.list_groups((), ()):
+            desk.driver.run(partial(GroupShard.on_tick, now=now, now_ms=later_ms))
+            assert desk.driver.machine is machine, desk.lines
+            assert desk.driver.state is State.ACTIVE, desk.lines
+            now = max(now, machine.next_deadline())
 
     run(test)
 

@@ -78,8 +78,10 @@ _GROUP_NOT_FOUND_SINCE = 9
 # The types of a consumer group's records; the key of each has the group's id.
 _CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 
-# The most offsets that expire in one decision, which is one batch.
+# The most tombstones that one decision writes when offsets and groups expire, so that they fit into
+# a batch. One of a group with a long id counts as several.
 _EXPIRED_MAX = 1000
+_EXPIRED_ID_LENGTH = 128
 
 
 class GroupShard:
@@ -288,6 +290,7 @@ class GroupShard:
         if code is not ErrorCode.NONE:
             return reply(token, offsets.commit_refused(request, code))
         builder = DecisionBuilder(now, now_ms)
+        builder.may_be_refused = True
         length_max = self._settings.offset_metadata_bytes_max
         builder.reply(token, offsets.commit(request, builder, metadata_max=length_max))
         return builder.decision()
@@ -333,6 +336,7 @@ class GroupShard:
         if code is not ErrorCode.NONE:
             return reply(token, offsets.commit_in_transaction_refused(request, code))
         builder = DecisionBuilder(now, now_ms)
+        builder.may_be_refused = True
         builder.producer_id, builder.producer_epoch = request.producer_id, request.producer_epoch
         length_max = self._settings.offset_metadata_bytes_max
         response = offsets.commit_in_transaction(request, builder, metadata_max=length_max)
@@ -411,20 +415,27 @@ class GroupShard:
             self._timers.set(self._expiry, nextafter(builder.now, inf))
 
     def _expire(self, builder: DecisionBuilder) -> bool:
+        room = _EXPIRED_MAX
         for group_id, group in self._groups.items():
+            weight = 1 + len(group_id) // _EXPIRED_ID_LENGTH
+            if room < weight:
+                return False
             records, nothing_left = self._offsets.expired(
                 group_id,
                 now_ms=builder.now_ms,
                 retention_ms=self._settings.offsets_retention_ms,
                 base_ms=group.expires_from_ms,
                 is_subscribed=group.is_subscribed,
-                count_max=_EXPIRED_MAX - len(builder.records),
+                count_max=room // weight,
             )
             builder.records.extend(records)
-            if len(builder.records) >= _EXPIRED_MAX:
-                return False
+            room -= weight * len(records)
             if nothing_left and group.is_empty:
+                if room < weight:
+                    return False
+                before = len(builder.records)
                 _delete_group(group, builder)
+                room -= weight * (len(builder.records) - before)
         return True
 
     # Administration

@@ -347,6 +347,8 @@ class CoordinatorDriver(Generic[M]):
             try:
                 self._append(decision)
             except ApiError as failure:
+                if decision.may_be_refused and failure.code in _TOO_LARGE:
+                    raise _as_coordinator(failure) from None
                 self._lines.warn(f"{self._partition.tp} is loaded again: append failed: {failure}")
                 self._reload()
                 raise _as_coordinator(failure) from None
@@ -526,6 +528,9 @@ class CoordinatorDriver(Generic[M]):
         self._fail_waiting(ErrorCode.NOT_COORDINATOR)
         return list(self._tasks)
 
+
+# The log looks at the size of a batch before it writes any of it.
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 # Errors of the log, as clients of a coordinator know them.
 _CODES = {
