@@ -31,6 +31,11 @@ from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from headwater.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from headwater.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -564,6 +569,24 @@ def test_a_commit_too_large_for_a_batch_is_refused_and_the_machine_stays() -> No
         assert desk.driver.machine is machine
         assert fetched(machine, 0, stable=True) == {0: 5}
         assert desk.lines == []
+
+    run(test)
+
+
+def test_more_offsets_than_fit_into_a_batch_are_deleted_in_several() -> None:
+    async def test() -> None:
+        desk = Desk()
+        for partition in range(60):
+            desk.offset(partition, 5)
+        machine = await desk.load()
+        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=1000))
+        partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(60)]
+        request = OffsetDeleteRequest(
+            group_id=GROUP, topics=[OffsetDeleteRequestTopic(name=TOPIC, partitions=partitions)]
+        )
+        desk.driver.ask(lambda shard, token: shard.decide_delete_offsets(token, request, now=0.0))
+        assert desk.driver.machine is machine
+        assert set(fetched(machine, *range(60)).values()) == {-1}
 
     run(test)
 

@@ -393,6 +393,7 @@ class GroupShard:
         if group is None or code is not ErrorCode.NONE:
             return reply(token, OffsetDeleteResponse(error_code=code))
         builder = DecisionBuilder(now, 0)
+        builder.is_atomic = False
         response = offsets.delete_offsets(
             request, self._offsets, builder, is_subscribed=group.is_subscribed
         )
