@@ -28,6 +28,7 @@ def node(
     epochs: str = "0\n1\n0 0\n",
     topic_id: str = TOPIC_ID,
     cleaned_to: int | None = None,
+    recovery_point: int | None = 9,
 ) -> str:
     """A log directory with one partition, orders-0."""
     log = folder / "orders-0"
@@ -42,6 +43,7 @@ def node(
     for name, offset in (
         ("replication-offset-checkpoint", high_watermark),
         ("cleaner-offset-checkpoint", cleaned_to),
+        ("recovery-point-offset-checkpoint", recovery_point),
     ):
         if offset is not None:
             (folder / name).write_text(f"0\n1\norders 0 {offset}\n")
@@ -110,6 +112,16 @@ def test_epochs_that_begin_elsewhere_are_a_difference(tmp_path: Path) -> None:
     two = node(tmp_path / "2", (0, WHOLE), epochs="0\n2\n0 0\n5 1\n")
     (finding,) = compared(one, two).findings
     assert finding.what.endswith("5 at 1; there 4 at 2")
+
+
+def test_epochs_that_a_crash_kept_from_the_file_are_no_difference(tmp_path: Path) -> None:
+    log = batch(0, b"a", b"b") + batch(2, b"c", b"d", epoch=1)
+    one = node(tmp_path / "1", (0, log), epochs="0\n2\n0 0\n1 2\n")
+    two = node(tmp_path / "2", (0, log), recovery_point=2)
+    assert compared(one, two).findings == ()
+    (tmp_path / "2" / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":5}')
+    (finding,) = compared(one, two).findings
+    assert "leader epochs begin elsewhere" in finding.what
 
 
 def test_another_topic_of_the_same_name_is_not_compared(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class Replica:
     topic_id: bytes | None
     high_watermark: int | None  # as its node has noted it
     cleaned_to: int  # compaction may have removed records below
+    # Its file of leader epochs has those that begin below. After a crash the next start reads the
+    # others from the log. None if it has all of them.
+    epochs_to: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ def _replicas(disk: Disk, path: str) -> Iterator[tuple[TopicPartition, Replica]]
     parent = folders[0][0] if folders else path
     marks = checkpoints.read_offsets(disk, f"{parent}/{names.HIGH_WATERMARKS}")
     cleaned = checkpoints.read_offsets(disk, f"{parent}/{names.CLEANER_OFFSETS}")
+    durable = checkpoints.read_offsets(disk, f"{parent}/{names.RECOVERY_POINTS}")
+    is_clean = disk.exists(f"{parent}/{names.CLEAN_SHUTDOWN}")
     for _, name in folders:
         parsed = names.parse_dir_name(name)
         folder = f"{parent}/{name}"
@@ -83,6 +88,7 @@ def _replicas(disk: Disk, path: str) -> Iterator[tuple[TopicPartition, Replica]]
                 read_topic_id(disk, folder),
                 marks.get(partition),
                 cleaned.get(partition, 0),
+                None if is_clean else durable.get(partition, 0),
             ),
         )
 
@@ -122,6 +128,8 @@ def _compare(disk: Disk, partition: TopicPartition, replicas: list[Replica]) -> 
         if index != longest:
             end = min(high_watermark, log.end)
             findings += _differences(logs[longest], log, start, end)
+            durable = (replicas[longest].epochs_to, replicas[index].epochs_to)
+            end = min([end, *(to for to in durable if to is not None)])
             findings += _epoch_differences(disk, logs[longest], log, start, end)
     end = min([high_watermark, *(log.end for log in logs)])
     return Comparison(partition, paths, start, max(start, end), tuple(findings), tuple(notes))
