@@ -6,17 +6,27 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.wire import Wire, until
-from headwater import Admin, AuthenticationFailed, Producer
+from headwater import (
+    Acl,
+    AclPattern,
+    AclResource,
+    Admin,
+    AuthenticationFailed,
+    Producer,
+    blocking,
+)
 from headwater.broker.node_log import LOGGERS
 from headwater.cli.main import main
-from headwater.client.admin import topic_config
+from headwater.client.admin import ConfigResource, ResourceType, topic_config
 from headwater.client.errors import AuthorizationError, ClientError
+from headwater.security.operations import Operation
 from headwater.testing import EmbeddedBroker
 from tests.support.fake_broker import story
 
@@ -84,12 +94,79 @@ def test_a_denial_is_one_line_with_all_that_an_audit_asks_for(broker: EmbeddedBr
     write()
     denied = events(broker, "headwater.authorizer", "authorization denied")
     line = next(line for line in denied if line["resource"] == "TOPIC:orders")
+    assert line["verdict"] == "denied"
     assert line["principal"] == "User:alice"
     assert line["host"] == "127.0.0.1"
     assert line["operation"] in ("DESCRIBE", "WRITE")
     assert line["api"] in ("METADATA", "PRODUCE")
     (shown,) = re.findall(r"```json\n(.*?)\n```", PAGE.read_text())
     assert json.loads(shown).keys() == line.keys()
+
+
+AUDITED = ["verdict", "principal", "operation", "resource", "host", "api"]
+
+
+def test_what_is_allowed_has_the_fields_of_a_denial(broker: EmbeddedBroker) -> None:
+    @story
+    async def allow() -> None:
+        audit = ConfigResource(ResourceType.BROKER_LOGGER, "1")
+        async with Admin(broker.bootstrap, **login(broker, "admin", "secret")) as admin:
+            await admin.alter_config(audit, {"headwater.authorizer": "DEBUG"})
+            await admin.create_topics({"audited": 1})
+            await admin.alter_config(audit, {"headwater.authorizer": None})
+
+    allow()
+    allowed = events(broker, "headwater.authorizer", "authorization allowed")
+    assert [
+        "allowed",
+        "User:admin",
+        "CREATE",
+        "CLUSTER:kafka-cluster",
+        "127.0.0.1",
+        "CREATE_TOPICS",
+    ] in [[line[name] for name in AUDITED] for line in allowed]
+    for line in events(broker, "headwater.authorizer", "authorization"):
+        assert list(line) == ["time", "level", "logger", "message", "node", *AUDITED]
+        assert line["message"] == f"authorization {line['verdict']}"
+
+
+def test_denials_come_first_where_a_request_names_more_than_the_log_shows(
+    broker: EmbeddedBroker,
+) -> None:
+    """Otherwise a hundred names that are allowed would hide the one that is not."""
+
+    @story
+    async def describe() -> None:
+        async with Admin(broker.bootstrap, **login(broker, "admin", "secret")) as admin:
+            rule = Acl(AclResource.TOPIC, "own-", "User:alice", Operation.DESCRIBE)
+            await admin.create_acls([replace(rule, pattern=AclPattern.PREFIXED)])
+        async with Admin(broker.bootstrap, **login(broker, "alice", "wonderland")) as alice:
+            names = [*(f"own-{number}" for number in range(150)), "others"]
+            await alice.describe_topics(names)
+
+    describe()
+    denied = events(broker, "headwater.authorizer", "authorization denied")
+    assert any(line["resource"] == "TOPIC:others" for line in denied)
+    assert any("151 TOPIC in all, of which 1 are denied" in line["resource"] for line in denied)
+
+
+def test_the_text_of_a_verdict_has_the_fields_of_its_object() -> None:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    with EmbeddedBroker(settings, users={"admin": "secret", "alice": "wonderland"}) as broker:
+        with blocking.Admin(broker.bootstrap, **login(broker, "alice", "wonderland")) as alice:
+            alice.create_topics({"orders": 1})
+        (line,) = [line for line in broker.log_lines if "authorization" in line]
+    shown = re.search(r"INFO  (authorization denied: .*)", PAGE.read_text())
+    assert shown is not None
+    assert line.split(" INFO  ")[1] == (
+        "authorization denied: verdict=denied principal=User:alice operation=CREATE "
+        "resource=TOPIC:orders host=127.0.0.1 api=CREATE_TOPICS\n"
+    )
+    names = re.findall(r"(\w+)=", line)
+    assert names == re.findall(r"(\w+)=", shown[1]) == AUDITED
 
 
 def test_a_changed_setting_and_a_slow_request_are_a_line_each(broker: EmbeddedBroker) -> None:

@@ -4,13 +4,13 @@ A node without an authorizer allows everything; where a check would cost somethi
 or partition, a handler looks at `node.authorizer` first. A node's requests to itself are always
 allowed. A denial is logged as one line; permissions are logged at level debug of
 `headwater.authorizer`. Checks that only filter a list or fill in a bit field of operations are
-`quiet`: nobody has attempted anything.
+`quiet`: nobody has attempted anything. A check is `tentative` if another right is asked about where
+it denies: what it denies is no verdict yet, what it allows is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import ApiError, ErrorCode
@@ -66,10 +66,17 @@ def is_allowed(
     name: str = CLUSTER_NAME,
     *,
     quiet: bool = False,
+    tentative: bool = False,
 ) -> bool:
     if node.authorizer is None or context.is_internal:
         return True
-    return name not in _denied(node, node.authorizer, context, operation, resource, (name,), quiet)
+    quiet_now = quiet or tentative
+    refused = _denied(node, node.authorizer, context, operation, resource, (name,), quiet=quiet_now)
+    if tentative and not refused:
+        log = node.log.named(AUTHORIZER)
+        if log.is_debug:
+            _audit(log, context, operation, resource, name, allowed=True)
+    return not refused
 
 
 def _denied(
@@ -79,6 +86,7 @@ def _denied(
     operation: Operation,
     resource: AclResource,
     names: Collection[str],
+    *,
     quiet: bool,
 ) -> Collection[str]:
     """Asks the authorizer about some names; returns those that it denies."""
@@ -96,7 +104,8 @@ def _denied(
     if not quiet:
         log = node.log.named(AUTHORIZER)
         if refused or log.is_debug:
-            for name in islice(names, _AUDITED_MAX):
+            denials_first = sorted(names, key=lambda name: name not in refused)
+            for name in denials_first[:_AUDITED_MAX]:
                 _audit(log, context, operation, resource, name, allowed=name not in refused)
             if len(names) > _AUDITED_MAX:
                 what = f"{len(names)} {resource.name} in all, of which {len(refused)} are denied"
@@ -113,18 +122,19 @@ def _audit(
     *,
     allowed: bool,
 ) -> None:
-    fields: dict[str, object] = {
+    verdict = "allowed" if allowed else "denied"
+    fields = {
+        "verdict": verdict,
         "principal": context.principal,
         "operation": operation.name,
         "resource": f"{resource.name}:{name}",
         "host": context.client_host,
+        "api": "" if context.api is None else context.api.name,
     }
-    if context.api is not None:
-        fields["api"] = context.api.name
     if allowed:
-        log.debug("allowed", **fields)
+        log.debug(f"authorization {verdict}", **fields)
     else:
-        log.bounded.info("authorization denied", **fields)
+        log.bounded.info(f"authorization {verdict}", **fields)
 
 
 def check(
@@ -169,7 +179,7 @@ def denied(
     if node.authorizer is None or context.is_internal:
         return _NONE
     asked = dict.fromkeys(names)
-    refused = _denied(node, node.authorizer, context, operation, resource, asked, quiet)
+    refused = _denied(node, node.authorizer, context, operation, resource, asked, quiet=quiet)
     return frozenset(refused) if refused else _NONE
 
 
@@ -267,7 +277,7 @@ def may_in_cluster(
     """Returns the check of an operation that is also allowed by a right on the whole cluster: the
     same operation, or `through`."""
     on_cluster = operation if through is None else through
-    if is_allowed(node, context, on_cluster, AclResource.CLUSTER, quiet=True):
+    if is_allowed(node, context, on_cluster, AclResource.CLUSTER, tentative=True):
         return lambda name: True
     return may(node, context, operation, resource)
 

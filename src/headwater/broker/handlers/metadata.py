@@ -146,7 +146,7 @@ def _create(
     broker: Broker, context: Context, missing: list[str], found: list[MetadataResponseTopic]
 ) -> None:
     """Has topics created in the background, except those that the client may not create."""
-    if not is_allowed(broker, context, Operation.CREATE, AclResource.CLUSTER, quiet=True):
+    if not is_allowed(broker, context, Operation.CREATE, AclResource.CLUSTER, tentative=True):
         refused = denied(broker, context, Operation.CREATE, AclResource.TOPIC, missing)
         for topic in found:
             if topic.name in refused:

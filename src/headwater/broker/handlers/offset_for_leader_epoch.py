@@ -50,7 +50,7 @@ def _hidden(
 ) -> frozenset[str]:
     """Returns the topics that the client may not describe. Nodes may describe all."""
     if broker.authorizer is None or is_allowed(
-        broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER, quiet=True
+        broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER, tentative=True
     ):
         return frozenset()
     names = (topic.topic for topic in request.topics)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: Context, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Later:
-    may_alter = is_allowed(broker, context, Operation.ALTER, AclResource.CLUSTER, quiet=True)
+    may_alter = is_allowed(broker, context, Operation.ALTER, AclResource.CLUSTER, tentative=True)
     if not may_alter and not is_allowed(
         broker, context, Operation.CLUSTER_ACTION, AclResource.CLUSTER
     ):
