@@ -11,6 +11,9 @@ import pytest
 
 from headwater import _core
 from headwater.cli.main import main
+from headwater.metadata.batches import encode_batch
+from headwater.protocol.records.metadata_security import UserScramCredentialRecord
+from headwater.protocol.records.metadata_topics import ConfigRecord, TopicRecord
 from tests.support.processes import HEADWATER
 
 
@@ -111,3 +114,90 @@ def test_a_path_without_a_log_is_not_reported_as_undamaged(
         assert f"{path}: no log found here" in capsys.readouterr().err
     (tmp_path / "meta.properties").write_text("version=1")  # a node without topics
     assert main(["log", action, str(tmp_path)]) == 0
+
+
+SECRET = "planted-password"
+
+
+@pytest.fixture
+def metadata(tmp_path: Path) -> Path:
+    """A metadata log with a password, an unknown setting, a user, and what is no secret."""
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    key = "listener.name.ssl.ssl.keystore.password"
+    records = [
+        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="1000"),
+        ConfigRecord(resource_type=4, resource_name="1", name="background.threads", value="7"),
+        ConfigRecord(resource_type=4, resource_name="1", name=key, value=SECRET),
+        ConfigRecord(resource_type=4, resource_name="1", name=key, value=None),
+        ConfigRecord(resource_type=4, resource_name="1", name="plugin.token", value=SECRET),
+        UserScramCredentialRecord(
+            name="alice",
+            mechanism=2,
+            salt=SECRET.encode(),
+            stored_key=SECRET.encode(),
+            server_key=SECRET.encode(),
+            iterations=4096,
+        ),
+        TopicRecord(name="orders", topic_id=bytes(range(16))),
+    ]
+    unknown = _core.encode([(None, b"\x01\x7f\x00" + SECRET.encode(), (), 0)], base_offset=7)
+    batch = encode_batch(records, metadata_version=25, now_ms=0)
+    (folder / "00000000000000000000.log").write_bytes(batch + unknown)
+    return folder
+
+
+def values(found: list[dict[str, Any]]) -> list[Any]:
+    return [row["value"] for row in found if "value" in row]
+
+
+def test_secrets_of_the_metadata_are_hidden(
+    metadata: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = values(rows(capsys, str(metadata), "--records"))
+    assert [value["value"] for value in shown[:5]] == [
+        "1000",
+        "7",
+        "[hidden]",
+        None,
+        "[hidden]",
+    ]
+    assert shown[2]["name"] == "listener.name.ssl.ssl.keystore.password"
+    assert shown[5] == {
+        "type": "UserScramCredentialRecord",
+        "name": "alice",
+        "mechanism": 2,
+        "salt": "[hidden]",
+        "stored_key": "[hidden]",
+        "server_key": "[hidden]",
+        "iterations": 4096,
+    }
+    assert shown[6] == {
+        "type": "TopicRecord",
+        "name": "orders",
+        "topic_id": "AAECAwQFBgcICQoLDA0ODw",
+    }
+    assert shown[7].startswith(f"[hidden: {3 + len(SECRET)} bytes, unknown metadata record 127")
+    assert main(["log", "dump", "--records", str(metadata)]) == 0
+    text = capsys.readouterr().out
+    assert SECRET not in text
+    assert "value={type: ConfigRecord, resource_type: 2, resource_name: orders, " in text
+
+
+def test_secrets_of_the_metadata_are_shown_when_asked_for(
+    metadata: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = values(rows(capsys, str(metadata), "--records", "--show-secrets"))
+    assert [value["value"] for value in shown[:5]] == ["1000", "7", SECRET, None, SECRET]
+    assert shown[5]["stored_key"] == SECRET
+    assert shown[7] == "\x01\x7f\x00" + SECRET
+
+
+def test_secrets_are_hidden_in_a_file_of_the_metadata_that_was_copied(
+    metadata: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy = tmp_path / "00000000000000000000.log"
+    (metadata / copy.name).rename(copy)
+    shown = values(rows(capsys, str(copy), "--records"))
+    assert [value["value"] for value in (shown[2], shown[4])] == ["[hidden]", "[hidden]"]
+    assert shown[5]["salt"] == "[hidden]"

@@ -25,6 +25,8 @@ _EXAMPLES = """\
 examples:
   headwater log dump headwater-data/orders-0               every file of a partition
   headwater log dump orders-0/00000000000000000000.log --records
+  headwater log dump headwater-data/__cluster_metadata-0 --records
+                                                           metadata, passwords and keys hidden
   headwater log dump headwater-data --output json          one JSON object a line
   headwater log verify headwater-data                      every partition of a node
   headwater log verify node-1/data node-2/data node-3/data also compares their replicas
@@ -45,6 +47,11 @@ def define(parser: ArgumentParser) -> None:
 def _define_dump(action: ArgumentParser) -> None:
     _add_paths(action)
     action.add_argument("--records", action="store_true", help="include the records of each batch")
+    action.add_argument(
+        "--show-secrets",
+        action="store_true",
+        help="show passwords and keys of users in the metadata log, which are hidden otherwise",
+    )
     add_output_option(action)
     action.set_defaults(run=_dump)
 
@@ -70,17 +77,17 @@ def _dump(options: Namespace) -> int:
     disk = SystemDisk()
     show = _print_line if options.output == "json" else _Text().show
     for path in _existing(disk, options.paths):
-        for row in _rows(disk, path, records=options.records):
+        for row in _rows(disk, path, options):
             show(row)
     return 0
 
 
-def _rows(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
+def _rows(disk: Disk, path: str, options: Namespace) -> Iterator[Row]:
     """Yields the contents; a file that cannot be read ends the command."""
     from headwater.storage.dump import dump
 
     try:
-        yield from dump(disk, path, records=records)
+        yield from dump(disk, path, records=options.records, secrets=options.show_secrets)
     except (OSError, ValueError) as error:
         raise CommandError(
             f"{path}: {error}", then=f"headwater log verify {path} reports all damage"
@@ -177,6 +184,10 @@ def _text(value: Any) -> str:
             return repr(value)[1:]
         case tuple():
             return "{" + ", ".join(f"{name}: {_text(inner)}" for name, inner in value) + "}"
+        case dict():
+            return "{" + ", ".join(f"{name}: {_text(inner)}" for name, inner in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_text, value)) + "]"
         case _:
             return str(value)
 
@@ -199,5 +210,9 @@ def _plain(value: Any) -> Any:
                 return {"base64": b64encode(value).decode()}
         case tuple():
             return [[name, _plain(inner)] for name, inner in value]
+        case dict():
+            return {name: _plain(inner) for name, inner in value.items()}
+        case list():
+            return [_plain(each) for each in value]
         case _:
             return value

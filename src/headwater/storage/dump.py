@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from headwater import _core
 from headwater.io import Disk
-from headwater.model import id_text
+from headwater.metadata.shown import has_secret, shown_record
+from headwater.model import METADATA_TOPIC, id_text
 from headwater.storage import checkpoints, names
 from headwater.storage.checkpoints import read_topic_id
 from headwater.storage.producer_state import SnapshotCorrupt, read_snapshot
@@ -23,6 +24,7 @@ from headwater.storage.txn_index import TransactionIndex
 Row = dict[str, Any]
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 
@@ -34,14 +36,18 @@ class Finding(NamedTuple):
     what: str
 
 
-def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
+def dump(disk: Disk, path: str, *, records: bool = False, secrets: bool = False) -> Iterator[Row]:
     """Yields a row for every batch, index entry, transaction, producer and epoch, in the order of
-    the files' names; with `records`, also one for every record, after its batch."""
+    the files' names; with `records`, also one for every record, after its batch. The value of a
+    metadata record is a dict of its fields; passwords and keys in it are shown with `secrets`."""
     for file in _files(disk, path):
         folder, _, name = file.rpartition("/")
         offset = names.offset_of(name)
         if name.endswith(names.LOG) and offset is not None:
-            yield from _batches(Segment.find(disk, folder, offset), file, records=records)
+            for row in _batches(Segment.find(disk, folder, offset), file, records=records):
+                if "value" in row:
+                    _show_metadata(row, folder, secrets=secrets)
+                yield row
         elif name.endswith(names.INDEX) and offset is not None:
             for relative, position in _entries(disk, file, _OFFSET_ENTRY):
                 yield {"file": file, "offset": offset + relative, "position": position}
@@ -155,6 +161,16 @@ def _batches(segment: Segment, file: str, *, records: bool) -> Iterator[Row]:
     if scan.reason is not None:
         left = segment.size - scan.position
         yield {"file": file, "position": scan.position, "size": left, "problem": scan.reason}
+
+
+def _show_metadata(row: Row, folder: str, *, secrets: bool) -> None:
+    """Decodes the value of a metadata record; of one with a secret also in a file that was copied
+    elsewhere. The records of control batches have keys, and nothing to hide."""
+    value = row["value"]
+    if value is None or row["key"] is not None:
+        return
+    if folder.endswith(_METADATA_FOLDER) or has_secret(value):
+        row["value"] = shown_record(value, secrets=secrets)
 
 
 def _entries(disk: Disk, file: str, entry: Struct) -> Iterator[tuple[int, ...]]:
