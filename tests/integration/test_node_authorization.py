@@ -147,8 +147,8 @@ def test_a_user_who_logs_in_has_the_rights_of_the_rules(users: EmbeddedBroker) -
     asyncio.run(run())
     denials = [line for line in users.log_lines if "authorization denied" in line]
     assert any(
-        "verdict=denied principal=User:alice operation=IDEMPOTENT_WRITE resource=CLUSTER:kafka-cluster "
-        "host=127.0.0.1 api=INIT_PRODUCER_ID" in line
+        "verdict=denied principal=User:alice operation=IDEMPOTENT_WRITE "
+        "resource=CLUSTER:kafka-cluster host=127.0.0.1 api=INIT_PRODUCER_ID" in line
         for line in denials
     ), denials
     assert not any("User:admin" in line for line in denials)

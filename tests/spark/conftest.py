@@ -15,10 +15,22 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from headwater.security.oauth import URLS_VARIABLE
+from tests.support.token_server import TokenServer
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.testing import EmbeddedBroker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def provider() -> Iterator[TokenServer]:
+    """A server of bearer tokens. Spark's workers have the environment in which its JVM started, so
+    its addresses are allowed before any test starts one."""
+    with TokenServer() as server, pytest.MonkeyPatch.context() as environment:
+        environment.setenv(URLS_VARIABLE, f"{server.url()},{server.url('/jwks')}")
+        yield server
 
 
 @pytest.fixture(scope="session")

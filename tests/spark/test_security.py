@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
+from harness.wire import until
 from headwater.spark.pipeline import Stream, pipeline
 from headwater.spark.pipeline_query import Setting, start
 from headwater.testing import EmbeddedBroker
+from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
@@ -89,6 +93,75 @@ def read_pem(path: str) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
     key = load_pem_private_key(data, None)
     assert isinstance(key, EllipticCurvePrivateKey)
     return key, x509.load_pem_x509_certificate(data)
+
+
+@pytest.fixture
+def guarded(provider: TokenServer) -> Iterator[EmbeddedBroker]:
+    """A broker that takes tokens of the provider, until the second in which they expire."""
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": provider.url("/jwks"),
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.expected.issuer": "https://issuer",
+        "sasl.oauthbearer.clock.skew.seconds": "0",
+    }
+    with EmbeddedBroker(settings, tls=True, users={"etl": "secret"}, topics={"in": 1}) as broker:
+        provider.requests.clear()
+        yield broker
+
+
+def bearer_options(broker: EmbeddedBroker, provider: TokenServer) -> dict[str, str]:
+    return options_of(broker) | {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": provider.url(),
+        "kafka.sasl.jaas.config": f'{BEARER} clientId="spark" clientSecret="secret";',
+        "kafka.sasl.login.refresh.min.period.seconds": "0",
+        "kafka.sasl.login.refresh.buffer.seconds": "0",
+    }
+
+
+def test_driver_and_workers_log_in_with_tokens_that_they_fetch(
+    spark: SparkSession, guarded: EmbeddedBroker, provider: TokenServer
+) -> None:
+    check_there_and_back(spark, bearer_options(guarded, provider))
+    fetched = [fields for path, _, fields in provider.requests if path == "/token"]
+    assert len(fetched) >= 2  # each process fetches its own
+    assert all(fields["grant_type"] == "client_credentials" for fields in fetched)
+    assert not any("authentication failed" in line for line in guarded.log_lines)
+
+
+def test_a_stream_outlives_its_tokens(
+    spark: SparkSession,
+    guarded: EmbeddedBroker,
+    provider: TokenServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(provider, "lifetime_seconds", 4.0)
+    options = bearer_options(guarded, provider)
+    source = spark.readStream.format("headwater").options(**options).option("subscribe", "in")
+    query = (
+        source.option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+        .writeStream.format("headwater")
+        .options(**options)
+        .option("topic", "out")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        guarded.send("in", "before")
+        guarded.records("out", 1, timeout_ms=60_000)
+        expiry, fetched = provider.last_expiry, len(provider.requests)
+        until(lambda: time.time() > expiry, "the end of all tokens so far")
+        guarded.send("in", "after")
+        written = guarded.records("out", 2, timeout_ms=60_000)
+    finally:
+        query.stop()
+    assert [record.value for record in written] == [b"before", b"after"]
+    assert len(provider.requests) > fetched
+    assert not any("authentication failed" in line for line in guarded.log_lines)
 
 
 def check_there_and_back(spark: SparkSession, options: dict[str, str]) -> None:

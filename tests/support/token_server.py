@@ -26,6 +26,7 @@ class TokenServer:
         self.keys = jwks(jwk())
         self.claims: dict[str, Any] = {"sub": "alice", "aud": "kafka", "iss": "https://issuer"}
         self.lifetime_seconds = 3600.0
+        self.last_expiry = 0.0  # of the tokens that were granted
         self.chunked = False
         self.is_up = threading.Event()
         self.is_up.set()
@@ -73,7 +74,8 @@ class TokenServer:
 
     def granted(self) -> bytes:
         now = time.time()
-        claims = self.claims | {"iat": now, "exp": now + self.lifetime_seconds}
+        self.last_expiry = now + self.lifetime_seconds
+        claims = self.claims | {"iat": now, "exp": self.last_expiry}
         return json.dumps({"access_token": signed("RS256", claims)}).encode()
 
     def url(self, path: str = "/token") -> str:
