@@ -8,6 +8,7 @@ import errno
 import os
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -443,7 +444,10 @@ class SocketNetwork:
         self, host: str, port: int, receiver: Callable[[Stream], Receiver], tls: Tls | None = None
     ) -> Stream:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except RuntimeError as error:
+            raise _no_thread(error) from None
         if len(found) == 1:
             sock = await _connected(loop, found[0])
         else:
@@ -463,6 +467,13 @@ class SocketNetwork:
         secret.start(receiver(secret))
         await secret.secured()
         return secret
+
+
+def _no_thread(error: RuntimeError) -> OSError:
+    """Returns what to raise where names cannot be looked up, as no thread can be started."""
+    if threading.main_thread().is_alive():
+        return OSError(errno.EAGAIN, str(error))
+    return OSError(errno.ESHUTDOWN, "the program has ended without closing the client")
 
 
 def _address(name: tuple[Any, ...]) -> Address:

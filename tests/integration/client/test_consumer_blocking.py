@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -119,6 +121,42 @@ def test_a_consumer_that_is_dropped_unclosed_warns(shared_broker: EmbeddedBroker
     with pytest.warns(ResourceWarning, match="a consumer was not closed: use it in `with`") as said:
         del consumer
     assert len([each for each in said if each.category is ResourceWarning]) == 1
+
+
+# It loses its broker while Python ends, and waits until it has said so.
+UNCLOSED = """
+import atexit, logging, sys, threading
+from headwater.blocking import Consumer
+
+said = threading.Event()
+handler = logging.StreamHandler()
+handler.addFilter(lambda record: said.set() or True)
+logging.getLogger("headwater").addHandler(handler)
+consumer = Consumer(sys.argv[1])
+consumer.assign([("lines", 0)])
+consumer.seek_to_beginning(("lines", 0))
+consumer.poll(timeout_ms=100)
+
+@atexit.register
+def end():
+    print("ending", flush=True)
+    said.wait(30)
+"""
+
+
+def test_a_program_that_ends_with_an_open_consumer_says_so_in_one_line() -> None:
+    with EmbeddedBroker(topics={"lines": 1}) as broker:
+        program = subprocess.Popen(
+            [sys.executable, "-c", UNCLOSED, broker.bootstrap],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ending\n"
+    _, said = program.communicate(timeout=60)
+    assert "the program has ended without closing the client" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_consumer_that_was_closed_is_dropped_in_silence(shared_broker: EmbeddedBroker) -> None:
