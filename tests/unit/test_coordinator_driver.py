@@ -24,6 +24,7 @@ from headwater.io.memory import MemoryDisk
 from headwater.model import TopicPartition
 from headwater.observability import Log as Lines
 from headwater.protocol import Message
+from headwater.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headwater.protocol.messages.join_group import JoinGroupRequest
 from headwater.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -127,6 +128,23 @@ class Desk:
         return self.driver.ask(
             lambda shard, token: shard.decide_join(
                 token, request, client=client, version=9, now=0.0, now_ms=NOW
+            )
+        )
+
+    def beat(self, group: str) -> Message | Awaitable[Message]:
+        """A member that joins a consumer group."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        client = ClientInfo("client", "/127.0.0.1")
+        return self.driver.ask(
+            lambda shard, token: shard.decide_consumer_heartbeat(
+                token, request, client=client, version=1, now=0.0, now_ms=NOW
             )
         )
 
@@ -647,6 +665,27 @@ def test_a_machine_that_breaks_in_a_request_fails_that_request_and_is_loaded_aga
         await all_tasks_done()
         assert isinstance(desk.commit(7), OffsetCommitResponse)
         assert fetched(desk.driver.machine, 0) == {0: 7}
+
+    run(test)
+
+
+def test_members_of_many_groups_that_are_gone_at_once_are_removed() -> None:
+    """As after a restart of everything: the sessions of all members of the shard begin when it is
+    loaded, and end together."""
+
+    async def test() -> None:
+        desk = Desk()
+        await desk.load()
+        for number in range(300):
+            desk.beat(f"group-{number}")
+        machine = await desk.load()
+        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=20_000))
+        now = machine.next_deadline()
+        while machine.list_groups(("Stable",), ()):
+            desk.driver.run(partial(GroupShard.on_tick, now=now, now_ms=NOW))
+            assert desk.driver.machine is machine, desk.lines
+            assert desk.driver.state is State.ACTIVE, desk.lines
+            now = max(now, machine.next_deadline())
 
     run(test)
 

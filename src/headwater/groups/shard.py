@@ -83,6 +83,9 @@ _CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 _EXPIRED_MAX = 1000
 _EXPIRED_ID_LENGTH = 128
 
+# A tick that has written so many records leaves the rest to the next one.
+_TICK_MAX = 100
+
 
 class GroupShard:
     """The groups of one partition."""
@@ -581,6 +584,10 @@ class GroupShard:
         builder = DecisionBuilder(now, now_ms)
         for timer in self._timers.due(now):
             timer.fire(builder)
+            # Sessions that begin at a load end together: those of all groups may not fit into one
+            # batch. What is left is due at once.
+            if len(builder.records) >= _TICK_MAX:
+                break
         return builder.decision()
 
     def on_metadata(self, topics: TopicsView, deleted: Collection[str], now: float) -> Decision:
