@@ -148,6 +148,35 @@ def test_a_static_voter_that_the_leader_does_not_count_is_told_so(tmp_path: Path
             assert "the same value on all controllers" in line
 
 
+def test_two_static_voters_with_one_id_are_told_whose_address_is_wrong(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    voters = f"1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]}"
+    given = [static_controller(tmp_path / f"{port}", 1, port, voters) for port in ports]
+    with Started(*given[0]) as first, Started(*given[1]):
+        line = first.wait_line("refused a vote: INVALID_VOTER_KEY")
+        assert f"says that node 2 is at 127.0.0.1:{ports[1]}" in line
+        assert "the node there has another node.id: correct one of the two" in line
+
+
+def test_a_login_where_none_is_asked_for_is_said_so(
+    tmp_path: Path, cluster: HeadwaterCluster
+) -> None:
+    given = formatted(tmp_path / "n", cluster.controllers, "--cluster-id", cluster.cluster_id)
+    with (tmp_path / "n" / "server.properties").open("a") as file:
+        file.write(
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT\n"
+            "sasl.mechanism.controller.protocol=PLAIN\n"
+            "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
+            "listener.name.controller.plain.sasl.jaas.config="
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="node" password="secret";\n'
+        )
+    with Started(*given) as started:
+        line = started.wait_line("waiting for a leader of the quorum")
+        assert f"{cluster.controllers}, PLAIN as 'node'" in line
+        assert "takes no logins; is it a PLAINTEXT listener?" in line
+
+
 def static_controller(folder: Path, node_id: int, port: int, voters: str) -> list[str]:
     folder.mkdir()
     file = folder / "server.properties"

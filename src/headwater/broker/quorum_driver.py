@@ -371,7 +371,7 @@ class QuorumDriver:
                 )
                 self._do(self._metadata.raft.on_vote_reply(sender, reply, self._now()))
                 return
-        self._say_refused(f"node {sender} refused a vote", code)
+        self._say_refused(f"node {sender} refused a vote", code, voter=sender)
 
     def _begin(self, to: int, message: BeginEpoch) -> begin_quorum_epoch.BeginQuorumEpochRequest:
         return begin_quorum_epoch.BeginQuorumEpochRequest(
@@ -407,7 +407,7 @@ class QuorumDriver:
                 reply = BeginEpochReply(partition.leader_epoch, partition.leader_id)
                 self._do(self._metadata.raft.on_begin_epoch_reply(sender, reply, self._now()))
                 return
-        self._say_refused(f"node {sender} refused its leader", code)
+        self._say_refused(f"node {sender} refused its leader", code, voter=sender)
 
     def _end(self, message: EndEpoch) -> end_quorum_epoch.EndQuorumEpochRequest:
         return end_quorum_epoch.EndQuorumEpochRequest(
@@ -438,7 +438,7 @@ class QuorumDriver:
             ],
         )
 
-    def _say_refused(self, what: str, code: int) -> None:
+    def _say_refused(self, what: str, code: int, *, voter: int = NO_NODE) -> None:
         """Says what another node has refused, and what to do about it."""
         problem = f"{what}: {_name(code)}"
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
@@ -452,6 +452,18 @@ class QuorumDriver:
                 "; it serves brokers' clients and not controllers: name listeners of "
                 "controller.listener.names in controller.quorum.voters or "
                 "controller.quorum.bootstrap.servers"
+            )
+        elif code == ErrorCode.INVALID_VOTER_KEY and self._metadata.kraft_version:
+            problem += (
+                f"; the node at {self._metadata.address_of(voter)} has another node.id, or another "
+                f"directory, than voter {voter}: if it has lost its directory, remove that voter "
+                "from the quorum and add it again"
+            )
+        elif code == ErrorCode.INVALID_VOTER_KEY:
+            problem += (
+                f"; controller.quorum.voters says that node {voter} is at "
+                f"{self._metadata.address_of(voter)}, and the node there has another node.id: "
+                "correct one of the two"
             )
         self._say_problem(problem)
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.errors import ErrorCode
+
 if TYPE_CHECKING:
     from ssl import SSLError  # not loaded for those who do without TLS
+
+
+_DETAILS: dict[int, str] = {
+    ErrorCode.ILLEGAL_SASL_STATE: "this listener takes no logins; is it a PLAINTEXT listener?"
+}
 
 
 class PeerError(Exception):
@@ -52,7 +59,7 @@ class Refused(PeerError):
     """The peer answered the handshake with an error code."""
 
     def __init__(self, code: int, about: str, detail: str | None = None) -> None:
-        super().__init__(f"{about}: {detail or f'error code {code}'}")
+        super().__init__(f"{about}: {detail or _DETAILS.get(code, f'error code {code}')}")
         self.code = code
         self.about = about
         self.detail = detail
