@@ -90,7 +90,10 @@ async def copier(bootstrap: str, name: str, protocol: Any) -> None:
         async for batch in exactly_once(consumer, producer, records_max=_RECORDS_MAX):
             for record in batch:
                 producer.submit(COPIES, record.value, partition=record.partition)
-            await batch.commit()
+            try:
+                await batch.commit()
+            except AbortableError:
+                continue  # the group has gone on without it, for one; the batch is read again
             report(len(batch))
 
 

@@ -35,7 +35,8 @@ class TransactionBatch(list[ConsumedRecord[K, V]]):
 
     def commit(self) -> None:
         """Commits now, before the body ends: then the loop may be left without doing the batch
-        again."""
+        again. Raises AbortableError if the group was rebalanced, for one: a loop that goes on gets
+        the batch again."""
         self._commit()
 
 

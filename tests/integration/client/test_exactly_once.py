@@ -115,6 +115,34 @@ async def test_a_body_that_raises_is_read_again_and_nothing_is_written_twice(
 
 @BOTH
 @story
+async def test_a_batch_whose_commit_is_refused_comes_again(
+    broker: EmbeddedBroker, source: str, protocol: Protocol
+) -> None:
+    done = refused = 0
+    async with (
+        Admin(broker.bootstrap) as admin,
+        reader(broker, source, protocol) as consumer,
+        Producer(broker.bootstrap, transactional_id=source) as producer,
+    ):
+        async for records in exactly_once(consumer, producer, records_max=40):
+            for record in records:
+                producer.submit(f"{source}-results", value=record.value)
+            if not refused:
+                await admin.remove_members(f"{source}-group", all_members=True)
+            try:
+                await records.commit()
+            except AbortableError:
+                refused += 1
+                continue
+            done += len(records)
+            if done == COUNT:
+                break
+    assert refused  # until it has noticed that it has to join again
+    assert await committed_results(broker, f"{source}-results") == list(range(COUNT))
+
+
+@BOTH
+@story
 async def test_members_that_come_and_go_share_the_work_exactly_once(
     broker: EmbeddedBroker, source: str, protocol: Protocol
 ) -> None:
