@@ -44,10 +44,10 @@ def dump(disk: Disk, path: str, *, records: bool = False, secrets: bool = False)
         folder, _, name = file.rpartition("/")
         offset = names.offset_of(name)
         if name.endswith(names.LOG) and offset is not None:
-            for row in _batches(Segment.find(disk, folder, offset), file, records=records):
-                if "value" in row:
-                    _show_metadata(row, folder, secrets=secrets)
-                yield row
+            for found in _batches(Segment.find(disk, folder, offset), file, records=records):
+                if "value" in found:
+                    _show_metadata(found, folder, secrets=secrets)
+                yield found
         elif name.endswith(names.INDEX) and offset is not None:
             for relative, position in _entries(disk, file, _OFFSET_ENTRY):
                 yield {"file": file, "offset": offset + relative, "position": position}
