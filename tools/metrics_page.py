@@ -14,12 +14,12 @@ SETTINGS = {"headwater.metrics.listen": "127.0.0.1:0"}
 _HEAD = re.compile(r"# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n")
 
 
-def families() -> dict[str, tuple[str, str]]:
+def families(path: str = "/metrics") -> dict[str, tuple[str, str]]:
     """Returns kind and meaning of each family by its name."""
     with EmbeddedBroker(SETTINGS) as broker:
         assert broker.metrics_address is not None
         connection = HTTPConnection(broker.metrics_address)
-        connection.request("GET", "/metrics")
+        connection.request("GET", path)
         text = connection.getresponse().read().decode()
         connection.close()
     return {name: (kind, meaning) for name, meaning, kind in _HEAD.findall(text)}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_node_metrics import get, metrics_of
+from tests.support.dashboards import CONFLUENT, STRIMZI
 from tests.support.processes import NodeProcess
 from tools.metrics_page import families, table
 
@@ -42,7 +43,32 @@ def unknown(text: str, served: set[str]) -> set[str]:
 
 def test_the_page_names_only_what_there_is(served: set[str]) -> None:
     text = PAGE.read_text().replace("kafka_exporter", "")
-    assert not {name for name in unknown(text, served) if not name.endswith("_")}
+    named = {name for name in unknown(text, served) if not name.endswith("_")}
+    assert named == stays_empty()
+
+
+def stays_empty() -> set[str]:
+    """The names in the page's table of panels that stay empty."""
+    _, found, text = PAGE.read_text().partition("These panels stay empty:\n\n")
+    assert found
+    rows = text.partition("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in _NAME.findall(row.split(" | ")[0])}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"), [("/metrics", STRIMZI), ("/metrics?names=confluent", CONFLUENT)]
+)
+def test_dashboards_of_others_find_what_they_ask_for_or_the_page_says_why_not(
+    path: str, asked: list[str]
+) -> None:
+    found = set(families(path))
+    missing = {name for name in asked if name not in found}
+    assert missing <= stays_empty()
+    assert not found & stays_empty()
+
+
+def test_no_panel_is_said_to_stay_empty_that_nobody_has() -> None:
+    assert stays_empty() <= {*STRIMZI, *CONFLUENT}
 
 
 def test_each_panel_of_the_dashboard_shows_something_that_is_served(served: set[str]) -> None:

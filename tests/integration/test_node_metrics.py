@@ -156,6 +156,56 @@ def test_the_cluster_and_the_quorum_are_told(used: Families) -> None:
     assert used["kafka_server_raft_metrics_current_state_info"].value(state="leader") == 1
 
 
+def test_the_quorum_and_the_controller_are_told_under_the_names_of_dashboards(
+    used: Families,
+) -> None:
+    for name in ("current_epoch", "high_watermark", "log_end_offset", "poll_idle_ratio_avg"):
+        plain = used[f"kafka_server_raft_metrics_{name}"].value()
+        assert used[f"kafka_server_raftmetrics_{name}"].value() == plain > 0
+    assert used["kafka_server_raftmetrics_current_state"].value(current_state="leader") == 1
+    assert used["kafka_server_raftchannelmetrics_request_total"].value() == 0
+    events = used["kafka_controller_controllereventmanager_eventqueueprocessingtimems"]
+    assert events.samples[f"{events.name}_count", ()] > 0
+    assert events.samples[f"{events.name}_sum", ()] > 0
+
+
+def test_coordinators_tell_their_partitions(used: Families) -> None:
+    prefix = "kafka_server_group_coordinator_metrics"
+    states = used[f"{prefix}_num_partitions"]
+    assert (states.value(state="active"), states.value(state="failed")) == (50, 0)
+    assert used[f"{prefix}_partition_load_time_max"].value() >= 0
+    ids = used["kafka_server_transaction_coordinator_metrics_transactional_id_count"]
+    assert ids.value() == 0
+
+
+def test_connections_are_told_apart_by_program(broker: EmbeddedBroker, at: str) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.api_versions()
+        programs = scrape(at)["kafka_server_socket_server_metrics_connections"]
+    assert programs.value(client_software_name="test", listener="PLAINTEXT") == 1
+
+
+def test_the_names_of_another_exporter_are_there_when_asked_for(at: str, used: Families) -> None:
+    status, _, text = get(at, "/metrics?names=confluent")
+    assert status == 200
+    found = parse(text)
+    bytes_in = found[f"{TOPICS}_bytesinpersec"].value(topic="orders")
+    assert bytes_in == used[f"{TOPICS}_bytesin_total"].value(topic="orders")
+    assert not any(name.startswith(f"{TOPICS}_bytesin_") for name in found)
+    lag = found["kafka_server_replicafetchermanager_maxlag"]
+    assert lag.value(clientid="Replica") == 0
+    for name in ("connection_count", "connection_close_rate", "connection_creation_rate"):
+        assert found[f"kafka_server_socketservermetrics_{name}"].value(listener="PLAINTEXT") >= 0
+    assert "kafka_server_produce_byte_rate" in found
+    assert "kafka_server_produce_byte_rate" not in used
+    assert "persec" not in "".join(used)
+    open_metrics = "application/openmetrics-text"
+    _, _, text = get(at, "/metrics?names=confluent", Accept=open_metrics)
+    assert parse(text, openmetrics=True).keys() == found.keys()
+    status, _, text = get(at, "/metrics?names=nobody")
+    assert (status, text) == (400, "names=nobody: expected confluent\n")
+
+
 def test_the_process_tells_of_itself(used: Families) -> None:
     assert used["process_resident_memory_bytes"].value() > 1 << 20
     assert used["process_open_fds"].value() > 5
@@ -297,6 +347,16 @@ def test_the_nodes_of_a_local_cluster_have_a_port_each() -> None:
         active = "kafka_controller_kafkacontroller_activecontrollercount"
         assert sum(each[active].value() for each in found) == 1
         assert sum("kafka_brokers" in each for each in found) == 1
+        asked, answered = (
+            [each[f"kafka_server_raftchannelmetrics_{name}_total"].value() for each in found]
+            for name in ("request", "response")
+        )
+        assert max(asked) > 0
+        assert all(few <= many for few, many in zip(answered, asked, strict=True))
+        latency = "kafka_server_raftmetrics_election_latency_max"
+        assert max(each[latency].value() for each in found) > 0
+        rate = "kafka_server_replicafetchermanager_minfetchrate"
+        assert until(lambda: any(scrape(at)[rate].value() > 0 for at in addresses), "a fetch")
         assert [get(at, "/readyz")[0] for at in addresses] == [200, 200]
     finally:
         process.terminate()

@@ -11,6 +11,8 @@ _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (-?[0-9.e+-]+|NaN|[+-]Inf)")
 _SUFFIXES = {
     "counter": ("",),
     "gauge": ("",),
+    "untyped": ("",),
+    "unknown": ("",),
     "summary": ("", "_sum", "_count"),
     "histogram": ("_bucket", "_sum", "_count"),
 }
@@ -54,6 +56,7 @@ def parse(text: str, *, openmetrics: bool = False) -> dict[str, ScrapedFamily]:
             name, kind = line[len("# TYPE ") :].split(" ")
             assert re.fullmatch(_NAME, name), f"no name: {line}"
             assert kind in _SUFFIXES, f"no kind: {line}"
+            assert kind != ("untyped" if openmetrics else "unknown"), f"of the other format: {line}"
             assert meaning is not None, f"no HELP before {line}"
             assert meaning[0] == name, f"{meaning} before {line}"
             if kind == "counter":

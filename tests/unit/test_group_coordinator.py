@@ -109,7 +109,7 @@ def test_a_pattern_matches_a_topic_that_was_created_while_its_group_was_loaded()
         await asyncio.sleep(0)  # the load begins
         cluster.create("orders", ORDERS_ID)
         workers.may_run.set()
-        driver = cluster.coordinator._shards.drivers[0]
+        driver = cluster.coordinator.shards.drivers[0]
         await asyncio.gather(*driver._tasks)
         joined = cluster.heartbeat(
             NOW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from headwater.broker.collectors.quotas import QuotaCollector
 from headwater.broker.collectors.requests import RequestCollector
 from headwater.broker.context import Context
 from headwater.broker.dispatch import SERVED
+from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.partition import Partition
 from headwater.broker.request_meters import RequestMeters
 from headwater.broker.request_watch import RequestWatch
@@ -190,7 +192,10 @@ def partitions_of(count: int) -> tuple[Registry, CountedPartitions]:
     here: Any = SimpleNamespace(all=lambda: made, traffic=TopicTraffic(), offline_count=0)
     log_dirs: Any = SimpleNamespace(directories=[])
     registry = Registry()
-    collector = PartitionCollector(here, log_dirs, Image, node_id=1)
+    sessions = FetchSessions(10, Random(1))
+    collector = PartitionCollector(
+        here, log_dirs, Image, sessions=sessions, fetch_rate=lambda: 0.0, node_id=1
+    )
     registry.register(collector.collect)
     return registry, made
 
@@ -229,6 +234,25 @@ def test_the_state_of_partitions_is_told_by_their_leader() -> None:
         "kafka_log_log_logendoffset": 0,
     }.items():
         assert found[name].value(topic="t", partition="1") == value, name
+
+
+def test_requests_that_wait_are_told_by_what_they_wait_for() -> None:
+    registry, partitions = partitions_of(3)
+    reader: Any = object()
+    other: Any = object()
+    for partition in list(partitions):
+        partition.watchers[reader] = None
+    partitions[0].watchers[other] = None
+    partitions[1].when_replicated(10, lambda failure: None)
+    found = scrape(registry)
+    for name, kind, value in (
+        ("purgatorysize", "Fetch", 4),
+        ("numdelayedoperations", "Fetch", 2),
+        ("purgatorysize", "Produce", 1),
+        ("numdelayedoperations", "DeleteRecords", 0),
+    ):
+        waiting = found[f"kafka_server_delayedoperationpurgatory_{name}"]
+        assert waiting.value(delayedOperation=kind) == value, name
 
 
 def test_the_traffic_of_all_topics_never_goes_back() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headwater.client.consumer.metrics import GroupMetrics, PollMetrics
-from headwater.observability.measures import WINDOW_SECONDS, Window
+from headwater.observability.measures import WINDOW_SECONDS, RecentRate, Window
+from headwater.observability.quorum import MetadataMeter
 
 
 def test_a_window_has_the_mean_and_the_highest() -> None:
@@ -21,6 +24,28 @@ def test_a_window_tells_a_rate() -> None:
     assert window.rate(30.0) == 2
     assert window.rate(59.0) == 60 / 59
     assert window.rate(90.0) == 0
+
+
+def test_a_recent_rate_is_that_of_the_last_one_to_two_minutes() -> None:
+    rate = RecentRate()
+    assert rate.read(100, 0.0) == 0
+    assert rate.read(130, 30.0) == 1
+    assert rate.read(160, 60.0) == 1
+    assert rate.read(160, 90.0) == pytest.approx(60 / 90)
+    assert rate.read(160, 120.0) == 0
+    assert rate.read(220, 150.0) == pytest.approx(60 / 90)
+
+
+def test_an_election_lasts_from_the_first_request_for_votes_to_a_leader() -> None:
+    meter = MetadataMeter()
+    meter.on_step(is_electing=False, has_leader=True, now=0.0)
+    assert meter.election_ms(0.0) == (0.0, 0.0)
+    meter.on_step(is_electing=True, has_leader=True, now=1.0)
+    meter.on_step(is_electing=True, has_leader=False, now=1.5)
+    meter.on_step(is_electing=False, has_leader=False, now=2.0)
+    meter.on_step(is_electing=False, has_leader=True, now=3.0)
+    meter.on_step(is_electing=False, has_leader=True, now=4.0)
+    assert meter.election_ms(4.0) == (2000.0, 2000.0)
 
 
 def test_a_window_that_saw_nothing_shows_zero() -> None:

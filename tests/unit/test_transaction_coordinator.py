@@ -108,7 +108,7 @@ class Desk:
         self.coordinator.follow(self.image, delta)
 
     async def loaded(self) -> None:
-        driver = self.coordinator._shards.drivers[0]
+        driver = self.coordinator.shards.drivers[0]
         await asyncio.gather(*driver._tasks)
 
     def init(self, transactional_id: str = "t") -> Any:
@@ -340,7 +340,7 @@ async def test_records_follow_the_level_of_the_feature() -> None:
 async def test_an_id_that_no_record_can_have_leaves_the_shard_alone() -> None:
     desk = Desk()
     await desk.loaded()
-    machine = desk.coordinator._shards.drivers[0].machine
+    machine = desk.coordinator.shards.drivers[0].machine
     with pytest.raises(ApiError) as refused:
         desk.init("t" * 40_000)
     assert refused.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -349,8 +349,8 @@ async def test_an_id_that_no_record_can_have_leaves_the_shard_alone() -> None:
     desk.init("t" * 32_767)
     # Nobody can know it, so that a producer hears of no unknown error.
     assert code(desk.add(0, transactional_id="t" * 40_000)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert desk.coordinator._shards.drivers[0].machine is machine
-    assert desk.coordinator._shards.drivers[0].state is State.ACTIVE
+    assert desk.coordinator.shards.drivers[0].machine is machine
+    assert desk.coordinator.shards.drivers[0].state is State.ACTIVE
     await desk.stop()
 
 
@@ -363,7 +363,7 @@ async def test_a_marker_in_the_log_of_the_coordinator_is_passed_over() -> None:
     desk.partition.append_marker(
         7, 0, commits=True, coordinator_epoch=0, transaction_version=2, now_ms=NOW
     )
-    await desk.coordinator._shards.drivers[0].load()
+    await desk.coordinator.shards.drivers[0].load()
     assert code(desk.add(0)) == ErrorCode.NONE
     await desk.stop()
 

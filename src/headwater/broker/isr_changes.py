@@ -197,6 +197,7 @@ class IsrChanges:
             return True
         name = ErrorCode(answer.error_code).name
         self._lines.debug(f"{partition.tp}: {proposal.isr} is not in sync: {name}")
+        partition.traffic.on_failed_isr_update()
         if answer.error_code in _REFUSED:
             partition.on_refused(proposal)
             return True

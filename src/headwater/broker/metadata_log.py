@@ -65,6 +65,7 @@ from headwater.storage.failures import is_full
 if TYPE_CHECKING:
     from headwater.storage.failures import Health
 
+_ELECTING = (Role.PROSPECTIVE, Role.CANDIDATE)
 _QUORUM_STATE = "quorum-state"
 _LOAD_BYTES = 1024 * 1024
 _FULL_DISK_SECONDS = 0.5
@@ -605,6 +606,11 @@ class MetadataLog:
         if ready.committed is not None:
             self._apply(ready.committed)
         self._announce_leader()
+        self.meter.on_step(
+            is_electing=self.raft.role in _ELECTING,
+            has_leader=self.raft.leader_id != NO_NODE,
+            now=self._host.clock.monotonic(),
+        )
         self.on_step(ready.messages)
 
     def _write_state(self, data: bytes) -> None:

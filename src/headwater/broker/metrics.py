@@ -20,6 +20,7 @@ from headwater.broker.request_meters import RequestMeters
 from headwater.io import Address, Host
 from headwater.net import Server
 from headwater.net.metrics_server import MetricsServer
+from headwater.observability.naming import CONFLUENT
 from headwater.observability.registry import Registry
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.broker.metadata_log import MetadataLog
     from headwater.config.otlp import OtlpSettings
     from headwater.observability import Log
+    from headwater.observability.measures import Traffic
     from headwater.quotas.clients import ClientQuotas
 
 Run = Callable[[str, Coroutine[object, object, None]], None]
@@ -63,12 +65,21 @@ class NodeMetrics:
         collector = ProcessCollector(self._loop, node_id=self._node_id, cluster_id=cluster_id)
         self.registry.register(collector.collect)
         self.registry.register(RequestCollector(self.requests, self._host.clock.monotonic).collect)
-        self.registry.register(ConnectionCollector(*servers).collect)
-        self.registry.register(QuotaCollector(quotas, self._host.clock.monotonic).collect)
+        connections = ConnectionCollector(self._host.clock.monotonic, *servers)
+        self.registry.register(connections.collect)
+        self.registry.register(connections.collect_rates, naming=CONFLUENT)
+        clients = QuotaCollector(quotas, self._host.clock.monotonic)
+        self.registry.register(clients.collect)
+        self.registry.register(clients.collect_by_type, naming=CONFLUENT)
 
-    def add_cluster(self, metadata: MetadataLog, controller: ControllerDriver | None) -> None:
-        """`controller` is None on a node that is only a broker."""
-        collector = ClusterCollector(metadata, controller, self._host.clock)
+    def add_cluster(
+        self, metadata: MetadataLog, controller: ControllerDriver | None, quorum: Traffic
+    ) -> None:
+        """`controller` is None on a node that is only a broker; `quorum` counts what this node asks
+        of the others."""
+        collector = ClusterCollector(
+            metadata, controller, self._host.clock, quorum=quorum, idle=lambda: self._loop.idle
+        )
         self.registry.register(collector.collect)
         metadata.subscribe(collector.elections.follow)
 
@@ -80,8 +91,10 @@ class NodeMetrics:
         run: Run,
         *,
         state: Callable[[], BrokerState],
+        fetch_rate: Callable[[], float],
     ) -> None:
-        """`channel` reaches other brokers, `run` starts a task of the node."""
+        """`channel` reaches other brokers, `run` starts a task of the node; `fetch_rate` tells how
+        often it gets records from leaders."""
         from headwater.broker.collectors.broker import BrokerCollector
         from headwater.broker.collectors.groups import GroupCollector, TransactionCollector
         from headwater.broker.collectors.partitions import PartitionCollector
@@ -91,10 +104,15 @@ class NodeMetrics:
         ends = LogEnds(broker.groups, broker.partitions, channel, lambda: broker.image, clock)
         for collector in (
             PartitionCollector(
-                broker.partitions, broker.log_dirs, lambda: broker.image, node_id=self._node_id
+                broker.partitions,
+                broker.log_dirs,
+                lambda: broker.image,
+                sessions=broker.fetch_sessions,
+                fetch_rate=fetch_rate,
+                node_id=self._node_id,
             ),
             GroupCollector(broker.groups, ends, clock),
-            TransactionCollector(broker.transactions),
+            TransactionCollector(broker.transactions, clock),
             BrokerCollector(state, broker.fetch_sessions, cleaning, broker.log_dirs),
         ):
             self.registry.register(collector.collect)

@@ -158,7 +158,7 @@ class Node:
                     self.cluster_id, self._throttling.quotas, self._server, self._controller_server
                 )
                 controller = self._controller if config.is_controller else None
-                self.metrics.add_cluster(self._metadata, controller)
+                self.metrics.add_cluster(self._metadata, controller, self._quorum.traffic)
             self._metadata.subscribe(self._follow_rules, is_early=True)
             self._metadata.subscribe(self._follow)
             if config.is_broker:
@@ -557,6 +557,7 @@ class Node:
                 self._log_channel,
                 self._run,
                 state=self._lifecycle.state,
+                fetch_rate=lambda: self._fetchers.fetch_rate(),
             )
         self._metadata.subscribe(self._broker.telemetry.follow)
         self._metadata.subscribe(self._groups.follow)

@@ -288,6 +288,15 @@ class Partition:
         else:
             waiting.append((end, done))
 
+    @property
+    def waiting_appends(self) -> int:
+        """How many wait for `when_replicated`."""
+        return len(self._waiting)
+
+    @property
+    def waiting_deletions(self) -> int:
+        return len(self._deleting)
+
     def forget(self, end: int, done: Done) -> None:
         """Ends a wait that took too long."""
         if (end, done) in self._waiting:

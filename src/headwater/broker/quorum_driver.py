@@ -29,6 +29,7 @@ from headwater.net.peer import (
 )
 from headwater.net.peer.errors import NothingListens, UnsupportedVersion
 from headwater.observability import Log as Lines
+from headwater.observability.measures import Traffic
 from headwater.protocol import DecodeError, Message
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages import (
@@ -90,6 +91,7 @@ class _Peers:
         self._node_id = config.node_id
         self._timeout_ms = config.controller_quorum_request_timeout_ms
         self._open: dict[tuple[Address, bool], PeerConnection[PeerError]] = {}
+        self.traffic = Traffic()
 
     async def ask(
         self,
@@ -112,6 +114,7 @@ class _Peers:
                 request_timeout_ms=self._timeout_ms,
                 as_error=as_is,
                 security=self._security(),
+                traffic=self.traffic,
             )
             connection.put_first()
             other = self._open.get(key)
@@ -163,6 +166,11 @@ class QuorumDriver:
         self._not_counting = NO_NODE  # the leader that was said not to count this voter
         self._refusals: set[str] = set()  # each is said once: bounded by addresses and codes
         self._stopping = False
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this node asks of the other nodes of the quorum."""
+        return self._peers.traffic
 
     # Life
 

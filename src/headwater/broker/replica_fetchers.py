@@ -31,6 +31,7 @@ from headwater.net.peer import (
     no_security,
 )
 from headwater.observability import Log as Lines
+from headwater.observability.measures import Window
 from headwater.protocol.apis import ApiKey
 from headwater.protocol.messages.api_versions import ApiVersionsRequest
 from headwater.protocol.messages.fetch import (
@@ -211,6 +212,7 @@ class LeaderFetcher:
         self._security = security
         self.leader_id = leader_id
         self.copies: dict[Key, _Copy] = {}
+        self.responses = Window()
         self._config = config
         self._host = host
         self._truncations = truncations
@@ -491,6 +493,7 @@ class LeaderFetcher:
                 self._on_failure(ErrorCode(response.error_code).name)
             return
         self._failures = 0
+        self.responses.note(1, self._host.clock.monotonic())
         if not self._session_epoch:
             self._session_id = response.session_id
             self._session_epoch = 1 if response.session_id else 0
@@ -743,6 +746,13 @@ class ReplicaFetchers:
             )
         self._leaders[key] = state.leader_id
         fetcher.add(partition, state)
+
+    def fetch_rate(self) -> float:
+        """Returns the responses per second from the leader that answered the fewest; 0 if this node
+        follows nobody."""
+        now = self._host.clock.monotonic()
+        used = [each for each in self._fetchers.values() if each.copies]
+        return min((each.responses.rate(now) for each in used), default=0.0)
 
     def on_metadata(self, image: Image, delta: Delta) -> None:
         """Follows brokers to their new addresses, and metadata.version to another level."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 from headwater.io import Address, Host
 from headwater.net.http import HttpAnswer, HttpLimits, HttpRequest, HttpServer
+from headwater.observability import printable
 from headwater.observability.exposition import OPENMETRICS, accepted, render
+from headwater.observability.naming import NAMINGS
 from headwater.observability.registry import Registry
 
 _INDEX = """\
-/metrics  for Prometheus; OpenMetrics if that is asked for
+/metrics  for Prometheus; OpenMetrics if that is asked for; ?names=confluent for its dashboards
 /healthz  200 while the process is well
 /readyz   200 while it can serve
 """
@@ -52,7 +55,12 @@ class MetricsServer:
         match request.path:
             case "/metrics":
                 kind = accepted(request.headers.get("accept", ""))
-                body = render(self._registry, openmetrics=kind == OPENMETRICS)
+                asked = parse_qs(request.query).get("names")
+                names = asked[-1] if asked else None
+                if names is not None and names not in NAMINGS:
+                    text = f"names={printable(names)}: expected {', '.join(NAMINGS)}\n"
+                    return HttpAnswer(text, HTTPStatus.BAD_REQUEST)
+                body = render(self._registry, openmetrics=kind == OPENMETRICS, names=names)
                 return HttpAnswer(body, content_type=kind)
             case "/healthz":
                 return _health("failed" if self._has_failed() else None)

@@ -7,8 +7,10 @@ of the whole, and between two parts other work goes on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf, isinf, isnan
 
+from headwater.observability.naming import NAMINGS, has_capitals, lowered
 from headwater.observability.registry import (
     Distribution,
     Family,
@@ -49,17 +51,26 @@ def accepted(accept: str) -> str:
     return OPENMETRICS if is_preferred else PROMETHEUS
 
 
-def render(registry: Registry, *, openmetrics: bool = False, steps: int = STEPS) -> Iterator[str]:
-    """Yields the text of all metrics in parts, each made in `steps` steps; a part may be empty."""
+def render(
+    registry: Registry, *, openmetrics: bool = False, names: str | None = None, steps: int = STEPS
+) -> Iterator[str]:
+    """Yields the text of all metrics in parts, each made in `steps` steps; a part may be empty.
+    `names` is the exporter whose names they get, one of `NAMINGS`."""
+    naming = None if names is None else NAMINGS[names]
     lines: list[str] = []
     name = ""
+    is_lowered: bool | None = False  # whether the labels of this family are; None: not known yet
     done = 0
-    for item in registry.collect():
+    for item in registry.collect(names):
         if isinstance(item, Family):
-            name = item.name
-            lines.append(_head(item, openmetrics=openmetrics))
+            family = item if naming is None else item._replace(name=naming.name(item.name))
+            name = family.name
+            is_lowered = False if naming is None else None
+            lines.append(_head(family, openmetrics=openmetrics))
         elif item is not None:
-            done += _append(lines, name, item)
+            if is_lowered is None:
+                is_lowered = has_capitals(item.labels)  # one sample is as any other
+            done += _append(lines, name, _lowered(item) if is_lowered else item)
         done += 1
         if done >= steps:
             yield "".join(lines)
@@ -70,14 +81,23 @@ def render(registry: Registry, *, openmetrics: bool = False, steps: int = STEPS)
     yield "".join(lines)
 
 
+def _lowered(item: Sample | Distribution | Quantiles) -> Item:
+    labels = lowered(item.labels)
+    if isinstance(item, Quantiles):
+        return replace(item, labels=labels)
+    return item._replace(labels=labels)
+
+
 def _head(family: Family, *, openmetrics: bool) -> str:
-    name = family.name
-    if openmetrics and family.kind == "counter":
+    name, kind = family.name, str(family.kind)
+    if kind == "counter" and not name.endswith(_TOTAL):  # by the name of another exporter
+        kind = "unknown" if openmetrics else "untyped"
+    if openmetrics and kind == "counter":
         name = name.removesuffix(_TOTAL)
     text = family.meaning.replace("\\", "\\\\").replace("\n", "\\n")
     if openmetrics:
         text = text.replace('"', '\\"')
-    return f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n"
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
 def _append(lines: list[str], name: str, item: Item) -> int:

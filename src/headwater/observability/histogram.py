@@ -28,6 +28,7 @@ LATENCY_SECONDS = (
 )
 
 _WINDOW_SECONDS = 60.0
+SHARES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # the quantiles that Kafka reports
 
 
 class Histogram:

@@ -55,6 +55,26 @@ class Window:
         return (self._total + self._before[1]) / covered
 
 
+class RecentRate:
+    """The rate of a counter in the last one to two minutes. Costs nothing between two readings."""
+
+    __slots__ = ("_before", "_turned")
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None  # moment and count where the window begins
+        self._turned = (0.0, 0.0)  # where the next one will begin
+
+    def read(self, count: float, now: float) -> float:
+        """Returns how much was counted each second; 0 at the first reading."""
+        if self._before is None:
+            self._before = self._turned = now, count
+            return 0.0
+        if now - self._turned[0] >= 2 * WINDOW_SECONDS:
+            self._before, self._turned = self._turned, (now, count)
+        since, then = self._before
+        return ratio(count - then, now - since)
+
+
 class Traffic:
     """Traffic of all connections of a client."""
 
@@ -67,6 +87,7 @@ class Traffic:
         "nodes",
         "opened",
         "requests",
+        "responses",
     )
 
     def __init__(self) -> None:
@@ -74,12 +95,14 @@ class Traffic:
         self.closed = 0
         self.failed = 0  # attempts to open one
         self.requests = 0
+        self.responses = 0
         self.bytes_out = 0
         self.bytes_in = 0
         self.latency = Window()  # seconds from a request to its answer
         self.nodes: dict[int, Window] = {}  # the same, by node
 
     def answered(self, node_id: int, seconds: float, now: float) -> None:
+        self.responses += 1
         self.latency.note(seconds, now)
         of_node = self.nodes.get(node_id)
         if of_node is None:

@@ -82,22 +82,26 @@ class Registry:
     """The collectors of a process, in the order in which they were registered."""
 
     def __init__(self) -> None:
-        self._collectors: dict[Collector, None] = {}
+        self._collectors: dict[Collector, str | None] = {}
 
-    def register(self, collector: Collector) -> Callable[[], None]:
-        """Has a collector read at each scrape; returns what ends that."""
-        self._collectors[collector] = None
+    def register(self, collector: Collector, *, naming: str | None = None) -> Callable[[], None]:
+        """Has a collector read at each scrape, or at those that ask for the names of an exporter;
+        returns what ends that."""
+        self._collectors[collector] = naming
 
         def unregister() -> None:
             self._collectors.pop(collector, None)
 
         return unregister
 
-    def collect(self) -> Iterator[Item]:
+    def collect(self, naming: str | None = None) -> Iterator[Item]:
         """Yields everything, each family once: samples of a family that another collector has
-        already told of are left out, for no reader takes a family in two places."""
+        already told of are left out, for no reader takes a family in two places. With `naming`
+        also what only that exporter has."""
         seen: set[str] = set()
-        for collector in tuple(self._collectors):
+        for collector, only_in in tuple(self._collectors.items()):
+            if only_in not in (None, naming):
+                continue
             is_new = False
             for item in collector():
                 if isinstance(item, Family):

@@ -12,6 +12,7 @@ class Traffic:
         "bytes_out",
         "bytes_rejected",
         "failed_fetches",
+        "failed_isr_updates",
         "failed_produces",
         "fetches",
         "isr_expands",
@@ -35,6 +36,7 @@ class Traffic:
         self.failed_fetches = 0
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self.failed_isr_updates = 0
 
     def on_append(self, *, messages: int, size: int) -> None:
         self.produces += 1
@@ -68,6 +70,10 @@ class Traffic:
         """Counts a change of an in-sync set of so many replicas."""
         self.isr_shrinks += after < before
         self.isr_expands += after > before
+
+    def on_failed_isr_update(self) -> None:
+        """Counts a change of an in-sync set that the controller has refused."""
+        self.failed_isr_updates += 1
 
     def add(self, other: Traffic) -> None:
         for name in Traffic.__slots__:

@@ -10,12 +10,19 @@ from headwater.broker.metadata_log import MetadataLog
 from headwater.io import Clock
 from headwater.metadata import NO_LEADER, Delta, Image, Topic
 from headwater.model import NO_NODE
+from headwater.observability.histogram import SHARES, RecentQuantiles
+from headwater.observability.measures import Traffic
 from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Quantiles, Sample, one
 
 _CONTROLLER = "kafka_controller_kafkacontroller"
 _RAFT = "kafka_server_raft_metrics"
+# The rules of Strimzi write this name and the next without underscores.
+_STRIMZI = "kafka_server_raftmetrics"
+_RAFT_NAMES = (_RAFT, _STRIMZI)
+_CHANNEL = "kafka_server_raftchannelmetrics"
 _BROKER = "kafka_server_broker_metadata_metrics"
 _LOADER = "kafka_server_metadataloader"
+_EVENTS = "kafka_controller_controllereventmanager_eventqueueprocessingtimems"
 _ELECTIONS = "kafka_controller_controllerstats"
 _AT_ONCE = 1000  # partitions that are looked at in one step
 
@@ -52,13 +59,23 @@ class _Totals:
 
 class ClusterCollector:
     def __init__(
-        self, metadata: MetadataLog, controller: ControllerDriver | None, clock: Clock
+        self,
+        metadata: MetadataLog,
+        controller: ControllerDriver | None,
+        clock: Clock,
+        *,
+        quorum: Traffic,
+        idle: Callable[[], float],
     ) -> None:
-        """`controller` is None on a node that is only a broker."""
+        """`controller` is None on a node that is only a broker; `quorum` counts what this node asks
+        of the others, `idle` tells the idle share of the event loop."""
         self._clock = clock
+        self._traffic = quorum
+        self._idle = idle
         self._leaders = 0  # controllers that this node has seen become active
         self._epoch = -1  # of the last one
         metadata.on_leader_changed(self._on_leader)
+        self._processing = RecentQuantiles()
         self.elections = Elections(lambda: controller is not None and controller.is_active)
         self._metadata = metadata
         self._controller = controller
@@ -92,6 +109,16 @@ class ClusterCollector:
             ),
         ):
             yield from one(f"{_CONTROLLER}_{name}", "gauge", what, value)
+        yield Family(
+            _EVENTS,
+            "summary",
+            "Milliseconds for each command of the controller, without the wait for its commit; "
+            "quantiles of the last one to two minutes.",
+        )
+        processing = controller.processing
+        recent = self._processing.read(processing, SHARES, self._clock.monotonic())
+        in_ms = tuple((share, 1000 * seconds) for share, seconds in recent)
+        yield Quantiles(NO_LABELS, in_ms, processing.count, 1000 * processing.total)
         is_active = controller.is_active
         yield from one(
             f"{_CONTROLLER}_activecontrollercount",
@@ -121,7 +148,8 @@ class ClusterCollector:
         raft, metadata = self._metadata.raft, self._metadata
         now = self._clock.monotonic()
         commit_mean, commit_most = metadata.meter.commit_ms(now)
-        for name, what, value in (
+        election_mean, election_most = metadata.meter.election_ms(now)
+        values = (
             (
                 "current_leader",
                 "The node that leads the metadata quorum; -1 if there is none.",
@@ -160,10 +188,33 @@ class ClusterCollector:
                 "Longest time from an append on the leader to its commit, likewise.",
                 commit_most,
             ),
-        ):
-            yield from one(f"{_RAFT}_{name}", "gauge", what, value)
+            (
+                "election_latency_avg",
+                "Mean time from a request of this node for votes to its knowing the leader, in the "
+                "last minute, in ms.",
+                election_mean,
+            ),
+            (
+                "election_latency_max",
+                "Longest time from a request of this node for votes to its knowing the leader, "
+                "likewise.",
+                election_most,
+            ),
+            (
+                "poll_idle_ratio_avg",
+                "Share of about the last half minute that the event loop was idle, 0 to 1.",
+                self._idle(),
+            ),
+        )
+        for prefix in _RAFT_NAMES:
+            for name, what, value in values:
+                yield from one(f"{prefix}_{name}", "gauge", what, value)
+        role = self._role()
         yield Family(f"{_RAFT}_current_state_info", "gauge", "The role of this node in the quorum.")
-        yield Sample(Labels(state=self._role()), 1)
+        yield Sample(Labels(state=role, current_state=role), 1)
+        yield Family(f"{_STRIMZI}_current_state", "gauge", "The role of this node in the quorum.")
+        yield Sample(Labels(current_state=role), 1)
+        yield from self._channel()
         yield from self._applied(
             _BROKER,
             "last_applied_record_offset",
@@ -202,6 +253,16 @@ class ClusterCollector:
                 yield Sample(
                     Labels(replica=each.key.id, kind=kind), max(0, metadata.log_end - each.log_end)
                 )
+
+    def _channel(self) -> Iterator[Item]:
+        """What this node asks of the others."""
+        for name, what, value in (
+            ("request", "Requests to other nodes of the quorum.", self._traffic.requests),
+            ("response", "Their responses.", self._traffic.responses),
+            ("outgoing_byte", "Bytes of these requests.", self._traffic.bytes_out),
+            ("incoming_byte", "Bytes of these responses.", self._traffic.bytes_in),
+        ):
+            yield from one(f"{_CHANNEL}_{name}_total", "counter", what, value)
 
     def _applied(self, prefix: str, offset: str, timestamp: str, lag_ms: str) -> Iterator[Item]:
         applied_ms = self._metadata.meter.applied_ms

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from headwater.broker.coordinators.driver import Machine, State
 from headwater.broker.coordinators.groups import GroupCoordinator
+from headwater.broker.coordinators.shards import Shards
 from headwater.broker.coordinators.transactions import TransactionCoordinator
 from headwater.broker.log_ends import LogEnds
 from headwater.io import Clock
 from headwater.observability.registry import Family, Item, Labels, Sample, one, release
+
+M = TypeVar("M", bound=Machine)
 
 _GROUP = "kafka_consumergroup"
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
@@ -39,6 +43,7 @@ class GroupCollector:
         self._clock = clock
 
     def collect(self) -> Iterator[Item]:
+        yield from _partitions("group", self._groups.shards, self._clock)
         yield from self._members()
         rows: list[_Row] = []
         offsets: Counter[tuple[str, str]] = Counter()
@@ -106,11 +111,31 @@ class GroupCollector:
             yield Sample(Labels(protocol=kind), kinds[kind])
 
 
+def _partitions(kind: str, shards: Shards[M], clock: Clock) -> Iterator[Item]:
+    """The partitions of a coordinator's topic that this broker leads, and how long loads took."""
+    prefix = f"kafka_server_{kind}_coordinator_metrics"
+    states = shards.states()
+    yield Family(f"{prefix}_num_partitions", "gauge", f"Partitions of the {kind} coordinator here.")
+    for state in (State.LOADING, State.ACTIVE, State.FAILED):
+        yield Sample(Labels(state=state.value), states[state])
+    shown = shards.loads.shown("load", clock.monotonic(), scale=1000)
+    for name, which in (("avg", "Mean"), ("max", "Longest")):
+        yield from one(
+            f"{prefix}_partition_load_time_{name}",
+            "gauge",
+            f"{which} time to load a partition of the {kind} coordinator in the last minute, in "
+            "ms.",
+            shown[f"load-{name}"],
+        )
+
+
 class TransactionCollector:
-    def __init__(self, transactions: TransactionCoordinator) -> None:
+    def __init__(self, transactions: TransactionCoordinator, clock: Clock) -> None:
         self._transactions = transactions
+        self._clock = clock
 
     def collect(self) -> Iterator[Item]:
+        yield from _partitions("transaction", self._transactions.shards, self._clock)
         states: Counter[str] = Counter()
         for shard in self._transactions.loaded():
             for state in shard.states():
@@ -119,6 +144,12 @@ class TransactionCollector:
         yield Family("headwater_transactions", "gauge", "Transactional ids by state.")
         for name in _TRANSACTION_STATES:
             yield Sample(Labels(state=name.lower()), states[name])
+        yield from one(
+            "kafka_server_transaction_coordinator_metrics_transactional_id_count",
+            "gauge",
+            "Transactional ids that this broker coordinates.",
+            states.total(),
+        )
 
 
 _TRANSACTION_STATES = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from headwater.broker.partition import Partition
+from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.partition import Partition, Watcher
 from headwater.broker.partitions import Partitions
 from headwater.metadata import Image
 from headwater.observability.registry import NO_LABELS, Family, Item, Labels, Sample, one, release
@@ -14,6 +15,7 @@ from headwater.storage import LogDirs
 
 _TOPICS = "kafka_server_brokertopicmetrics"
 _REPLICAS = "kafka_server_replicamanager"
+_AT_ONCE = 10  # fetch sessions that are looked at in one step
 _KAFKA_EXPORTER = "kafka_topic_partition"
 
 # By the name of a count in `Traffic`: Kafka's name, and what it is.
@@ -38,6 +40,10 @@ _IN_ALL = {
     "replication_bytes_out": (f"{_TOPICS}_replicationbytesout", "Bytes sent to followers"),
     "isr_shrinks": (f"{_REPLICAS}_isrshrinks", "Replicas that left in-sync sets"),
     "isr_expands": (f"{_REPLICAS}_isrexpands", "Replicas that joined in-sync sets"),
+    "failed_isr_updates": (
+        f"{_REPLICAS}_failedisrupdates",
+        "Changes of in-sync sets that the controller refused",
+    ),
 }
 
 
@@ -72,6 +78,14 @@ class _Sums:
     def __init__(self) -> None:
         self.under_replicated = self.under_min = self.at_min = 0
         self.reassigning = self.producers = self.lag = 0
+        self.waiting_reads = self.waiting_appends = self.waiting_deletions = 0
+        self.readers: set[Watcher] = set()
+
+    def add_waits(self, partition: Partition) -> None:
+        self.waiting_reads += len(partition.watchers)
+        self.waiting_appends += partition.waiting_appends
+        self.waiting_deletions += partition.waiting_deletions
+        self.readers.update(partition.watchers)
 
     def add(self, led: _Led) -> None:
         self.under_replicated += led.is_under_replicated
@@ -87,8 +101,12 @@ class PartitionCollector:
         log_dirs: LogDirs,
         image: Callable[[], Image],
         *,
+        sessions: FetchSessions,
+        fetch_rate: Callable[[], float],
         node_id: int,
     ) -> None:
+        self._sessions = sessions
+        self._fetch_rate = fetch_rate
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._image = image
@@ -103,6 +121,7 @@ class PartitionCollector:
             row = self._row(partition)
             rows.append(row)
             sums.producers += len(partition.log.producers)
+            sums.add_waits(partition)
             if row.led is not None:
                 led.append((row, row.led))
                 state = self._image().partition(*partition.tp)
@@ -110,6 +129,7 @@ class PartitionCollector:
                 sums.add(row.led)
             yield None
         yield from self._replicas(len(rows), len(led), sums)
+        yield from self._waits(sums)
         yield from self._logs(rows)
         yield from self._led(led)
         yield from release(led, rows)
@@ -203,6 +223,36 @@ class PartitionCollector:
             "Records by which the slowest follower of a partition led here is behind.",
         )
         yield Sample(Labels(clientId="Replica"), sums.lag)
+        yield Family(
+            "kafka_server_replicafetchermanager_minfetchrate",
+            "gauge",
+            "Responses per second from the leader that answered the fewest, in the last minute.",
+        )
+        yield Sample(Labels(clientId="Replica"), self._fetch_rate())
+
+    def _waits(self, sums: _Sums) -> Iterator[Item]:
+        """Requests that wait on partitions. Fetches of followers wait for all of theirs at once."""
+        parked = 0
+        for number, session in enumerate(self._sessions.all()):
+            parked += session.feed is not None and session.feed.parked is not None
+            if number % _AT_ONCE == 0:
+                yield None
+        for name, what, values in (
+            (
+                "purgatorysize",
+                "Partitions that waiting requests wait for, each counted for each request.",
+                (sums.waiting_appends, sums.waiting_reads + parked, sums.waiting_deletions),
+            ),
+            (
+                "numdelayedoperations",
+                "Requests that wait: fetches for records. A produce request and a deletion of "
+                "records count once for each partition.",
+                (sums.waiting_appends, len(sums.readers) + parked, sums.waiting_deletions),
+            ),
+        ):
+            yield Family(f"kafka_server_delayedoperationpurgatory_{name}", "gauge", what)
+            for kind, value in zip(("Produce", "Fetch", "DeleteRecords"), values, strict=True):
+                yield Sample(Labels(delayedOperation=kind), value)
 
     def _logs(self, rows: list[_Row]) -> Iterator[Item]:
         for name, what, place in (

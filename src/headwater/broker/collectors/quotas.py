@@ -51,6 +51,25 @@ class QuotaCollector:
                 value = of(client)
                 yield None if value is None else Sample(labels, float(value))
 
+    def collect_by_type(self) -> Iterator[Item]:
+        """The same under names that have the type of the quota, as Confluent's rules give them."""
+        used: list[tuple[Labels, Used]] = []
+        for client in self._quotas.used(self._now()):
+            if client is not None and client.key in (PRODUCE, FETCH, REQUEST):
+                user, client_id = client.subject
+                used.append((Labels(user=user or "", client_id=client_id or ""), client))
+            yield None
+        for key, value in ((PRODUCE, "byte_rate"), (FETCH, "byte_rate"), (REQUEST, "request_time")):
+            prefix = f"kafka_server_{_RESOURCES[key].lower()}"
+            yield Family(f"{prefix}_{value}", "gauge", "Usage of a client with such a quota.")
+            for labels, client in used:
+                rate = client.rate if client.key == key else None
+                yield None if rate is None else Sample(labels, rate)
+            yield Family(f"{prefix}_throttle_time", "gauge", "Its mean throttle time, in ms.")
+            for labels, client in used:
+                seconds = client.wait_seconds
+                yield Sample(labels, 1000 * seconds) if client.key == key else None
+
 
 def _bytes(used: Used) -> float | None:
     return used.rate if used.key in (PRODUCE, FETCH) else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.broker.request_meters import RequestMeters
 from headwater.errors import ErrorCode
-from headwater.observability.histogram import Histogram, RecentQuantiles
+from headwater.observability.histogram import SHARES, Histogram, RecentQuantiles
 from headwater.observability.registry import (
     Distribution,
     Family,
@@ -17,7 +17,6 @@ from headwater.observability.registry import (
 )
 from headwater.observability.requests import ApiMeter
 
-_SHARES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 _KAFKAS_STAGES = {
     "total": ("totaltimems", "from the start of the handler to the response"),
     "queue": ("requestqueuetimems", "from the arrival of the request to its handler"),
@@ -84,7 +83,7 @@ class RequestCollector:
         recent = self._recent.get((api, stage))
         if recent is None:
             recent = self._recent[api, stage] = RecentQuantiles()
-        found = recent.read(histogram, _SHARES, now)
+        found = recent.read(histogram, SHARES, now)
         in_ms = tuple((share, 1000 * seconds) for share, seconds in found)
         return Quantiles(Labels(request=api), in_ms, histogram.count, 1000 * histogram.total)
 

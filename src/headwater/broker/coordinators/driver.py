@@ -22,6 +22,7 @@ from headwater.errors import ApiError, ErrorCode
 from headwater.io import Clock, Workers
 from headwater.observability import Log as Lines
 from headwater.observability import printable
+from headwater.observability.measures import Window
 from headwater.protocol import Message
 from headwater.storage import UNGUARDED, Origin, Verification
 
@@ -97,7 +98,9 @@ class CoordinatorDriver(Generic[M]):
         commit_timeout_ms: int,
         load_bytes: int = _LOAD_BYTES,
         on_effects: Callable[[Sequence[Effect]], None] | None = None,
+        loads: Window | None = None,
     ) -> None:
+        """`loads` gets the seconds of each load."""
         assert partition.leader is not None
         self.epoch = partition.leader.epoch
         self.topic_id = partition.topic_id
@@ -111,6 +114,7 @@ class CoordinatorDriver(Generic[M]):
         self._workers = workers
         self._lines = lines
         self._on_effects = on_effects
+        self._loads = loads
         self._commit_seconds = commit_timeout_ms / 1000
         self._load_bytes = load_bytes
         self._next_token = 0
@@ -164,7 +168,10 @@ class CoordinatorDriver(Generic[M]):
         self._append(decision)
         self.state = State.ACTIVE
         self._answer_when_committed(decision)
-        seconds = self._clock.monotonic() - started
+        now = self._clock.monotonic()
+        seconds = now - started
+        if self._loads is not None:
+            self._loads.note(seconds, now)
         write = self._lines.info if seconds >= _SLOW_LOAD_SECONDS else self._lines.debug
         write(f"{self._partition.tp} loaded: {count} records in {seconds:.2f} s")
 

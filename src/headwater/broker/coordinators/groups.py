@@ -95,18 +95,18 @@ class GroupCoordinator:
         self._host = host
         self._lines = lines
         self._codec = GroupCodec()
-        self._shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, partitions, self._new_driver)
+        self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, partitions, self._new_driver)
         self._image = Image()
 
     # Requests
 
     def partition_for(self, group_id: str) -> int | None:
         """Returns the partition that coordinates a group; None while the topic does not exist."""
-        return self._shards.partition_for(group_id)
+        return self.shards.partition_for(group_id)
 
     def _driver(self, group_id: str) -> CoordinatorDriver[GroupShard]:
         check_length(group_id)
-        return self._shards.find(group_id)
+        return self.shards.find(group_id)
 
     def ask(
         self, group_id: str, response: type[R], decide: Callable[[GroupShard, Token], Decision]
@@ -143,7 +143,7 @@ class GroupCoordinator:
     ) -> Awaitable[None] | None:
         """Ends a producer's transaction in one partition of the topic. Returns None if that is
         committed, else an awaitable."""
-        driver = self._shards.drivers.get(index)
+        driver = self.shards.drivers.get(index)
         if driver is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return driver.write_marker(
@@ -171,11 +171,11 @@ class GroupCoordinator:
     def loaded(self) -> list[GroupShard]:
         """Returns the shards of this broker, to look at what they have now. What they have may not
         be committed yet."""
-        return self._shards.loaded()
+        return self.shards.loaded()
 
     def read_all(self, look: Callable[[GroupShard], T]) -> list[T | Awaitable[T]]:
         """Returns what `look` finds in each shard of this broker."""
-        return [driver.read(look) for driver in self._shards.drivers.values()]
+        return [driver.read(look) for driver in self.shards.drivers.values()]
 
     def check_consumer_protocol(self) -> None:
         """Raises ApiError if the newer protocol is switched off."""
@@ -189,19 +189,19 @@ class GroupCoordinator:
 
     def follow(self, image: Image, delta: Delta) -> None:
         self._image = image
-        self._shards.follow(image, delta)
+        self.shards.follow(image, delta)
         if delta.topics_created or delta.topics_deleted or delta.partitions:
             topics = ImageTopics(image)
             deleted = {gone.name for gone in delta.topics_deleted.values()}
             now = self._host.clock.monotonic()
-            for driver in self._shards.drivers.values():
+            for driver in self.shards.drivers.values():
                 driver.run(lambda machine: machine.on_metadata(topics, deleted, now))
         self._follow_configs(image, delta)
 
     def on_role(self, partition: Partition) -> None:
         """Follows a change of leadership that comes after its metadata, as that of a partition
         whose log had to be truncated first."""
-        self._shards.on_role(partition)
+        self.shards.on_role(partition)
 
     def _new_driver(self, partition: Partition) -> CoordinatorDriver[GroupShard]:
         return CoordinatorDriver(
@@ -213,6 +213,7 @@ class GroupCoordinator:
             self._host.workers,
             self._lines,
             commit_timeout_ms=self._config.offsets_commit_timeout_ms,
+            loads=self.shards.loads,
         )
 
     def _make_machine(self) -> GroupShard:
@@ -235,13 +236,13 @@ class GroupCoordinator:
             if resource.type == ResourceType.GROUP:
                 overrides = image.config(Resource(ResourceType.GROUP, resource.name))
                 index = self.partition_for(resource.name)
-                driver = self._shards.drivers.get(index) if index is not None else None
+                driver = self.shards.drivers.get(index) if index is not None else None
                 if driver is not None and driver.state is State.ACTIVE:
                     driver.machine.on_group_config(resource.name, overrides)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Closes all drivers; returns the tasks that are still ending."""
-        return self._shards.stop()
+        return self.shards.stop()
 
 
 async def _or_refused(seen: Awaitable[T], refused: Callable[[ApiError], T]) -> T:

@@ -7,6 +7,7 @@ and transactions have one object of this class each.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ from headwater.broker.partition import Partition
 from headwater.broker.partitions import Partitions
 from headwater.errors import ApiError, ErrorCode
 from headwater.metadata import Delta, Image
+from headwater.observability.measures import Window
 
 M = TypeVar("M", bound=Machine)
 
@@ -29,6 +31,7 @@ class Shards(Generic[M]):
     ) -> None:
         self.topic = topic
         self.drivers: dict[int, CoordinatorDriver[M]] = {}  # by partition
+        self.loads = Window()  # seconds for each load of a partition
         self._partitions = partitions
         self._new_driver = new_driver
         self._image = Image()
@@ -50,6 +53,10 @@ class Shards(Generic[M]):
         """Returns the machines that are loaded."""
         drivers = self.drivers.values()
         return [driver.machine for driver in drivers if driver.state is State.ACTIVE]
+
+    def states(self) -> Counter[State]:
+        """Returns how many partitions are in each state."""
+        return Counter(driver.state for driver in self.drivers.values())
 
     # Following the metadata
 

@@ -124,23 +124,23 @@ class TransactionCoordinator:
         # Requests that wait until a transaction has ended, by its id.
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._codec = TransactionCodec()
-        self._shards: Shards[TransactionShard] = Shards(
+        self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC, partitions, self._new_driver
         )
 
     def loaded(self) -> list[TransactionShard]:
         """Returns the shards of this broker, to look at what they have now. What they have may not
         be committed yet."""
-        return self._shards.loaded()
+        return self.shards.loaded()
 
     def partition_for(self, transactional_id: str) -> int | None:
         """Returns the partition that coordinates an id; None while the topic does not exist."""
-        return self._shards.partition_for(transactional_id)
+        return self.shards.partition_for(transactional_id)
 
     def is_new_here(self, transactional_id: str) -> bool:
         """Returns whether this broker coordinates an id that does not exist yet."""
         try:
-            driver = self._shards.find(transactional_id)
+            driver = self.shards.find(transactional_id)
         except ApiError:
             return False
         return driver.state is State.ACTIVE and not driver.machine.knows(transactional_id)
@@ -192,7 +192,7 @@ class TransactionCoordinator:
                     raise
                 return decide(machine, token, new_id)
 
-        driver = self._shards.find(transactional_id)
+        driver = self.shards.find(transactional_id)
         try:
             return driver.ask(decide_now)
         except NeedsProducerId:
@@ -200,7 +200,7 @@ class TransactionCoordinator:
 
     async def _ask_when_id_has_come(self, transactional_id: str, decide: DecideWithId) -> Message:
         new_id = await self._producer_ids.next()
-        answer = self._shards.find(transactional_id).ask(
+        answer = self.shards.find(transactional_id).ask(
             lambda machine, token: decide(machine, token, new_id)
         )
         return answer if isinstance(answer, Message) else await answer
@@ -243,7 +243,7 @@ class TransactionCoordinator:
         if is_patient and not transaction.verify_only:
             answer = self._ask_patiently(transaction.transactional_id, ask)
         else:
-            answer = ask(self._shards.find(transaction.transactional_id))
+            answer = ask(self.shards.find(transaction.transactional_id))
         return cast("AddPartitionsToTxnResult | Awaitable[AddPartitionsToTxnResult]", answer)
 
     def _ask_patiently(
@@ -252,7 +252,7 @@ class TransactionCoordinator:
         ask: Callable[[CoordinatorDriver[TransactionShard]], Answer],
     ) -> Answer:
         """Asks when the transaction before has ended, or has not for too long."""
-        driver = self._shards.find(transactional_id)
+        driver = self.shards.find(transactional_id)
         since_ms = driver.machine.ending_since_ms(transactional_id)
         if since_ms is None or self._clock.wall_ms() - since_ms >= _PATIENCE_MS:
             return ask(driver)
@@ -277,7 +277,7 @@ class TransactionCoordinator:
                 waiting.remove(ended)
                 if not waiting:
                     del self._waiting[transactional_id]
-        answer = ask(self._shards.find(transactional_id))
+        answer = ask(self.shards.find(transactional_id))
         return answer if isinstance(answer, Message) else await answer
 
     def _on_ended(self, transactional_id: str) -> None:
@@ -292,7 +292,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> TransactionState | Awaitable[TransactionState]:
         """Returns the state of an id, or why it is not known here."""
-        return self._shards.find(transactional_id).read(
+        return self.shards.find(transactional_id).read(
             lambda machine: machine.describe(transactional_id)
         )
 
@@ -300,7 +300,7 @@ class TransactionCoordinator:
         """Returns what `look` finds in each shard of this broker. Refuses while one is loaded, for
         the rest would look like all there is."""
         drivers = [
-            driver for driver in self._shards.drivers.values() if driver.state is not State.FAILED
+            driver for driver in self.shards.drivers.values() if driver.state is not State.FAILED
         ]
         return [driver.read(look) for driver in drivers]
 
@@ -310,15 +310,15 @@ class TransactionCoordinator:
         self._image = image
         self._channel.follow(image, delta)
         self._markers.follow(image, delta)
-        self._shards.follow(image, delta)
+        self.shards.follow(image, delta)
         if TRANSACTION_VERSION in delta.features:
             settings = self._settings()
-            for driver in self._shards.drivers.values():
+            for driver in self.shards.drivers.values():
                 driver.machine.on_settings(settings)
 
     def on_role(self, partition: Partition) -> None:
         """Follows a change of leadership that comes after its metadata."""
-        self._shards.on_role(partition)
+        self.shards.on_role(partition)
 
     def _new_driver(self, partition: Partition) -> CoordinatorDriver[TransactionShard]:
         driver: CoordinatorDriver[TransactionShard] = CoordinatorDriver(
@@ -332,6 +332,7 @@ class TransactionCoordinator:
             commit_timeout_ms=self._config.request_timeout_ms,
             load_bytes=self._config.transaction_state_log_load_buffer_size,
             on_effects=lambda effects: self._carry_out(driver, effects),
+            loads=self.shards.loads,
         )
         return driver
 
@@ -380,4 +381,4 @@ class TransactionCoordinator:
         self._markers.stop()
         for task in self._tasks:
             task.cancel()
-        return [*self._shards.stop(), *self._channel.stop(), *self._tasks]
+        return [*self.shards.stop(), *self._channel.stop(), *self._tasks]
