@@ -126,6 +126,39 @@ def test_time_advances_without_records_and_state_is_read() -> None:
             test.state("silence")
 
 
+class Patience(Processor[str, str, str]):
+    """Says who has waited for a minute, by the clock, and whose day is over."""
+
+    time = "both"
+
+    def process(self, record: Record[str, str], ctx: Context[str]) -> None:
+        ctx.timer(ctx.now + timedelta(minutes=1), "wait", clock="processing")
+        ctx.timer(ctx.timestamp + timedelta(days=1), "day", clock="event")
+
+    def on_timer(self, at: datetime, ctx: Context[str]) -> Iterator[str]:
+        yield f"{ctx.key}: {ctx.timer_name} until {at:%d %H:%M:%S} at {ctx.now:%H:%M:%S}"
+
+
+def test_the_clock_of_the_host_advances() -> None:
+    app = App("queue", every="1 hour")
+    app.stream("arrived", str, late="10 seconds").process(Patience).to("waited")
+    with TopologyTest(app) as test:
+        test.pipe("arrived", "here", key="ada")
+        test.advance_clock("59 seconds")
+        assert test.values("waited") == []
+        test.pipe("arrived", "here", key="bob")
+        test.advance_clock("1 second")
+        assert test.values("waited") == ["ada: wait until 01 00:01:00 at 00:01:00"]
+        assert test.clock.replace(microsecond=0) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+        test.advance_clock(timedelta(minutes=1))
+        assert test.values("waited") == ["bob: wait until 01 00:01:59 at 00:02:00"]
+        test.advance_to(test.now + timedelta(days=1))
+        assert sorted(test.values("waited")) == [
+            "ada: day until 02 00:00:00 at 00:02:00",
+            "bob: day until 02 00:00:00 at 00:02:00",
+        ]
+
+
 def test_state_of_an_aggregation_is_read() -> None:
     app = App("words")
     app.stream("words", str).group_by("value").count(name="counts")

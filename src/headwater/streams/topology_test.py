@@ -5,6 +5,7 @@
         assert test.read("totals") == [Record(2.5, key="tea", timestamp=at)]
         assert test.table("totals") == {"tea": 2.5}
         test.advance_to(at + timedelta(hours=1))     # windows close, timers fire
+        test.advance_clock("5 minutes")              # timers in processing time fire
 
 The plan and the operators are those that run on a cluster; only the topics are files. Each call of
 `pipe` is a micro-batch, and returns when all queries have processed what it has led to.
@@ -21,8 +22,8 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,8 +38,9 @@ from headwater.streams.processor import UNSET, Record
 from headwater.streams.running import PreparedQuery, Write, prepare
 from headwater.streams.serde import Serde, serde_of
 from headwater.streams.state_reader import StateRow, state_rows
-from headwater.streams.topology import GlobalJoin, Node, Sink, Source
+from headwater.streams.topology import GlobalJoin, Keyed, Node, Sink, Source
 from headwater.streams.types import shape_of
+from headwater.streams.windows import Duration, duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +76,7 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
 }
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _ROUNDS_MAX = 50  # in which queries pass records on to each other
 
 
@@ -92,10 +95,15 @@ class TopologyTest:
         self._prepared: list[PreparedQuery] = []
         self._queries: list[StreamingQuery] = []
         self._read_up_to: dict[str, int] = {}
+        self._clock: _Clock | None = None
+        if any(map(_follows_clock, self.plan.queries)):
+            self._clock = _Clock(self._spark)
         try:
-            self._prepared = prepare(self._spark, self.plan, self._topics)
+            for query in prepare(self._spark, self.plan, self._topics):
+                # A micro-batch is what a test pipes in, and not what comes in some time.
+                self._prepared.append(replace(query, every=None))
             for query in self._prepared:
-                self._queries.append(query.start())
+                self._queries.append(self._started(query))
         except BaseException:
             self.close()
             raise
@@ -150,6 +158,7 @@ class TopologyTest:
             )
         self._topics.write(rows)
         self.run()
+        self._tick()
 
     def run(self) -> None:
         """Waits until the queries have processed everything. Raises what one of them failed of."""
@@ -176,8 +185,44 @@ class TopologyTest:
             query.processAllAvailable()
             query.stop()
             _advance(Path(prepared.checkpoint), round(self.now.timestamp() * 1000))
-            self._queries[number] = prepared.start()
+            self._queries[number] = self._started(prepared)
         self.run()
+        self._tick()
+
+    def advance_clock(self, by: Duration) -> None:
+        """Moves the clock of the host, so that timers in processing time fire. In a test it stands
+        still otherwise; or moves by milliseconds, if a processor has timers of both clocks."""
+        moved = duration(by, "advance_clock")
+        if self._clock is not None:
+            self._clock.advance(moved)
+            self._tick()
+
+    @property
+    def clock(self) -> datetime:
+        """The time of the host, as processors see it."""
+        return _START if self._clock is None else self._clock.now
+
+    def _started(self, query: PreparedQuery) -> StreamingQuery:
+        if self._clock is None or not _follows_clock(query.plan):
+            return query.start()
+        return self._clock.start(query)
+
+    def _tick(self) -> None:
+        """Runs micro-batches without records of the queries that follow the clock, as long as they
+        write something."""
+        if self._clock is None:
+            return
+        followers = [each for each in self.plan.queries if _follows_clock(each)]
+        for _ in range(_ROUNDS_MAX):
+            before = self._topics.count
+            if any(each.time == "both" for query in followers for each in _keyed(query)):
+                # By Spark's clock such a query looks whether stream time has passed its timers.
+                self._clock.advance(timedelta(milliseconds=1))
+            for query in followers:
+                self._topics.write_nothing(query)
+            self.run()
+            if self._topics.count == before:
+                return
 
     # Out
 
@@ -294,6 +339,15 @@ class _Topics:
         for topic, added in by_topic.items():
             self._write_file(topic, added)
 
+    def write_nothing(self, query: QueryPlan) -> None:
+        """Has a query run a micro-batch without records."""
+        for node in query.sources:
+            operation = node.operation
+            assert isinstance(operation, Source)
+            for topic in operation.topics or self.rows:
+                self._write_file(topic, [])
+                return
+
     def _write_file(self, topic: str, rows: list[dict[str, Any]]) -> None:
         folder = self.folder_of(topic)
         self._files += 1
@@ -348,6 +402,56 @@ class _Topics:
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _follows_clock(query: QueryPlan) -> bool:
+    return any(each.time in ("processing", "both") for each in _keyed(query))
+
+
+def _keyed(query: QueryPlan) -> list[Keyed]:
+    found = (node.operation for node in query.stateful)
+    return [each for each in found if isinstance(each, Keyed)]
+
+
+class _Clock:
+    """The clock of the host for queries with timers in processing time: one of Spark's that stands
+    still until it is moved.
+
+    Such a query runs one micro-batch after the other without records, so that it would never be
+    done. Here it runs one when the clock moves.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        jvm: Any = spark._jvm
+        self._clock = jvm.org.apache.spark.util.ManualClock(round(_START.timestamp() * 1000))
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.getTimeMillis() / 1000, UTC)
+
+    def advance(self, by: timedelta) -> None:
+        self._clock.advance(round(by.total_seconds() * 1000))
+
+    def start(self, query: PreparedQuery) -> StreamingQuery:
+        conf = self._spark.conf
+        before = conf.get(_EMPTY_BATCHES)
+        conf.set(_EMPTY_BATCHES, "false")
+        try:
+            started = query.start()
+        finally:
+            conf.set(_EMPTY_BATCHES, before or "true")
+        # Spark has no option for the clock. It looks at it when there are records.
+        java_query: Any = started._jsq.streamingQuery()
+        kind = java_query.getClass()
+        while not kind.getName().endswith(".StreamExecution"):
+            kind = kind.getSuperclass()
+        (field,) = (
+            each for each in kind.getDeclaredFields() if each.getName().endswith("triggerClock")
+        )
+        field.setAccessible(True)
+        field.set(java_query, self._clock)
+        return started
 
 
 def _advance(checkpoint: Path, watermark: int) -> None:
