@@ -149,7 +149,7 @@ class TransactionWatch:
             node: Any = member.node
             if member.is_serving:
                 for coordinator in (node._transactions, node._groups):
-                    for driver in coordinator._shards.drivers.values():
+                    for driver in coordinator.shards.drivers.values():
                         self._check_replay(member, driver)
 
     def _check_index(self, member: Member, partition: Partition, model: _Model) -> None:
