@@ -299,20 +299,32 @@ class Dispatcher:
         metered: Metered | None = None
         if self._throttling is not None and self._throttling.is_on:
             metered = context.metered = self._throttling.begin(context, len(frame))
-        watch, seen = self._watch, None
+        watch, seen, began = self._watch, None, None
         if watch is not None and watch.is_on:
-            seen = watch.begin(context, request, len(frame))
+            if watch.only_counts and metered is None:
+                began = watch.now()
+            else:
+                seen = watch.begin(context, request, len(frame))
         try:
             handled = route.handle(self._parts, context, request)
             if metered is not None:
                 metered.leave()
             if isinstance(handled, Message):
                 answer = route.answer(correlation_id, handled, metered)
-                if seen is not None:
+                if began is not None:
+                    assert watch is not None
+                    watch.answered_at_once(context, request, handled, answer, len(frame), began)
+                elif seen is not None:
                     seen.answered(handled, answer)
                 return answer
         except Exception as error:
+            if began is not None:
+                assert watch is not None
+                seen = watch.begin(context, request, len(frame), began)
             return self._failed(route, connection, correlation_id, error, seen, metered)
+        if began is not None:
+            assert watch is not None
+            seen = watch.begin(context, request, len(frame), began)
         if handled is None:
             if metered is not None:
                 metered.settle(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from headwater.observability.requests import ApiMeter, sum_of_meters
@@ -14,13 +15,23 @@ FindErrors = Callable[[Any], "list[int] | None"]
 """Returns the error codes in a message; None if there are none."""
 
 
+# The controller sets their throttle time, also where no quota applies to the connection.
+_CONTROLLER_THROTTLES = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+)
+
+
 class RequestMeter(ApiMeter):
     """The meter of an API, and how to find errors in its responses."""
 
-    __slots__ = ("find_errors", "followers")
+    __slots__ = ("find_errors", "followers", "is_plain")
 
     def __init__(self, key: int) -> None:
         super().__init__(APIS[key].name)
+        # Whether nothing but its errors has to be looked for in a response.
+        self.is_plain = key != ApiKey.FETCH and key not in _CONTROLLER_THROTTLES
         self.find_errors = _finder(response_class(key))
         self.followers: ApiMeter | None = None  # of Fetch: the requests of followers
         if key == ApiKey.FETCH:
@@ -87,12 +98,17 @@ def _finder(cls: type[Message]) -> FindErrors | None:
             return found
 
         return find_in_array
-    outer, inner = path
+    outer_of, inner_of = attrgetter(path[0]), attrgetter(path[1])
 
     def find_in_arrays(message: Any) -> list[int] | None:
+        outer = outer_of(message)
+        if outer and len(outer) == 1 and len(inner := inner_of(outer[0]) or []) == 1:
+            # Most responses to those that send the most requests have one result.
+            code = inner[0].error_code
+            return [code] if code else None
         found: list[int] | None = None
-        for results in getattr(message, outer) or ():
-            for each in getattr(results, inner) or ():
+        for results in outer or ():
+            for each in inner_of(results) or ():
                 code = each.error_code
                 if code:
                     found = found or []

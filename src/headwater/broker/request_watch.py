@@ -40,7 +40,9 @@ class Seen:
 
     __slots__ = ("_arrived", "_began", "_context", "_handled", "_request", "_size", "_watch")
 
-    def __init__(self, watch: RequestWatch, context: Context, request: Message, size: int) -> None:
+    def __init__(
+        self, watch: RequestWatch, context: Context, request: Message, size: int, began: float
+    ) -> None:
         self._watch = watch
         self._context = context
         self._request = request
@@ -48,7 +50,7 @@ class Seen:
         self._handled = 0.0
         # Later requests arrive while this one waits.
         self._arrived = context.connection.active_at
-        self._began = watch.now()
+        self._began = began
 
     def waits(self) -> None:
         """The handler has returned, and the answer is not ready."""
@@ -145,7 +147,7 @@ class Seen:
 class RequestWatch:
     """The observers of requests on a node's listeners."""
 
-    __slots__ = ("is_on", "lines", "meters", "now", "slow_seconds", "traces")
+    __slots__ = ("is_on", "lines", "meters", "now", "only_counts", "slow_seconds", "traces")
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self.now: Callable[[], float] = clock.monotonic
@@ -154,6 +156,7 @@ class RequestWatch:
         self.traces = RequestTraces(clock, self)
         self.meters: RequestMeters | None = None
         self.is_on = False
+        self.only_counts = False  # besides looking for slow requests
 
     def count_in(self, meters: RequestMeters) -> None:
         """Counts each request from now on."""
@@ -171,9 +174,47 @@ class RequestWatch:
         self.is_on = (
             self.slow_seconds is not None or bool(self.traces.open) or self.meters is not None
         )
+        self.only_counts = self.meters is not None and not self.traces.open
 
-    def begin(self, context: Context, request: Message, size: int) -> Seen:
-        return Seen(self, context, request, size)
+    def begin(
+        self, context: Context, request: Message, size: int, began: float | None = None
+    ) -> Seen:
+        return Seen(self, context, request, size, self.now() if began is None else began)
+
+    def answered_at_once(
+        self,
+        context: Context,
+        request: Message,
+        message: Message,
+        parts: Answer,
+        size: int,
+        began: float,
+    ) -> None:
+        """Does what `begin` and `Seen.answered` do, in half the time, for a request of a client
+        without quotas whose handler has answered it, while all that observes requests are counts.
+        So do most of them most of the time."""
+        meters, slow = self.meters, self.slow_seconds
+        seconds = self.now() - began
+        assert meters is not None
+        api = context.api
+        assert api is not None
+        meter = meters.by_api[api]
+        if (
+            meter is None
+            or not meter.is_plain
+            or len(parts) != 1
+            or (slow is not None and seconds >= slow)
+        ):
+            Seen(self, context, request, size, began).answered(message, parts)
+            return
+        if meter.find_errors is not None:
+            codes = meter.find_errors(message)
+            if codes is not None:
+                meter.failed(codes)
+        queued = began - context.connection.active_at
+        if queued > NOT_QUEUED_SECONDS:
+            meter.queued(queued)
+        meter.answered(context.version, size, len(cast(Any, parts[0])), seconds)
 
 
 def errors_of(message: Message | None) -> dict[str, int]:
