@@ -31,6 +31,7 @@ OUTPUTS = (WHOLE_COPY, WHOLE_COUNTS, TASKS_COPY, TASKS_DISTINCT)
 _STEPS = ("before-init", "after-init", "mid-task", "before-commit", "after-commit")
 STEPS = (
     *(f"{kind}.{step}" for kind in ("whole", "tasks") for step in _STEPS),
+    "whole.mid-write",
     "tasks.between-commits",
 )
 KEYS = 5
@@ -52,8 +53,15 @@ def reach(step: str) -> None:
         time.sleep(0.02)
 
 
+def stopping(batches: Iterable[Any], step: str) -> Iterator[Any]:
+    for rows in batches:
+        yield rows
+        reach(step)
+
+
 def know_steps_of_driver() -> None:
     begin, commit = OwnedTransactions.begin, OwnedTransactions.commit
+    write = OwnedTransactions.write
 
     def begin_with_steps(self: OwnedTransactions) -> TransactionHandle:
         if self._handle is not None:
@@ -63,19 +71,23 @@ def know_steps_of_driver() -> None:
         reach("whole.after-init")
         return handle
 
+    def write_with_steps(self: OwnedTransactions, batches: Iterable[Any]) -> int:
+        return write(self, stopping(batches, "whole.mid-write"))
+
     def commit_with_steps(self: OwnedTransactions) -> None:
         reach("whole.before-commit")
         commit(self)
         reach("whole.after-commit")
 
     OwnedTransactions.begin = begin_with_steps  # type: ignore[method-assign]
+    OwnedTransactions.write = write_with_steps  # type: ignore[method-assign]
     OwnedTransactions.commit = commit_with_steps  # type: ignore[method-assign]
 
 
 def know_steps_of_workers() -> None:
     """Also those of the process that ends the transactions of tasks: it is a worker of Python."""
     begin, add = OwnedTransactions.begin, transaction_tasks._Writer.add
-    send, commit = sink_transactions._TaskTransaction._send, sink_transactions._Ends.commit
+    write, commit = OwnedTransactions.write, sink_transactions._Ends.commit
     names = vars(sink_transactions)
     end = names["end_transaction"]
 
@@ -89,13 +101,8 @@ def know_steps_of_workers() -> None:
         add(self, batch)
         reach("whole.mid-task")
 
-    def send_with_steps(self: Any, handle: TransactionHandle, batches: Iterable[Any]) -> int:
-        return send(self, handle, stopping(batches))
-
-    def stopping(batches: Iterable[Any]) -> Iterator[Any]:
-        for rows in batches:
-            yield rows
-            reach("tasks.mid-task")
+    def write_with_steps(self: OwnedTransactions, batches: Iterable[Any]) -> int:
+        return write(self, stopping(batches, "tasks.mid-task"))
 
     async def end_with_steps(*given: Any, commit: bool, **named: Any) -> TransactionHandle:
         if commit:
@@ -112,7 +119,7 @@ def know_steps_of_workers() -> None:
 
     OwnedTransactions.begin = begin_with_steps  # type: ignore[method-assign]
     transaction_tasks._Writer.add = add_with_steps  # type: ignore[method-assign]
-    sink_transactions._TaskTransaction._send = send_with_steps  # type: ignore[method-assign]
+    OwnedTransactions.write = write_with_steps  # type: ignore[method-assign]
     names["end_transaction"] = end_with_steps
     sink_transactions._Ends.commit = commit_with_steps  # type: ignore[method-assign]
 
@@ -156,6 +163,8 @@ class Queries:
         writer = exactly_once_writer(
             self._options(name), group=name, checkpoint=f"{self._folder}/{name}"
         )
+        if name == WHOLE_COPY:  # by tasks; what the other one writes is written by the driver
+            writer._small_batches.records_max = 0
         query = frame.writeStream.foreachBatch(writer).outputMode(mode)
         return query.option("checkpointLocation", f"{self._folder}/{name}").start()
 

@@ -13,10 +13,11 @@ from pyspark.errors import StreamingQueryException
 from harness.wire import until
 from headwater.blocking import Admin
 from headwater.client.errors import ProducerFenced
-from headwater.spark import exactly_once_writer
+from headwater.spark import exactly_once, exactly_once_writer
 from headwater.spark.errors import OptionError
 from headwater.spark.exactly_once import ExactlyOnceWriter
 from headwater.spark.failures import failure_of
+from headwater.spark.small_batches import SmallBatches
 from headwater.spark.transactions import QueryTransactions
 from tests.conftest import MakeBroker
 from tests.spark.conftest import Streams, Topics
@@ -66,6 +67,25 @@ class Stop(Exception):
     """Stands for the end of the driver."""
 
 
+@pytest.fixture
+def by_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the driver write batches of few records, also the first one, of which it would not know
+    how many it has."""
+    is_small = SmallBatches.is_small
+    monkeypatch.setattr(
+        SmallBatches, "is_small", lambda this, start, end: is_small(this, start or {}, end)
+    )
+
+
+@pytest.fixture(params=["by tasks", "by the driver"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "by the driver":
+        request.getfixturevalue("by_driver")
+    else:
+        monkeypatch.setattr(SmallBatches, "is_small", lambda *_: False)
+
+
+@pytest.mark.usefixtures("way")
 def test_rows_are_written_once_in_order_and_the_lag_is_known(query: Query, topics: Topics) -> None:
     topics.write(query.topic, range(100), key=b"k")
     topics.write(query.topic, range(100, 150), partition=1)
@@ -77,6 +97,7 @@ def test_rows_are_written_once_in_order_and_the_lag_is_known(query: Query, topic
     assert query.values() == Counter(str(number) for number in range(160))
 
 
+@pytest.mark.usefixtures("way")
 def test_a_batch_that_is_committed_and_repeated_is_not_written_again(
     query: Query, topics: Topics
 ) -> None:
@@ -94,6 +115,7 @@ def test_a_batch_that_is_committed_and_repeated_is_not_written_again(
     assert query.values() == Counter(str(number) for number in range(50))
 
 
+@pytest.mark.usefixtures("way")
 def test_a_batch_that_is_cut_off_before_its_commit_is_aborted_by_the_next_driver(
     query: Query, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +133,7 @@ def test_a_batch_that_is_cut_off_before_its_commit_is_aborted_by_the_next_driver
     assert query.values() == Counter(str(number) for number in range(50))
 
 
+@pytest.mark.usefixtures("way")
 def test_state_and_updates_are_the_same_after_a_repeated_batch(
     query: Query, topics: Topics
 ) -> None:
@@ -136,6 +159,7 @@ def test_state_and_updates_are_the_same_after_a_repeated_batch(
     assert query.values() == Counter(["a=3", "b=2", "a=7"])
 
 
+@pytest.mark.usefixtures("way")
 def test_an_older_driver_is_fenced(query: Query, topics: Topics) -> None:
     topics.write(query.topic, range(10))
     writer = query.writer()
@@ -185,13 +209,45 @@ def test_a_batch_that_takes_too_long_says_which_setting_to_raise(
     assert query.values() == Counter()
 
 
-def test_what_a_task_cannot_send_is_the_error_of_the_query(query: Query, topics: Topics) -> None:
+@pytest.mark.usefixtures("way")
+def test_what_cannot_be_sent_is_the_error_of_the_query(query: Query, topics: Topics) -> None:
     topics.write(query.topic, range(10))
     topics.delete(query.copy)
     topics.create(query.copy, 3, max_message_bytes="10")
     with pytest.raises(StreamingQueryException) as caught:
         query.run(query.writer())
     assert query.copy in failure_of(caught.value).text
+
+
+@pytest.mark.usefixtures("by_driver")
+def test_few_records_are_written_without_tasks(
+    query: Query, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(*_: Any) -> None:
+        raise Stop
+
+    monkeypatch.setattr(exactly_once, "_send", send)
+    topics.write(query.topic, range(100), headers=[("h", b"1")])
+    query.run(query.writer())
+    assert query.values() == Counter(str(number) for number in range(100))
+
+
+@pytest.mark.usefixtures("by_driver")
+@pytest.mark.parametrize(
+    ("value", "count"), [("concat('v-', number)", 1200), ("repeat('x', 10000)", 2)]
+)
+def test_many_rows_or_large_ones_of_few_records_are_written_by_tasks(
+    query: Query, topics: Topics, value: str, count: int
+) -> None:
+    def several(source: DataFrame) -> DataFrame:
+        rows = source.selectExpr("key", f"explode(sequence(1, {count // 2})) as number")
+        return rows.selectExpr("key", f"{value} as value")
+
+    topics.write(query.topic, range(2))
+    writer = query.writer()
+    query.run(writer, several)
+    assert query.values().total() == count
+    assert writer._small_batches._misses == 1
 
 
 def test_it_is_for_streams(spark: SparkSession, topics: Topics) -> None:

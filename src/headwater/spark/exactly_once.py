@@ -7,7 +7,8 @@
         .option("checkpointLocation", "/data/totals").start()
 
 Consumers with isolation.level=read_committed see each result once, whatever fails and is repeated:
-`transactions` says how a batch is recognized, `transaction_tasks` how tasks share a transaction.
+`transactions` says how a batch is recognized, `transaction_tasks` how tasks share a transaction,
+`small_batches` which ones need no tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import logging
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -24,20 +26,30 @@ from headwater.client import errors
 from headwater.client.errors import ClientError, RetriableError
 from headwater.client.producer.shared import TransactionHandle
 from headwater.model import TopicPartition
-from headwater.spark.errors import OptionError
-from headwater.spark.offsets import SourceOffset
+from headwater.spark.errors import UNANSWERED, OptionError, unanswered
+from headwater.spark.offsets import Offsets, SourceOffset
 from headwater.spark.options import Subscription
 from headwater.spark.sink import SinkOptions, check_columns, parse
+from headwater.spark.small_batches import SmallBatches, few_rows
 from headwater.spark.transaction_tasks import REPEATED, SEALED, SENT, Seal, Send
 from headwater.spark.transactions import QueryTransactions, one_transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _log = logging.getLogger("headwater.spark")
 
 _EVENTS_MS = 30_000
 _QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a batch ends, in the topics of its sources."""
+
+    offsets: Offsets
+    is_all: bool  # there are no sources of another kind
 
 
 class TaskRepeated(RetriableError):
@@ -53,6 +65,8 @@ class ExactlyOnceWriter:
         self._options = parse(options)
         self._group = group
         self._checkpoint = checkpoint
+        self._small_batches = SmallBatches()
+        self._known_ends: dict[int, Ends] = {}  # of the last batches
         self._transactions: dict[str, QueryTransactions] = {}
         # Not at the end of the process, which ends the connections in any case.
         weakref.finalize(self, _close_all, self._transactions).atexit = False
@@ -66,6 +80,7 @@ class ExactlyOnceWriter:
             _check_session(spark)
             transactions = QueryTransactions(self._options, query_id)
             self._transactions[query_id] = transactions
+            self._known_ends = {}  # the checkpoint may be another one
         try:
             if transactions.is_done(batch_id):
                 # Its rows are there. But what Spark keeps as state has to be made again.
@@ -81,11 +96,36 @@ class ExactlyOnceWriter:
             raise explained from None
 
     def _write(self, frame: DataFrame, batch_id: int, transactions: QueryTransactions) -> None:
-        _send(frame, self._options, transactions.begin())
-        offsets: Mapping[TopicPartition, int] = {}
-        if self._group is not None and self._checkpoint is not None:
-            offsets = source_offsets(frame.sparkSession, self._checkpoint, batch_id)
-        transactions.commit(batch_id, self._group, offsets)
+        ends = self._ends(frame.sparkSession, batch_id)
+        rows = self._few_rows(frame, batch_id)
+        if rows is None:
+            _send(frame, self._options, transactions.begin())
+        else:
+            try:
+                transactions.write(rows)
+            except UNANSWERED as error:
+                raise unanswered(error, f"topic {self._options.topic or '(by row)'}") from None
+        transactions.commit(batch_id, self._group, ends.offsets)
+
+    def _few_rows(self, frame: DataFrame, batch_id: int) -> list[pa.RecordBatch] | None:
+        """Returns the rows of a batch that the driver may write itself."""
+        start, end = (self._ends(frame.sparkSession, each) for each in (batch_id - 1, batch_id))
+        if not self._small_batches.is_small(
+            start.offsets if start.is_all else None, end.offsets if end.is_all else None
+        ):
+            return None
+        rows = few_rows(frame, frame.columns)
+        self._small_batches.found(fits=rows is not None)
+        return rows
+
+    def _ends(self, spark: SparkSession, batch_id: int) -> Ends:
+        if self._group is None or self._checkpoint is None or batch_id < 0:
+            return Ends({}, is_all=False)
+        if batch_id not in self._known_ends:
+            near = (batch_id - 1, batch_id + 1)
+            known = {each: ends for each, ends in self._known_ends.items() if each in near}
+            self._known_ends = known | {batch_id: source_ends(spark, self._checkpoint, batch_id)}
+        return self._known_ends[batch_id]
 
 
 def exactly_once_writer(
@@ -124,26 +164,28 @@ def _send(frame: DataFrame, options: SinkOptions, handle: TransactionHandle) -> 
     _check(frame.sparkSession, sent)
 
 
-def source_offsets(
-    spark: SparkSession, checkpoint: str, batch_id: int
-) -> dict[TopicPartition, int]:
-    """Reads from a checkpoint where a batch ends, in all topics of its sources. Sources of another
-    kind are left out."""
+def source_ends(spark: SparkSession, checkpoint: str, batch_id: int) -> Ends:
+    """Reads from a checkpoint where a batch ends."""
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint.rstrip('/')}/offsets/{batch_id}")
+    # A class by its whole name: otherwise each part of the name is a call of its own.
+    path_class = getattr(jvm, "org.apache.hadoop.fs.Path")
+    reader = getattr(jvm, "org.apache.commons.io.IOUtils")
+    path = path_class(f"{checkpoint.rstrip('/')}/offsets/{batch_id}")
     stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)
     try:
-        text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        text = str(reader.toString(stream, "UTF-8"))
     finally:
         stream.close()
     found: dict[TopicPartition, int] = {}
+    is_all = True
     everything = Subscription(pattern=".*")
     for line in text.splitlines()[2:]:  # after the version and the metadata of the batch
         try:
             found |= SourceOffset.from_json(json.loads(line), everything).offsets
         except Exception:  # whatever another source writes
             _log.debug("offsets of another source: %s", line)
-    return found
+            is_all = False
+    return Ends(found, is_all=is_all)
 
 
 def _query_id(spark: SparkSession) -> str:

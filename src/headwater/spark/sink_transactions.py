@@ -32,9 +32,8 @@ from pyspark.sql.datasource import (
 from headwater._blocking.loop import LoopThread
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClientError, ProducerFenced, RetriableError
-from headwater.client.producer import Producer
 from headwater.client.producer.sealed import SealedBatch
-from headwater.client.producer.shared import TransactionHandle, joining, rejoin
+from headwater.client.producer.shared import TransactionHandle
 from headwater.client.requests.offset_commit import OffsetAndMetadata, commit_offsets
 from headwater.client.requests.offset_fetch import fetch_offsets
 from headwater.client.requests.routing import Router
@@ -151,9 +150,7 @@ class _TaskTransaction:
 
     def __init__(self, options: SinkOptions, name: str) -> None:
         self.owned = OwnedTransactions(options, name)
-        self._options = options
         self._name = name
-        self._producer: Producer | None = None
         self._wall_ms = Host.system().clock.wall_ms
         try:
             self.owned.call(lambda: make_anchor(options))
@@ -171,7 +168,7 @@ class _TaskTransaction:
                 raise restored(task.batch_id, marker.offset)
             _check_repeated(task, marker, sum(rows.num_rows for rows in batches))
             return Part(task.query_id, task.batch_id, None)
-        count = self._send(handle, batches)
+        count = self.owned.write(batches)
         if not count:
             return Part(task.query_id, task.batch_id, None)
         told = OffsetAndMetadata(task.batch_id, metadata=json.dumps({"rows": count}))
@@ -179,37 +176,7 @@ class _TaskTransaction:
         self.owned.hand_over()
         return Part(task.query_id, task.batch_id, handle, began_ms)
 
-    def _send(self, handle: TransactionHandle, batches: Iterable[pa.RecordBatch]) -> int:
-        count = 0
-        for rows in batches:
-            if not rows.num_rows:
-                continue
-            producer = self._joined(handle) if not count else self._producer
-            assert producer is not None
-            self.owned.call(lambda: producer.submit_arrow(rows, topic=self._options.topic))  # noqa: B023  # called at once
-            count += rows.num_rows
-        if self._producer is not None and count:
-            self.owned.call(self._producer.flush)
-        return count
-
-    def _joined(self, handle: TransactionHandle) -> Producer:
-        config = self._options.transactional()
-
-        async def join() -> Producer:
-            if self._producer is not None:
-                rejoin(self._producer, handle)
-                return self._producer
-            producer = joining(handle, self._options.bootstrap, config=config)
-            await producer.start()
-            return producer
-
-        self._producer = self.owned.call(join)
-        return self._producer
-
     def close(self) -> None:
-        if (producer := self._producer) is not None:
-            with suppress(ClientError):  # its task has had the error already
-                self.owned.call(lambda: producer.close(0))
         self.owned.close()
 
 

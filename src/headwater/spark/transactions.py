@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater._blocking.loop import LoopThread
 from headwater.client.admin import Admin
@@ -23,11 +23,13 @@ from headwater.client.errors import (
     ProducerFenced,
     TopicExists,
 )
+from headwater.client.producer import Producer
 from headwater.client.producer.sealed import SealedBatch
 from headwater.client.producer.shared import (
     TransactionHandle,
     TransactionOwner,
     joining,
+    rejoin,
     submit_sealed,
 )
 from headwater.client.requests.offset_commit import OffsetAndMetadata
@@ -36,6 +38,9 @@ from headwater.model import TopicPartition
 from headwater.spark.errors import BatchTooLong, CheckpointError
 from headwater.spark.pipeline_status import TOPIC, TOPIC_CONFIGS
 from headwater.spark.sink import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PREFIX = "headwater-spark-"
 # An offset needs a partition that exists. Nothing is written to this one.
@@ -59,13 +64,14 @@ class OwnedTransactions:
         self._owner = TransactionOwner(
             options.bootstrap, config={**options.transactional(), "transactional.id": name}
         )
+        self._handle: TransactionHandle | None = None
+        self._producer: Producer | None = None
         self._thread = LoopThread("headwater-transactions")
         try:
             self.call(self._owner.__aenter__)
         except BaseException:
             self.close()
             raise
-        self._handle: TransactionHandle | None = None
 
     def call(self, make: Callable[[], Awaitable[_T]]) -> _T:
         async def call() -> _T:
@@ -96,6 +102,37 @@ class OwnedTransactions:
     ) -> None:
         self.call(lambda: self._owner.send_offsets(offsets, group))
 
+    def write(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Writes rows in the transaction, from this process, and waits until they are acknowledged;
+        nobody else may write to their partitions in it. Returns their number."""
+        count = 0
+        for rows in batches:
+            if not rows.num_rows:
+                continue
+            producer = self._joined() if not count else self._producer
+            assert producer is not None
+            self.call(lambda: producer.submit_arrow(rows, topic=self._options.topic))  # noqa: B023  # called at once
+            count += rows.num_rows
+        if self._producer is not None and count:
+            self.call(self._producer.flush)
+        return count
+
+    def _joined(self) -> Producer:
+        handle = self._handle
+        assert handle is not None, "no transaction is open"
+        config = self._options.transactional()
+
+        async def join() -> Producer:
+            if self._producer is not None:
+                rejoin(self._producer, handle)
+                return self._producer
+            producer = joining(handle, self._options.bootstrap, config=config)
+            await producer.start()
+            return producer
+
+        self._producer = self.call(join)
+        return self._producer
+
     def commit(self) -> None:
         for left in reversed(range(COMMIT_ATTEMPTS)):
             try:
@@ -122,6 +159,9 @@ class OwnedTransactions:
         """Aborts what is open, unless its commit was asked for, and disconnects."""
 
         async def end() -> None:
+            if self._producer is not None:
+                with suppress(ClientError):  # whoever wrote with it has had the error already
+                    await self._producer.close(0)
             try:
                 await self._owner.abort()
             except ClientError as error:
@@ -158,6 +198,11 @@ class QueryTransactions:
 
     def begin(self) -> TransactionHandle:
         return self._owned.begin()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Writes rows from this process, in a transaction in which nobody else writes."""
+        self._owned.begin()
+        self._owned.write(batches)
 
     def commit(self, batch_id: int, group: str | None = None, offsets: Offsets = {}) -> None:  # noqa: B006  # a mapping: it is only read
         """Commits what tasks have written, the marker, and offsets of the group."""
