@@ -51,7 +51,7 @@ from headwater.streams.global_tables import Copies, Lookup
 from headwater.streams.keyed import GROUP
 from headwater.streams.planner import Plan, QueryPlan, grace, lateness, reached
 from headwater.streams.serde import serde_of
-from headwater.streams.sinks import CHOSEN, records, value_shape
+from headwater.streams.sinks import CHOSEN, Records, records, value_shape
 from headwater.streams.stateful import Hosting
 from headwater.streams.topology import (
     About,
@@ -111,6 +111,7 @@ class Frames:
         self._consumers = query.consumers()
         self._kept: list[DataFrame] = []
         self._start: Node | None = None
+        self._makers: dict[Node, tuple[StructType, Records]] = {}
 
     def streaming(self) -> DataFrame:
         """Returns the streaming frame: of records to write, if nothing is used twice behind the
@@ -520,21 +521,36 @@ class Frames:
         operation = end.operation
         if isinstance(operation, Call):
             frame = self._call(end, frame, operation.function, operation.kind)
-            topic: Column = f.lit(None).cast("string")
-            operation = Sink(to="(none)")
         else:
             assert isinstance(operation, Sink)
             if operation.internal:
                 self._schemas[_written(end.inputs[0])] = frame.schema
+            if callable(operation.to):
+                frame = self._call(end, frame, operation.to, "topic")
+        return self._maker(end, frame.schema)(frame)
+
+    def _maker(self, end: Node, schema: StructType) -> Records:
+        made_for, maker = self._makers.get(end, (None, None))
+        if maker is None or made_for != schema:
+            maker = self._made_maker(end, schema)
+            self._makers[end] = schema, maker
+        return maker
+
+    def _made_maker(self, end: Node, schema: StructType) -> Records:
+        operation = end.operation
+        if isinstance(operation, Call):
+            topic: Column = f.lit(None).cast("string")
+            operation = Sink(to="(none)")
+        else:
+            assert isinstance(operation, Sink)
             if isinstance(operation.to, str):
                 topic = f.lit(operation.to)
             elif callable(operation.to):
-                frame = self._call(end, frame, operation.to, "topic")
                 topic = f.col(CHOSEN)
             else:
                 topic = to_column(operation.to)
         return records(
-            frame,
+            schema,
             operation,
             operator=end.name,
             topic=topic,

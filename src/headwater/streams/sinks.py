@@ -6,6 +6,7 @@ before anything is sent: the producer would fail the whole micro-batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -43,8 +44,11 @@ CHOSEN = "_to"  # the topic that a function has chosen
 _NAME = "^[a-zA-Z0-9._-]{1,249}$"
 
 
+Records = Callable[["DataFrame"], "DataFrame"]
+
+
 def records(
-    frame: DataFrame,
+    schema: StructType,
     sink: Sink,
     *,
     operator: str,
@@ -54,46 +58,46 @@ def records(
     dead_letters: str,
     on_error: OnError,
     bytes_max: int,
-) -> DataFrame:
-    """Returns the records of a sink, and the letters that came with its rows. `known` is the shape
-    of the values, if it was declared."""
-    key_shape = shape_of(frame.schema[KEY].dataType)
+) -> Records:
+    """Returns what makes the records of a sink of rows with a schema, and the letters that came
+    with them. `known` is the shape of the values, if it was declared.
+
+    The columns are made once, for all micro-batches: each of them takes dozens of calls of the
+    JVM."""
+    key_shape = shape_of(schema[KEY].dataType)
     parts = {name: f.col(KEY)[name] for name in key_shape.names}
     key = encode_column(
         parts if key_shape.is_record else {"value": f.col(KEY)},
         key_shape,
         serde_of(sink.key_serde or key_shape),
     )
-    shape = value_shape(frame.schema, known, without=(CHOSEN,))
+    shape = value_shape(schema, known, without=(CHOSEN,))
     value = encode_column(
         {name: f.col(f"`{name}`") for name in shape.names},
         shape,
         serde_of(sink.value_serde or shape),
     )
     is_good = f.col(LETTER).isNull()
-    made = frame.select(
+    encoded = [
         *(f.col(name) for name in (KEY, TIMESTAMP, HEADERS, TOPIC, PARTITION, OFFSET)),
         *(f.col(name) for name in (RAW_KEY, RAW_VALUE, LETTER)),
         f.when(is_good, topic).alias("__topic"),
         f.when(is_good & f.col(KEY).isNotNull(), key).alias("__key"),
         f.when(is_good & ~f.col(TOMBSTONE), value).alias("__value"),
-    )
-    made = _checked(
-        made,
-        operator,
-        on_error,
-        bytes_max=bytes_max,
-        is_chosen=not isinstance(sink.to, str),
+    ]
+    checked = _checked(
+        operator, on_error, bytes_max=bytes_max, is_chosen=not isinstance(sink.to, str)
     )
     letters, is_letter = f.col(LETTER), f.col(LETTER).isNotNull()
     headers = f.coalesce(f.col(HEADERS), f.array().cast(HEADERS_TYPE))
-    return made.select(
+    written = [
         f.when(is_letter, f.lit(dead_letters)).otherwise(f.col("__topic")).alias("topic"),
         f.when(is_letter, letters["key"]).otherwise(f.col("__key")).alias("key"),
         f.when(is_letter, letters["value"]).otherwise(f.col("__value")).alias("value"),
         f.when(is_letter, _letter_headers(app)).otherwise(headers).alias("headers"),
         f.when(is_letter, letters["timestamp"]).otherwise(f.col(TIMESTAMP)).alias("timestamp"),
-    )
+    ]
+    return lambda frame: checked(frame.select(*encoded)).select(*written)
 
 
 def value_shape(schema: StructType, known: Shape | None, *, without: tuple[str, ...] = ()) -> Shape:
@@ -108,10 +112,8 @@ def value_shape(schema: StructType, known: Shape | None, *, without: tuple[str, 
     return shape_of(StructType([StructField(each.name, each.dataType) for each in fields]))
 
 
-def _checked(
-    frame: DataFrame, operator: str, on_error: OnError, *, bytes_max: int, is_chosen: bool
-) -> DataFrame:
-    """Finds the records that cannot be written."""
+def _checked(operator: str, on_error: OnError, *, bytes_max: int, is_chosen: bool) -> Records:
+    """Returns what finds the records that cannot be written."""
     size = f.coalesce(f.length("__key"), f.lit(0)) + f.coalesce(f.length("__value"), f.lit(0))
     what = f.concat(
         f.lit(f"operator {operator} (topic "),
@@ -139,11 +141,13 @@ def _checked(
         wrong = f.concat(what, f.lit("that is not the name of a topic"))
         why = f.when(~is_name & f.col(LETTER).isNull(), wrong).otherwise(why)
     if on_error == "continue":
-        return frame.where(why.isNull())
+        can_be = why.isNull()
+        return lambda frame: frame.where(can_be)
     if on_error == "fail":
         then = f.lit('; fix the record, or set on_production_error="dead_letter"')
         failed = f.when(why.isNotNull(), f.raise_error(f.concat(why, then)).cast("string"))
-        return frame.withColumn("__topic", f.coalesce(failed, f.col("__topic")))
+        chosen = f.coalesce(failed, f.col("__topic"))
+        return lambda frame: frame.withColumn("__topic", chosen)
     made = letter(
         operator=operator,
         reason=why,
@@ -156,9 +160,8 @@ def _checked(
         partition=f.col(PARTITION),
         offset=f.col(OFFSET),
     )
-    return frame.withColumn(
-        LETTER, f.coalesce(f.col(LETTER), f.when(why.isNotNull(), made).cast(LETTER_TYPE))
-    )
+    letters = f.coalesce(f.col(LETTER), f.when(why.isNotNull(), made).cast(LETTER_TYPE))
+    return lambda frame: frame.withColumn(LETTER, letters)
 
 
 def _letter_headers(app: str) -> Column:

@@ -20,8 +20,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -38,7 +38,7 @@ from headwater.streams.processor import UNSET, Record
 from headwater.streams.running import PreparedQuery, Write, prepare
 from headwater.streams.serde import Serde, serde_of
 from headwater.streams.state_reader import StateRow, state_rows
-from headwater.streams.topology import GlobalJoin, Keyed, Node, Sink, Source
+from headwater.streams.topology import Aggregate, GlobalJoin, Keyed, Node, Sink, Source
 from headwater.streams.types import shape_of
 from headwater.streams.windows import Duration, duration
 
@@ -66,7 +66,8 @@ _SPARK_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "headers array<struct<key: string, value: binary>>"
 )
-# A test has few rows: one task for a stage, and nothing that pays off later only.
+# A test has few rows: one task for a stage, and nothing that pays off later only, such as code that
+# Spark makes for an expression and the JVM's second compiler.
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -75,8 +76,15 @@ _SETTINGS = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Where in Python a column was made: several calls of the JVM for each.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+_STATE = "spark.sql.streaming.stateStore.providerClass"
+_STATE_IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 _ROUNDS_MAX = 50  # in which queries pass records on to each other
 
 
@@ -203,9 +211,12 @@ class TopologyTest:
         return _START if self._clock is None else self._clock.now
 
     def _started(self, query: PreparedQuery) -> StreamingQuery:
-        if self._clock is None or not _follows_clock(query.plan):
-            return query.start()
-        return self._clock.start(query)
+        if self._clock is not None and _follows_clock(query.plan):
+            return self._clock.start(query)
+        if _may_keep_state_in_memory(query.plan):
+            with _setting(self._spark, _STATE, _STATE_IN_MEMORY):
+                return query.start()
+        return query.start()
 
     def _tick(self) -> None:
         """Runs micro-batches without records of the queries that follow the clock, as long as they
@@ -434,13 +445,8 @@ class _Clock:
         self._clock.advance(round(by.total_seconds() * 1000))
 
     def start(self, query: PreparedQuery) -> StreamingQuery:
-        conf = self._spark.conf
-        before = conf.get(_EMPTY_BATCHES)
-        conf.set(_EMPTY_BATCHES, "false")
-        try:
+        with _setting(self._spark, _EMPTY_BATCHES, "false"):
             started = query.start()
-        finally:
-            conf.set(_EMPTY_BATCHES, before or "true")
         # Spark has no option for the clock. It looks at it when there are records.
         java_query: Any = started._jsq.streamingQuery()
         kind = java_query.getClass()
@@ -452,6 +458,29 @@ class _Clock:
         field.setAccessible(True)
         field.set(java_query, self._clock)
         return started
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Has a setting of the session for the start of a query, which keeps what it was started with."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
+
+
+def _may_keep_state_in_memory(query: QueryPlan) -> bool:
+    """Whether its results, and their order, do not depend on where Spark keeps state: RocksDB takes
+    half a second for what is in memory at once. Machines need it, and closed windows come in its
+    order."""
+    return query.mode == "update" and all(
+        isinstance(node.operation, Aggregate) for node in query.stateful
+    )
 
 
 def _advance(checkpoint: Path, watermark: int) -> None:
