@@ -318,6 +318,18 @@ def test_early_results_of_columns_that_spark_lacks_are_refused(
     assert "with Python functions" in refusal(app)
 
 
+def test_an_aggregation_in_real_time_has_no_dead_letters() -> None:
+    app = App("fast", latency="real-time")
+    seen = app.stream("seen", str, on_error="continue")
+    seen.group_by("value").count(name="times").to("out")
+    with pytest.raises(TopologyError) as refused:
+        app.plan()
+    assert str(refused.value).startswith(
+        'times: latency="real-time" is not possible: dead letters beside an aggregation'
+    )
+    assert str(refused.value).endswith('or the app on_processing_error="continue"')
+
+
 def test_real_time_says_which_operator_is_in_the_way() -> None:
     app = App("fast", latency="real-time")
     lines = app.stream("lines", str)

@@ -112,6 +112,8 @@ class Frames:
         self._kept: list[DataFrame] = []
         self._start: Node | None = None
         self._makers: dict[Node, tuple[StructType, Records]] = {}
+        # In real time Spark does not run a union behind an aggregation, nor reads a topic twice.
+        self._has_letters = not (query.real_time and query.stateful)
 
     def streaming(self) -> DataFrame:
         """Returns the streaming frame: of records to write, if nothing is used twice behind the
@@ -269,7 +271,9 @@ class Frames:
             return self._typed(node, frame.select(*own, *kept, *made))
         # A row without elements vanishes, and so would the letters.
         good = frame.where(f.col(LETTER).isNull()).select(*own, *kept, *made)
-        return self._typed(node, _union(good, _only_letters(frame)))
+        if self._has_letters:
+            good = _union(good, _only_letters(frame))
+        return self._typed(node, good)
 
     def _typed(self, node: Node, frame: DataFrame) -> DataFrame:
         """Casts to the type that the user gave, if it is another one that fits."""
@@ -504,6 +508,8 @@ class Frames:
     # Letters and records
 
     def _take_letters(self, frame: DataFrame) -> None:
+        if not self._has_letters:
+            return
         self._letters.append(frame.where(f.col(LETTER).isNotNull()).select(LETTER))
 
     def _with_letters(self, frame: DataFrame) -> DataFrame:

@@ -549,14 +549,16 @@ def _check_real_time(made: Plan) -> None:
                     place=node.place,
                 )
         if query.head is not None:
-            for source in query.sources:
-                if made.on_error(source) == "dead_letter":
+            for node in (*query.sources, *query.stateful):
+                if made.on_error(node) == "dead_letter":
+                    which = "deserialization" if node in query.sources else "processing"
+                    option = f'on_{which}_error="continue"'
                     raise TopologyError(
-                        source.name,
+                        node.name,
                         'latency="real-time" is not possible: dead letters beside an aggregation '
                         "would have its topic read twice",
-                        then='give the source on_error="continue" or "fail"',
-                        place=source.place,
+                        then=f'give it on_error("continue"), or the app {option}',
+                        place=node.place,
                     )
         if query.fans_out:
             raise TopologyError(

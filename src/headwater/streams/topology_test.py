@@ -462,7 +462,7 @@ class _Clock:
 
 @contextmanager
 def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Has a setting of the session for the start of a query, which keeps what it was started with."""
+    """Changes a setting of the session while a query is started, which keeps it."""
     before = spark.conf.get(name)
     spark.conf.set(name, value)
     try:
