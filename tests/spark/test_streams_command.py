@@ -66,6 +66,10 @@ def test_an_app_is_scaled_and_rebuilt_and_continues(topics: Topics, tmp_path: Pa
         [*rebuild, "--yes"],
         state,
         run,
+        [*rebuild, "--from", "inputs"],
+        [*rebuild, "--from", "inputs", "--yes"],
+        more,
+        run,
         ["streams", "list", *cluster],
     ]
     done = subprocess.run(
@@ -81,12 +85,14 @@ def test_an_app_is_scaled_and_rebuilt_and_continues(topics: Topics, tmp_path: Pa
     for shown in (said[4], said[8]):
         kept = {each["key"]: each["value"]["count"] for each in json.loads(shown)["rows"]}
         assert kept == {"to": 3, "be": 3, "or": 1, "not": 1}
-    assert "counts would read lines again: 0@2" in said[6]
-    assert "the state of counts and words-counts-changelog is made anew" in said[7]
-    assert "finished" in said[10]
-    # Each result once; only the table itself has its values once more.
-    assert counts(topics, "word-counts", "to") == [2, 3, 4]
-    assert counts(topics, "words-counts-changelog", "to") == [2, 3, 3, 4]
+    assert "counts would take its state from words-counts-changelog, and write nothing" in said[6]
+    assert "is made anew from words-counts-changelog (4 keys); the next run" in said[7]
+    assert "counts would read lines again: 0@3" in said[10]
+    assert "the state of counts and words-counts-changelog is made anew" in said[11]
+    assert "finished" in said[14]
+    # Each result once; only the table itself has its values once more, if inputs are read again.
+    assert counts(topics, "word-counts", "to") == [2, 3, 4, 5]
+    assert counts(topics, "words-counts-changelog", "to") == [2, 3, 4, 4, 5]
 
 
 def test_what_fires_later_is_not_rebuilt(
@@ -104,3 +110,8 @@ def test_what_fires_later_is_not_rebuilt(
         command = ["streams", "run", str(WORDS), "--checkpoints", str(tmp_path)]
         assert main([*command, "--bootstrap", broker.bootstrap]) == 1
     assert "the rebuild of query counts was cut off" in capsys.readouterr().err
+    command = ["streams", "rebuild", str(WORDS), "--checkpoints", str(tmp_path)]
+    assert main([*command, "--from", "changelog"]) == 1
+    assert "from its inputs was cut off" in capsys.readouterr().err
+    assert main([*command]) == 0
+    assert "(not from the topic of its table: it was begun that way)" in capsys.readouterr().out

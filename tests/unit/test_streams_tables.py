@@ -14,6 +14,7 @@ from headwater.streams.tables import (
     Aggregate,
     Deduplicate,
     Fold,
+    Restored,
     Suppress,
     TableChanges,
     count,
@@ -183,3 +184,19 @@ def test_a_record_passes_once(packed: bool) -> None:
     assert test.dropped[-1].reason == "late"
     test.stream_time_to(100_000)
     assert test.keys() == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_aggregate_restored_from_its_results_continues(packed: bool) -> None:
+    was = MachineTest(Aggregate(STATS), packed=packed)
+    rows = [was.row(key, v(n), n) for n, key in enumerate("abab")]
+    outs = was.batch(rows)
+    machine = Aggregate(STATS)
+    test = MachineTest(Restored(machine, 1), packed=packed)
+    table = [test.row(each.key, each.value, each.timestamp, input=1) for each in outs]
+    assert test.batch([*table, test.row("gone", None, 1, input=1)]) == []
+    test.restart(machine)
+    for key in ("a", "b", "gone"):
+        assert test.state(key) == was.state(key)
+    more = [was.row("a", v(7), 9), was.row("gone", v(7), 9)]
+    assert [each.value for each in test.batch(more)] == [each.value for each in was.batch(more)]

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.streams.machine import Out
 from headwater.streams.processor_test import MachineTest
-from headwater.streams.tables import Fold, count, reduce
+from headwater.streams.tables import Fold, Restored, count, reduce
 from headwater.streams.types import shape_of
 from headwater.streams.windowing import SessionAggregate, SlidingAggregate, WindowedAggregate
 
@@ -138,3 +138,23 @@ def test_rows_without_key_or_value_are_in_no_window() -> None:
         test = MachineTest(machine)
         assert test.batch([test.row(None, v(1), 1), test.row("k", None, 1)]) == []
         assert [each.reason for each in test.dropped] == ["null key", "null value"]
+
+
+@pytest.mark.parametrize(
+    "machine", [WindowedAggregate(count(), 10, 5, grace=5), SessionAggregate(count(), 5)]
+)
+def test_windows_restored_from_their_results_continue(machine: Any) -> None:
+    was = MachineTest(machine, late=None)
+    table = {each.window: each for each in was.batch(rows(was, 1, 9, 12, 30))}
+    test = MachineTest(Restored(machine, 1), late=None)
+    found = [
+        test.row("k", out.value, out.timestamp, input=1, window=out.window)
+        for out in table.values()
+    ]
+    assert test.batch(found) == []
+    test.restart(machine)
+    assert test.state("k") == was.state("k")
+    assert test.timers("k") == was.timers("k")
+    assert windows(test.batch(rows(test, 13))) == windows(was.batch(rows(was, 13)))
+    assert test.stream_time_to(100) == was.stream_time_to(100) == []
+    assert test.keys() == []

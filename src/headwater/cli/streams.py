@@ -32,7 +32,7 @@ examples:
   headwater streams reset shop                             show what starting over would delete
   headwater streams reset shop --query revenue --yes       start one query over
   headwater streams scale shop --partitions 8              spread its state over more tasks
-  headwater streams rebuild shop.py --query totals         make its state anew from its topics
+  headwater streams rebuild shop.py --query totals         make its state anew, from its table
   headwater streams state shop --query totals              what its operators keep, as committed
   headwater streams serve shop                             its tables by HTTP
   headwater streams replay-dead-letters shop               send them to their topics again
@@ -187,6 +187,13 @@ def _define_rebuild(action: ArgumentParser) -> None:
     action.add_argument("--app", metavar="APP", help="which app, if the file has several")
     action.add_argument(
         "--query", metavar="QUERY", help="which query, if several of them have state"
+    )
+    action.add_argument(
+        "--from",
+        dest="origin",
+        choices=("changelog", "inputs"),
+        help="take the state from the topic of the query's table, or read its topics again "
+        "(default: changelog, for an aggregation with a name whose results have all that it keeps)",
     )
     add_checkpoints_option(action)
     action.add_argument(

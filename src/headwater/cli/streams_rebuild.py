@@ -1,9 +1,11 @@
 """`headwater streams rebuild`: makes the state of a query anew, without writing its results again.
 
-The query reads its topics once more from their beginning, up to where it was, into a new
-checkpoint. Of its results only the tables with names are written, whose topics are brought up to
-date; then the next run continues where the last one stopped. Where that is stays in a file until
-the state is there, so that a rebuild that is cut off is repeated, and not run over.
+The state of an aggregation with a name is taken from the topic of its table, which is quick and
+needs nothing else. Any other query reads its topics once more from their beginning, up to where it
+was, into a new checkpoint; of its results only the tables with names are written, whose topics are
+brought up to date. Either way, the next run continues where the last one stopped. Where that is
+stays in a file until the state is there, so that a rebuild that is cut off is repeated, and not run
+over.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ import time
 import uuid
 from argparse import Namespace
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.connection import cluster_of, explained_errors, open_admin
 from headwater.cli.errors import USAGE, CommandError
-from headwater.cli.output import print_json
+from headwater.cli.output import plural, print_json
 from headwater.cli.spark_start import require_spark, start_spark
 from headwater.cli.streams_file import app_of, file_of, planned
 from headwater.cli.streams_run import REBUILD, checkpoints_of, write_fingerprints
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from headwater.streams.planner import Plan, QueryPlan
 
 Offsets = dict[str, dict[str, int]]
+CHANGELOG, INPUTS = "changelog", "inputs"
+_EARLIEST = -2  # of a partition that the query has not read
 
 
 def rebuild(options: Namespace) -> int:
@@ -39,7 +43,6 @@ def rebuild(options: Namespace) -> int:
     file = file_of(options.file)
     plan = planned(file, app_of(file, options.app))
     query = _query(plan, options.query)
-    tables = frozenset(each.name for each in plan.topics if each.compacted)
     checkpoints = checkpoints_of(options)
     if "://" in checkpoints:
         raise CommandError(
@@ -51,9 +54,9 @@ def rebuild(options: Namespace) -> int:
     with ExitStack() as stack, explained_errors():
         from headwater.cli.pipeline_registry import Registry, lock_checkpoint
 
-        stop = _position(options, query, kept)
+        work = _work(options, plan, query, folder / query.name, kept)
         if not options.yes:
-            _report(options, query, stop, tables, done=False)
+            _report(options, work, done=False)
             return 0
         cluster = cluster_of(options)
         registry = stack.enter_context(Registry(cluster))
@@ -63,23 +66,28 @@ def rebuild(options: Namespace) -> int:
         lock = lock_checkpoint(status)
         if lock is not None:
             stack.callback(os.close, lock)
-        kept.write_text(json.dumps(stop))
+        kept.write_text(json.dumps({"from": work.origin, "up_to": work.stop}))
         shutil.rmtree(folder / query.name, ignore_errors=True)
         spark = stack.enter_context(start_spark(options, f"rebuild {plan.app.name}"))
         from headwater.spark.failures import failure_of
         from headwater.streams.errors import TopologyError
+        from headwater.streams.restoring import restore
         from headwater.streams.running import TopicEnvironment, prepare
 
         environment = TopicEnvironment(
             bootstrap=cluster.bootstrap,
             options=cluster.spark_options,
             checkpoints=checkpoints,
-            stop=stop,
-            written=tables,
+            stop=work.stop,
+            written=work.tables,
         )
         try:
-            prepared = {each.plan: each for each in prepare(spark, plan, environment)}
-            prepared[query].start(once=True).awaitTermination()
+            if work.origin == CHANGELOG:
+                environment = replace(environment, start=_settled(options, work))
+                work.keys = restore(spark, plan, query, environment)
+            else:
+                prepared = {each.plan: each for each in prepare(spark, plan, environment)}
+                prepared[query].start(once=True).awaitTermination()
         except TopologyError as error:
             raise file.topology_refusal(error) from None
         except Exception as error:
@@ -90,13 +98,57 @@ def rebuild(options: Namespace) -> int:
             ) from None
         write_fingerprints(replace(plan, queries=(query,)), str(folder))
         kept.unlink()
-    _report(options, query, stop, tables, done=True)
+    _report(options, work, done=True)
     return 0
 
 
+@dataclass(slots=True)
+class _Work:
+    query: QueryPlan
+    origin: str  # CHANGELOG or INPUTS
+    why: str  # it is not the changelog
+    stop: Offsets  # up to where the query was
+    tables: frozenset[str]
+    keys: int | None = None  # that the table has
+
+
+def _work(options: Namespace, plan: Plan, query: QueryPlan, checkpoint: Path, kept: Path) -> _Work:
+    """Returns what there is to do: from the beginning, or as a rebuild that was cut off has it."""
+    from headwater.streams.fingerprint import FILE, changed_state
+    from headwater.streams.restoring import why_not
+
+    tables = frozenset(each.name for each in plan.topics if each.compacted)
+    if kept.is_file():
+        found = json.loads(kept.read_text())
+        begun, stop = found.get("from", INPUTS), found.get("up_to", found)
+        # One from the inputs has written to the table, which is not what it was.
+        if begun == INPUTS and options.origin == CHANGELOG:
+            raise CommandError(
+                f"a rebuild of query {query.name} from its inputs was cut off",
+                then="leave out --from changelog, to complete it",
+            )
+        origin = INPUTS if options.origin == INPUTS else begun
+        if origin == INPUTS:
+            _check_inputs(query)
+        return _Work(query, origin, "it was begun that way", stop, tables)
+    why = why_not(query) or ""
+    fingerprint = checkpoint / FILE
+    if not why and fingerprint.is_file():
+        change = changed_state(query, fingerprint.read_text())
+        why = f"{change}, and the table has the results of before" if change is not None else ""
+    origin = options.origin or (INPUTS if why else CHANGELOG)
+    if origin == CHANGELOG and (found := why_not(query)) is not None:
+        raise CommandError(
+            f"--from changelog: query {query.name} cannot be rebuilt from it: {found}",
+            then="leave it out, to read its topics again",
+        )
+    if origin == INPUTS:
+        _check_inputs(query)
+    return _Work(query, origin, why, _position(options, query), tables)
+
+
 def _query(plan: Plan, name: str | None) -> QueryPlan:
-    """Returns the query to rebuild. CommandError if its results would depend on the batches in
-    which it reads."""
+    """Returns the query to rebuild."""
     known = [each for each in plan.queries if each.stateful]
     if name is None and len(known) != 1:
         names = ", ".join(each.name for each in known) or "none"
@@ -113,6 +165,11 @@ def _query(plan: Plan, name: str | None) -> QueryPlan:
             f"query {query.name} runs in real time, where results cannot be held back",
             then=f"--start-over {query.name} of `headwater streams run` starts it over",
         )
+    return query
+
+
+def _check_inputs(query: QueryPlan) -> None:
+    """CommandError if results would come that depend on the batches in which the query reads."""
     late = [node.name for node in query.stateful if _fires(node, query.mode)]
     if late:
         raise CommandError(
@@ -121,7 +178,6 @@ def _query(plan: Plan, name: str | None) -> QueryPlan:
             then=f"--start-over {query.name} of `headwater streams run` reads and writes "
             "everything again",
         )
-    return query
 
 
 def _fires(node: object, mode: str) -> bool:
@@ -139,15 +195,12 @@ def _fires(node: object, mode: str) -> bool:
     return mode == "append"
 
 
-def _position(options: Namespace, query: QueryPlan, kept: Path) -> Offsets:
-    """Returns up to where a query has read: by its group, or by a rebuild that was cut off."""
+def _position(options: Namespace, query: QueryPlan) -> Offsets:
+    """Returns up to where a query has read, by its group."""
     from headwater.streams.running import group_of
 
-    if kept.is_file():
-        found: Offsets = json.loads(kept.read_text())
-        return found
     with open_admin(options) as admin:
-        committed = admin.group_offsets(group_of(query))
+        committed = admin.group_offsets(group_of(query), require_stable=True)
     stop: Offsets = {}
     for tp, each in sorted(committed.items()):
         if tp.topic in query.topics_read:
@@ -162,6 +215,30 @@ def _position(options: Namespace, query: QueryPlan, kept: Path) -> Offsets:
     for topic in missing:
         stop[topic] = {}  # is read with the next run, which writes what comes of it
     return stop
+
+
+def _settled(options: Namespace, work: _Work) -> Offsets:
+    """Returns where the sources begin, with every partition. CommandError while the table and the
+    position may belong to two transactions."""
+    from headwater.streams.restoring import topic_of
+
+    table = topic_of(work.query)
+    with open_admin(options) as admin:
+        committed = admin.topic_offsets(table, isolation="read_committed")
+        is_open = committed != admin.topic_offsets(table)
+        partitions = {each.name: each.partitions for each in admin.list_topics(internal=True)}
+    if is_open or _position(options, work.query) != work.stop:
+        raise CommandError(
+            f"a transaction of the last run of {work.query.name} is still open",
+            then="try again: the cluster ends it after its timeout, at most a minute or so",
+        )
+    return {
+        topic: {
+            str(number): work.stop.get(topic, {}).get(str(number), _EARLIEST)
+            for number in range(count)
+        }
+        for topic, count in partitions.items()
+    }
 
 
 def _status(options: Namespace, plan: Plan, folder: Path) -> Status:
@@ -184,19 +261,31 @@ def _status(options: Namespace, plan: Plan, folder: Path) -> Status:
     )
 
 
-def _report(
-    options: Namespace, query: QueryPlan, stop: Offsets, tables: frozenset[str], *, done: bool
-) -> None:
-    written = sorted(tables & set(query.topics_written))
+def _report(options: Namespace, work: _Work, *, done: bool) -> None:
+    from headwater.streams.restoring import topic_of
+
+    name = work.query.name
+    is_restored = work.origin == CHANGELOG
+    written = [] if is_restored else sorted(work.tables & set(work.query.topics_written))
     if options.output == "json":
-        print_json({"query": query.name, "up_to": stop, "tables": written, "rebuilt": done})
+        facts: dict[str, object] = {"query": name, "from": work.origin, "up_to": work.stop}
+        print_json({**facts, "tables": written, "keys": work.keys, "rebuilt": done})
         return
     what = f" and {', '.join(written)}" if written else ""
     if done:
-        print(f"the state of {query.name}{what} is made anew; the next run continues where it was")
+        source = f" from {topic_of(work.query)} ({plural(work.keys or 0, 'key')})"
+        print(
+            f"the state of {name}{what} is made anew{source if is_restored else ''}; the next run "
+            "continues where it was"
+        )
         return
-    for topic, offsets in stop.items():
-        places = ", ".join(f"{each}@{offset}" for each, offset in offsets.items()) or "nothing"
-        print(f"{query.name} would read {topic} again: {places}")
-    print(f"and write its state{what}, but none of its other results")
+    if is_restored:
+        print(f"{name} would take its state from {topic_of(work.query)}, and write nothing")
+    else:
+        for topic, offsets in work.stop.items():
+            places = ", ".join(f"{each}@{offset}" for each, offset in offsets.items()) or "nothing"
+            print(f"{name} would read {topic} again: {places}")
+        print(f"and write its state{what}, but none of its other results")
+        if work.why:
+            print(f"(not from the topic of its table: {work.why})")
     print("\nnothing has changed yet: --yes does it")

@@ -158,6 +158,11 @@ class Expression:
             return name.rpartition(".")[2] if name.isidentifier() or "." in name else name
         return None
 
+    @property
+    def function(self) -> str | None:
+        """The function of Spark that it applies; None for an operator or a method of Column."""
+        return self._name if self._operand is None else None
+
     def has_function(self, *names: str) -> bool:
         """Whether one of these functions of Spark is applied somewhere in it."""
         if self._operand is None and self._name in names:

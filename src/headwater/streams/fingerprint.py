@@ -91,15 +91,31 @@ def _lost(query: QueryPlan, text: str) -> str | None:
     now = fingerprint(query)
     if sources != now["sources"]:
         return f"it read {_listed(sources)}, and now reads {_listed(now['sources'])}"
-    for old, new in zip(states, now["state"], strict=False):
-        if old != new:
-            return f"its state was that of {old['operator']}, and is now {new['operator']}"
-    if len(states) > len(now["state"]):
-        return f"the operator {states[len(now['state'])]['operator']} is gone"
-    if len(states) < len(now["state"]):
-        return f"the operator {now['state'][len(states)]['operator']} is new"
+    if (change := _state_change(states, now["state"])) is not None:
+        return change
     if before.get("mode") != now["mode"]:
         return f"its output mode was {before.get('mode')}, and is now {now['mode']}"
+    return None
+
+
+def changed_state(query: QueryPlan, text: str) -> str | None:
+    """Returns how the operators of a query differ from those of a checkpoint; None if they are the
+    same, or not known."""
+    try:
+        states = list(json.loads(text)["state"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return _state_change(states, fingerprint(query)["state"])
+
+
+def _state_change(before: Sequence[Any], now: Sequence[Any]) -> str | None:
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"its state was that of {old['operator']}, and is now {new['operator']}"
+    if len(before) > len(now):
+        return f"the operator {before[len(now)]['operator']} is gone"
+    if len(before) < len(now):
+        return f"the operator {now[len(before)]['operator']} is new"
     return None
 
 

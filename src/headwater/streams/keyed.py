@@ -220,6 +220,7 @@ def _folded(
         make=make,
         time="none" if window is None else "event",
         window=window,
+        restores=window is None or window.kind != "sliding",  # which keeps the records
         version=str(shape.schema.simpleString()) if shape is not None else "",
     )
     return building.derive(

@@ -48,8 +48,10 @@ from headwater.streams.columns import (
 from headwater.streams.errors import TopologyError
 from headwater.streams.expressions import Expression, to_column
 from headwater.streams.global_tables import Copies, Lookup
+from headwater.streams.host import WINDOW_END, WINDOW_START
 from headwater.streams.keyed import GROUP
 from headwater.streams.planner import Plan, QueryPlan, grace, lateness, reached
+from headwater.streams.restoring import source_of
 from headwater.streams.serde import serde_of
 from headwater.streams.sinks import CHOSEN, Records, records, value_shape
 from headwater.streams.stateful import Hosting
@@ -112,6 +114,7 @@ class Frames:
         self._kept: list[DataFrame] = []
         self._start: Node | None = None
         self._makers: dict[Node, tuple[StructType, Records]] = {}
+        self._table: DataFrame | None = None
         # In real time Spark does not run a union behind an aggregation, nor reads a topic twice.
         self._has_letters = not (query.real_time and query.stateful)
 
@@ -127,6 +130,16 @@ class Frames:
         assert frame is not None
         frame = self._with_letters(frame)
         self._note_schemas(frame)
+        return frame
+
+    def restoring(self, table: DataFrame) -> DataFrame:
+        """Returns the streaming frame of the head, whose state comes from the records of its table
+        (see `restoring`)."""
+        head = self._query.head
+        assert head is not None
+        self._table = table
+        frame = self._frame(head)
+        assert frame is not None
         return frame
 
     def records(self, batch: DataFrame) -> DataFrame:
@@ -466,6 +479,9 @@ class Frames:
                 if window is not None:
                     good = self._watermarked(node, 0, good)
                 made = self._typed(node, stateful.aggregate(node.operation, good))
+                if self._table is not None:
+                    rows = self._rows_of_table(node, made, self._table)
+                    made = stateful.restored_aggregate(node, node.operation, good, rows)
             case StreamJoin():
                 made = self._stream_join(node, node.operation)
             case Keyed():
@@ -503,7 +519,26 @@ class Frames:
                 group = _key([(name, to_column(column)) for name, column in operation.group])
                 frame = frame.withColumn(GROUP, group)
             frames.append(frame.drop(LETTER))
-        return stateful.keyed(node, operation, frames, how)
+        made = stateful.keyed(node, operation, frames, how)
+        if self._table is None:
+            return made
+        rows = self._rows_of_table(node, made, self._table)
+        if operation.window is not None:
+            key = f.col(KEY)
+            rows = rows.select(
+                key["key"].alias(KEY),
+                key["start"].alias(WINDOW_START),
+                key["end"].alias(WINDOW_END),
+                *(f.col(f"`{name}`") for name in rows.columns if name != KEY),
+            )
+            late = max(lateness(each) for each in node.inputs)
+            rows = rows.withWatermark(TIMESTAMP, interval(late))
+        return stateful.keyed(node, operation, frames, how, rows.drop(LETTER))
+
+    def _rows_of_table(self, node: Node, made: DataFrame, table: DataFrame) -> DataFrame:
+        """Returns the records of the table that a node makes as rows of the same types."""
+        key, value = shape_of(made.schema[KEY].dataType), value_shape(made.schema, node.value)
+        return sources.rows(table, source_of(self._query), key, value, "fail")
 
     # Letters and records
 

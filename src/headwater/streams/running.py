@@ -8,6 +8,7 @@ topics, with their dead letters, are one frame for one writer, and so one transa
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -70,7 +71,9 @@ class TopicEnvironment:
     # kafka.*, for sources and sinks.
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     exactly_once: bool = True  # a micro-batch is one transaction; else results may come twice
-    # For making state anew: where its sources end, and the only topics to which results go.
+    # For making state anew: where its sources begin and end, and the only topics to which results
+    # go.
+    start: Mapping[str, Mapping[str, int]] | None = None
     stop: Mapping[str, Mapping[str, int]] | None = None
     written: frozenset[str] | None = None
 
@@ -85,18 +88,34 @@ class TopicEnvironment:
             options["subscribePattern"] = source.pattern
         else:
             options["subscribe"] = ",".join(source.topics)
-        if any(name.lower().startswith("starting") for name in source.options):
+        if any(map(_is_start, source.options)):
             del options["startingOffsets"]
+        given = dict(source.options)
         if self.stop is not None:
             options["stopOffsets"] = json.dumps(self.stop)
-        own = {name.lower() for name in (*self.options, *source.options)}
+        if self.start is not None:
+            given = {name: each for name, each in given.items() if not _is_start(name)}
+            mine = {topic: at for topic, at in self.start.items() if _reads(source, topic)}
+            options |= {"startingOffsets": json.dumps(mine), "failOnDataLoss": "false"}
+        own = {name.lower() for name in (*self.options, *given)}
         # What a transaction that is still open has written is no result yet.
         if "kafka.isolation.level" not in own:
             options["kafka.isolation.level"] = "read_committed"
         if not self.exactly_once and not query.real_time:
             options["group"] = group_of(query)
         reader = spark.readStream.format(SPARKS_FORMAT if query.real_time else FORMAT)
-        return reader.options(**options).options(**source.options).load()
+        return reader.options(**options).options(**given).load()
+
+    def table(self, spark: SparkSession, topic: str) -> DataFrame:
+        """Returns the committed records of a topic."""
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **self.options,
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+            "subscribe": topic,
+        }
+        return spark.read.format(FORMAT).options(**options).load()
 
     def writer(self, query: QueryPlan) -> Write:
         write = self._writer(query)
@@ -138,6 +157,16 @@ class TopicEnvironment:
 
     def checkpoint(self, query: QueryPlan) -> str:
         return f"{self.checkpoints.rstrip('/')}/{query.app}/{query.name}"
+
+
+def _is_start(option: str) -> bool:
+    return option.lower().startswith("starting")
+
+
+def _reads(source: Source, topic: str) -> bool:
+    if source.pattern is not None:
+        return re.fullmatch(source.pattern, topic) is not None
+    return topic in source.topics
 
 
 def group_of(query: QueryPlan) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -65,6 +66,7 @@ from headwater.streams.joins import (
     ForeignKeySubscribe,
 )
 from headwater.streams.keyed import GROUP
+from headwater.streams.tables import Restored
 from headwater.streams.topology import (
     Aggregate,
     ForeignKeyJoin,
@@ -79,6 +81,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WATERMARK = "spark.watermarkDelayMs"  # where Spark keeps that a column is event time
+_WINDOW, _AT = "__window", "__at"
+_BLOCK = 65_536
 FAILURE_SCHEMA = StructType(
     [
         StructField("reason", StringType()),
@@ -111,7 +115,7 @@ def aggregate(operation: Aggregate, good: DataFrame) -> DataFrame:
             spans = f.window(TIMESTAMP, interval(window.size))
         else:
             spans = f.window(TIMESTAMP, interval(window.size), interval(window.step))
-        keys.append(spans.alias("__window"))
+        keys.append(spans.alias(_WINDOW))
     aggregates = [to_column(column).alias(name) for name, column in operation.aggregates]
     result = good.groupBy(*keys).agg(f.max(TIMESTAMP).alias(TIMESTAMP), *aggregates)
     key = f.col(KEY)
@@ -123,6 +127,65 @@ def aggregate(operation: Aggregate, good: DataFrame) -> DataFrame:
         )
     given = {KEY: key, TIMESTAMP: f.col(TIMESTAMP), TOMBSTONE: f.lit(False)}
     return with_row(result, given, [name for name, _ in operation.aggregates])
+
+
+def restored_aggregate(
+    node: Node, operation: Aggregate, good: DataFrame, table: DataFrame
+) -> DataFrame:
+    """Aggregates the rows of a table into the state from which the table came: into the same
+    functions of Spark goes what makes them what they were. `good` are the inputs of the operator;
+    no row of them is read."""
+    schema = aggregate(operation, good).schema
+    at = f.col(_AT)
+    kept: list[Column] = []
+    aggregates: list[tuple[str, Column]] = []
+    counts: list[Column] = [f.lit(1)]
+    for name, column in operation.aggregates:
+        function, result = column.function, schema[name].dataType
+        if function == "sum" and not isinstance(result, LongType | DoubleType):
+            raise TopologyError(
+                node.name,
+                f"the sum {name} is {result.simpleString()}, of which Spark keeps more",
+                then="--from inputs reads its topics again",
+                place=node.place,
+            )
+        value = f.col(f"`{name}`").cast(result)
+        if function == "count":
+            counts.append(value)
+            # A count of n is made of n rows; everything else comes with the first of them.
+            kept.append(f.when(at < value, f.lit(1)).alias(name))
+        else:
+            kept.append(f.when(at == 0, value).alias(name))
+        aggregates.append((name, getattr(f, function)(f"`{name}`")))
+    key, window = f.col(KEY), operation.window
+    keys = [key]
+    if window is not None:
+        keys = [key["key"].alias(KEY), f.struct(key["start"], key["end"]).alias(_WINDOW)]
+    rows = _repeated(table.where(~f.col(TOMBSTONE)), f.greatest(*counts, f.lit(1)))
+    rows = rows.select(*keys, TIMESTAMP, *kept)
+    nothing = good.where(f.lit(False)).select(
+        *(
+            f.lit(None).cast(field.dataType).alias(field.name)
+            if field.name not in (KEY, TIMESTAMP)
+            else f.col(field.name)
+            for field in rows.schema.fields
+        )
+    )
+    names = [KEY] if window is None else [KEY, _WINDOW]
+    made = [column.alias(name) for name, column in aggregates]
+    grouped = nothing.unionByName(rows).groupBy(*names)
+    return grouped.agg(f.max(TIMESTAMP).alias(TIMESTAMP), *made)
+
+
+def _repeated(frame: DataFrame, times: Column) -> DataFrame:
+    """Repeats each row, with numbers from 0 on, in two steps: an array has its limits."""
+    frame = frame.withColumn("__times", times.cast("bigint"))
+    blocks = f.sequence(f.lit(0).cast("bigint"), f.expr(f"(__times - 1) div {_BLOCK}"))
+    frame = frame.withColumn("__block", f.explode(blocks))
+    frame = frame.withColumn("__first", f.col("__block") * _BLOCK)
+    last = f.least(f.col("__times") - f.col("__first"), f.lit(_BLOCK)) - 1
+    own = f.explode(f.sequence(f.lit(0).cast("bigint"), last))
+    return frame.withColumn("__own", own).withColumn(_AT, f.col("__first") + f.col("__own"))
 
 
 def stream_join(
@@ -189,10 +252,20 @@ def stream_join(
     return with_row(result, given, list(columns))
 
 
-def keyed(node: Node, operation: Keyed, frames: list[DataFrame], how: Hosting) -> DataFrame:
-    """Runs a keyed machine on frames."""
+def keyed(
+    node: Node,
+    operation: Keyed,
+    frames: list[DataFrame],
+    how: Hosting,
+    table: DataFrame | None = None,
+) -> DataFrame:
+    """Runs a keyed machine on frames. With `table`, its state is made of the rows of the table that
+    it has made."""
     schemas = [value_fields(frame.schema) for frame in frames]
     machine, fields = operation.make(schemas, operation.final)
+    if table is not None:
+        machine = Restored(machine, len(frames))
+        frames = [*frames, table]
     key = frames[0].schema[KEY].dataType
     if operation.group:
         key = frames[0].schema[GROUP].dataType

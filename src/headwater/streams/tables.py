@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from headwater.streams.machine import (
     Clock,
     Dropped,
     Emitted,
     Failed,
+    KeyedMachine,
     KeyState,
     Out,
     Row,
     Timer,
     Timers,
+    version_of,
 )
 from headwater.streams.types import Shape
 
@@ -100,6 +102,13 @@ class Fold:
             return None
         is_record = isinstance(kept, dict) if self.shape is None else self.shape.is_record
         return kept if is_record else {"value": kept}
+
+    def restored(self, row: Row) -> Any:
+        """The stored columns of the aggregate whose result a row is."""
+        shape = self.shape
+        if shape is None:
+            return row.value["value"]
+        return self.kept(shape.to_python(row.value))
 
     def _value(self, row: Row) -> Any:
         shape = self.values[row.input] if row.input < len(self.values) else None
@@ -183,8 +192,45 @@ class Aggregate:
     ) -> Iterator[Emitted]:
         yield from ()
 
+    def restore(self, rows: Sequence[Row], state: KeyState, timers: Timers) -> None:
+        row = rows[-1]
+        state.set("aggregate", [self.fold.restored(row), row.timestamp])
+
     def _out(self, kept: Any, timestamp: int | None, row: Row) -> Out:
         return Out(self.fold.columns(kept), timestamp=timestamp, tombstone=kept is None, source=row)
+
+
+class Restorable(KeyedMachine, Protocol):
+    """A machine whose results have all that it keeps."""
+
+    def restore(self, rows: Sequence[Row], state: KeyState, timers: Timers) -> None:
+        """Makes the state of a key from the rows of its table: one, or one for each window."""
+        ...
+
+
+@dataclass
+class Restored:
+    """Runs a machine whose state comes from its table, whose rows are those of one input."""
+
+    machine: Restorable
+    input: int
+
+    @property
+    def state_version(self) -> int:
+        return version_of(self.machine)
+
+    def on_rows(
+        self, key: Any, rows: Sequence[Row], state: KeyState, timers: Timers
+    ) -> Iterator[Emitted]:
+        found = [row for row in rows if row.input == self.input and row.value is not None]
+        if found:
+            self.machine.restore(found, state, timers)
+        yield from ()
+
+    def on_timer(
+        self, key: Any, timer: Timer, state: KeyState, timers: Timers
+    ) -> Iterator[Emitted]:
+        yield from self.machine.on_timer(key, timer, state, timers)
 
 
 @dataclass

@@ -196,6 +196,7 @@ class Keyed:
     new_key: Shape | None = None
     changes: bool = False
     keeps_null_keys: bool = False
+    restores: bool = False  # from its table: its results have all that it keeps
     can_fail: bool = True  # for a record: it calls functions of the user
     version: str = ""  # what else its state depends on
 

@@ -116,6 +116,14 @@ class WindowedAggregate:
         else:
             state.delete("windows")
 
+    def restore(self, rows: Sequence[Row], state: KeyState, timers: Timers) -> None:
+        kept = {}
+        for row in rows:
+            assert row.window is not None
+            kept[row.window[0]] = [self.fold.restored(row), row.timestamp]
+        state.set("windows", kept)
+        timers.set(min(kept) + self.size + self.grace, _CLOSE)
+
     def _starts(self, timestamp: int) -> range:
         first = max(0, timestamp - self.size + self.step) // self.step * self.step
         return range(first, timestamp + 1, self.step)
@@ -299,6 +307,13 @@ class SessionAggregate:
             elif self.final:
                 yield self._out(each, None)
         self._keep(rest, state, timers)
+
+    def restore(self, rows: Sequence[Row], state: KeyState, timers: Timers) -> None:
+        found = []
+        for row in rows:
+            assert row.window is not None
+            found.append([*row.window, self.fold.restored(row)])
+        self._keep(sorted(found, key=lambda each: int(each[0])), state, timers)
 
     def _keep(self, sessions: list[list[Any]], state: KeyState, timers: Timers) -> None:
         if sessions:
