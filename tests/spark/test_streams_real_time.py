@@ -90,7 +90,7 @@ def test_what_cannot_run_in_real_time_is_refused_with_the_reason(
 ) -> None:
     (tmp_path / "slow.py").write_text(IN_PYTHON)
     command = ["streams", "run", str(tmp_path / "slow.py")]
-    assert main([*command, "--bootstrap", shared_broker.bootstrap]) == 1
+    assert main([*command, "--bootstrap", shared_broker.bootstrap]) == 2
     said = capsys.readouterr().err
     assert 'slow.py, line 5: shout: latency="real-time" is not possible' in said
     assert "is a Python function, which Spark does not support there" in said
