@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -38,6 +39,15 @@ def test_what_is_read_is_said_for_each_parameter() -> None:
         "update",
         "5 seconds",
     )
+
+
+def test_types_of_parameters_may_be_known_to_type_checkers_only() -> None:
+    source = "@pipeline\ndef big_orders(orders: DataFrame) -> DataFrame:\n    return orders\n"
+    if sys.version_info < (3, 14):  # which evaluates annotations late without being asked to
+        source = f"from __future__ import annotations\n{source}"
+    module: dict[str, Any] = {"pipeline": pipeline}
+    exec(compile(source, "pipelines.py", "exec", dont_inherit=True), module)
+    assert module["big_orders"].inputs == {"orders": Stream("orders")}
 
 
 def test_a_pipeline_over_tables_only_runs_once() -> None:

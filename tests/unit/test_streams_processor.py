@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
@@ -504,6 +506,36 @@ def test_state_of_a_base_class() -> None:
             return [self.total.get(0)]
 
     test = ProcessorTest(Sum)
+    test.pipe(2, key="a")
+    test.pipe(3, key="a")
+    assert test.values() == [2, 5]
+
+
+_LATE = """
+class Counting(Processor[str, int, int]):
+    rate: ClassVar[Decimal]
+    latest: State[Later]
+    count: State[int]
+
+    def process(self, record, ctx):
+        self.count.set(self.count.get(0) + record.value)
+        yield self.count.get(0)
+
+Later = int
+"""
+
+
+def test_annotations_that_are_not_of_states_may_have_names_for_type_checkers_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = _LATE
+    if sys.version_info < (3, 14):  # which evaluates annotations late without being asked to
+        source = f"from __future__ import annotations\n{source}"
+    module = ModuleType("late")
+    monkeypatch.setitem(sys.modules, "late", module)
+    vars(module).update(Processor=Processor, State=State)
+    exec(compile(source, "late.py", "exec", dont_inherit=True), vars(module))
+    test = ProcessorTest(module.Counting)
     test.pipe(2, key="a")
     test.pipe(3, key="a")
     assert test.values() == [2, 5]

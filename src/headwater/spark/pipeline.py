@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -247,7 +248,7 @@ def pipeline(
 
 
 def _inputs(function: Function, given: Mapping[str, Input]) -> dict[str, Input]:
-    parameters = list(inspect.signature(function).parameters)
+    parameters = _parameters(function)
     for name, what in given.items():
         if name not in parameters:
             takes = ", ".join(parameters) or "nothing"
@@ -257,6 +258,18 @@ def _inputs(function: Function, given: Mapping[str, Input]) -> dict[str, Input]:
                 f"{function.__name__}: {name} is {what!r}: expected a Stream or a Table"
             )
     return {name: given.get(name) or Stream(name.replace("_", "-")) for name in parameters}
+
+
+def _parameters(function: Function) -> list[str]:
+    # Their types may have names that only type checkers know. Python 3.14 evaluates annotations
+    # when asked for them (PEP 649), unless it is asked for their text.
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        signature = inspect.signature(function, annotation_format=Format.STRING)
+    else:
+        signature = inspect.signature(function)
+    return list(signature.parameters)
 
 
 def declared_in(namespace: Mapping[str, Any]) -> list[Pipeline]:

@@ -619,7 +619,7 @@ def _states(cls: type, local: dict[str, Any] | None) -> dict[str, Any]:
             found.update(known)
             continue
         spaces = vars(sys.modules.get(base.__module__, types.ModuleType("none")))
-        for name, given in inspect.get_annotations(base).items():
+        for name, given in _annotations(base).items():
             if isinstance(given, str):
                 if _STATE.match(given) is None:
                     continue
@@ -633,6 +633,19 @@ def _states(cls: type, local: dict[str, Any] | None) -> dict[str, Any]:
                     then=f"write {name}: {given.__name__}[TYPE]",
                 )
     return found
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    try:
+        return inspect.get_annotations(cls)
+    except NameError:
+        # Python 3.14 evaluates annotations only here (PEP 649). Those of other attributes may have
+        # names that only type checkers know: as text, the states can be told from them.
+        if sys.version_info >= (3, 14):
+            from annotationlib import Format, get_annotations
+
+            return get_annotations(cls, format=Format.STRING)
+        raise
 
 
 @dataclass(frozen=True, slots=True)
