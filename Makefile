@@ -71,7 +71,7 @@ coverage: setup ## which lines the tests of a node and its clients reach; COVERA
 	$(BIN)/python -m coverage report --show-missing | tail -n 80
 
 versions: ## the quick tests on other versions of Python: PYTHONS='python3.12 python3.13'
-	@tools/ensure compiler rust
+	@tools/ensure compiler rust java
 	@for python in $(PYTHONS); do tools/try-python $$python || exit 1; done
 
 dist: setup ## wheel and sdist in dist/, each tried in a fresh environment
