@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -180,8 +181,22 @@ def test_a_changed_setting_and_a_slow_request_are_a_line_each(broker: EmbeddedBr
     change()
     changed = events(broker, "headwater.controller", "topic settled: retention.ms")
     assert [line["message"] for line in changed] == ["topic settled: retention.ms was set to 1000"]
-    slow = events(broker, "headwater.requests", "slow request")
-    line = next(line for line in slow if line["client"] == UNKIND)
+    numbers = itertools.count(1)
+
+    @story
+    async def create() -> None:
+        settings = login(broker, "admin", "secret")
+        async with Admin(broker.bootstrap, client_id=UNKIND, **settings) as admin:
+            await admin.create_topics({f"slow-{next(numbers)}": 300})
+
+    def slow() -> list[dict[str, Any]]:
+        lines = events(broker, "headwater.requests", "slow request")
+        ours = [line for line in lines if line["client"] == UNKIND]
+        if not ours:  # on a busy machine everything is slow, and the lines of a second are bounded
+            create()
+        return ours
+
+    line = until(slow, "a line")[0]
     assert line["api"]
     assert line["principal"] == "User:admin"
     assert line["total_ms"] >= 1
