@@ -669,17 +669,22 @@ def test_a_machine_that_breaks_in_a_request_fails_that_request_and_is_loaded_aga
     run(test)
 
 
-def test_members_of_many_groups_that_are_gone_at_once_are_removed() -> None:
+@pytest.mark.parametrize(
+    ("groups", "id_length", "batch_bytes"), [(300, 8, 20_000), (40, 30_000, 1_000_000)]
+)
+def test_members_of_many_groups_that_are_gone_at_once_are_removed(
+    groups: int, id_length: int, batch_bytes: int
+) -> None:
     """As after a restart of everything: the sessions of all members of the shard begin when it is
     loaded, and end together."""
 
     async def test() -> None:
         desk = Desk()
         await desk.load()
-        for number in range(300):
-            desk.beat(f"group-{number}")
+        for number in range(groups):
+            desk.beat(f"{number}".rjust(id_length, "g"))
         machine = await desk.load()
-        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=20_000))
+        desk.log.configure(settings(cleanup_policy="compact", max_message_bytes=batch_bytes))
         now = machine.next_deadline()
         while machine.list_groups(("Stable",), ()):
             desk.driver.run(partial(GroupShard.on_tick, now=now, now_ms=NOW))

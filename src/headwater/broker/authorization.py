@@ -227,9 +227,9 @@ def _granted(node: Guarded, context: Context) -> _Granted | None:
     granted = context.connection.granted
     assert node.authorizer is not None
     generation = node.authorizer.generation
+    if generation is None or context.origin is not None:
+        return None
     if type(granted) is not _Granted or granted.generation is not generation:
-        if generation is None or context.origin is not None:
-            return None
         granted = _Granted(generation, node.log.named(AUTHORIZER))
         context.connection.granted = granted
     return None if granted.audit.is_debug else granted

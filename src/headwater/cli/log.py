@@ -25,7 +25,7 @@ _EXAMPLES = """\
 examples:
   headwater log dump headwater-data/orders-0               every file of a partition
   headwater log dump orders-0/00000000000000000000.log --records
-  headwater log dump --records data/__cluster_metadata-0   metadata; passwords and keys are hidden
+  headwater log dump headwater-data/__cluster_metadata-0 --records
   headwater log dump headwater-data --output json          one JSON object a line
   headwater log verify headwater-data                      every partition of a node
   headwater log verify node-1/data node-2/data node-3/data also compares their replicas

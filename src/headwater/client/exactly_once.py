@@ -53,8 +53,8 @@ class TransactionBatch(list[ConsumedRecord[K, V]]):
 
     async def commit(self) -> None:
         """Commits now, before the body ends: then the loop may be left without doing the batch
-        again. Raises AbortableError if the group was rebalanced, for one: a loop that goes on gets
-        the batch again."""
+        again. Raises AbortableError, for example if the group was rebalanced: a loop that goes on
+        gets the batch again."""
         await self._commit()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf, nextafter
 from random import Random
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from headwater.coordination import (
     NO_PRODUCER,
@@ -79,12 +79,11 @@ _GROUP_NOT_FOUND_SINCE = 9
 _CONSUMER_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 
 # The most tombstones that one decision writes when offsets and groups expire, so that they fit into
-# a batch. One of a group with a long id counts as several.
+# a batch. A record of a group with a long id counts as several.
 _EXPIRED_MAX = 1000
-_EXPIRED_ID_LENGTH = 128
-
 # A tick that has written so many records leaves the rest to the next one.
 _TICK_MAX = 100
+_ID_LENGTH = 128
 
 
 class GroupShard:
@@ -421,7 +420,7 @@ class GroupShard:
     def _expire(self, builder: DecisionBuilder) -> bool:
         room = _EXPIRED_MAX
         for group_id, group in self._groups.items():
-            weight = 1 + len(group_id) // _EXPIRED_ID_LENGTH
+            weight = _weight(group_id)
             if room < weight:
                 return False
             records, nothing_left = self._offsets.expired(
@@ -582,11 +581,15 @@ class GroupShard:
 
     def on_tick(self, now: float, now_ms: int) -> Decision:
         builder = DecisionBuilder(now, now_ms)
+        records = builder.records
+        weighed = weight = 0
         for timer in self._timers.due(now):
             timer.fire(builder)
             # Sessions that begin at a load end together: those of all groups may not fit into one
             # batch. What is left is due at once.
-            if len(builder.records) >= _TICK_MAX:
+            weight += sum(_weight(_group_of(record)) for record in records[weighed:])
+            weighed = len(records)
+            if weight >= _TICK_MAX:
                 break
         return builder.decision()
 
@@ -630,6 +633,16 @@ class GroupShard:
         # Once a tick: what follows from the records must wait until they are applied.
         next_deadline = max(group.next_deadline(), nextafter(builder.now, inf))
         self._timers.set(self._group_timers[group_id], next_deadline)
+
+
+def _weight(group_id: str) -> int:
+    """Returns for how many records one of a group counts, where they have to fit into a batch."""
+    return 1 + len(group_id) // _ID_LENGTH
+
+
+def _group_of(record: Record) -> str:
+    key: Any = record.key
+    return str(key.group_id if hasattr(key, "group_id") else key.group)
 
 
 def _partitions_of(

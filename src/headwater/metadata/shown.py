@@ -47,13 +47,14 @@ def shown_record(value: bytes, *, secrets: bool = False) -> Shown | str | bytes:
 
 
 def has_secret(value: bytes) -> bool:
-    """Returns whether these bytes are a metadata record with a secret, wherever they come from."""
+    """Returns whether these bytes are a metadata record with a secret, wherever they come from, or
+    may be one that cannot be read."""
     if value[:2] not in _FRAMES_WITH_SECRETS:
         return False
     try:
         return _has_secret(decode_record(value))
     except DecodeError:
-        return False
+        return True
 
 
 def _has_secret(record: Message) -> bool:

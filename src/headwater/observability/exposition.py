@@ -69,7 +69,7 @@ def render(
             lines.append(_head(family, openmetrics=openmetrics))
         elif item is not None:
             if is_lowered is None:
-                is_lowered = has_capitals(item.labels)  # one sample is as any other
+                is_lowered = has_capitals(item.labels)  # as of all samples
             done += _append(lines, name, _lowered(item) if is_lowered else item)
         done += 1
         if done >= steps:

@@ -49,7 +49,7 @@ class Ends:
     """Where a batch ends, in the topics of its sources."""
 
     offsets: Offsets
-    is_all: bool  # there are no sources of another kind
+    is_all: bool  # there are no sources of another kind, and no two of the same topic
 
 
 class TaskRepeated(RetriableError):
@@ -181,10 +181,14 @@ def source_ends(spark: SparkSession, checkpoint: str, batch_id: int) -> Ends:
     everything = Subscription(pattern=".*")
     for line in text.splitlines()[2:]:  # after the version and the metadata of the batch
         try:
-            found |= SourceOffset.from_json(json.loads(line), everything).offsets
+            offsets = SourceOffset.from_json(json.loads(line), everything).offsets
         except Exception:  # whatever another source writes
             _log.debug("offsets of another source: %s", line)
             is_all = False
+            continue
+        # Two sources may read the same topic, at different offsets.
+        is_all = is_all and found.keys().isdisjoint(offsets)
+        found |= offsets
     return Ends(found, is_all=is_all)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 RECORDS_MAX = 1000  # that a batch has read
 _ROWS_MAX = 1000  # of a task
 _ROW_BYTES_MAX = 8 * 1024
+_BYTES_MAX = 32 * 1024 * 1024  # of all tasks, if all their rows are as large as they may be
 _TASKS_MAX = 32
 _PAUSE_MAX = 64
 
@@ -49,8 +50,8 @@ class SmallBatches:
         return not self._pause
 
     def found(self, *, fits: bool) -> None:
-        """Notes whether a batch that seemed small had few rows. One that has not is evaluated
-        twice, so that the next ones are tried more and more rarely."""
+        """Notes whether a batch that seemed small had few rows. A batch that does not fit is
+        evaluated twice, so after each miss the next attempt comes later."""
         self._misses = 0 if fits else self._misses + 1
         self._pause = 0 if fits else min(_PAUSE_MAX, 2**self._misses)
 
@@ -62,15 +63,17 @@ def few_rows(frame: DataFrame, columns: Sequence[str]) -> list[pa.RecordBatch] |
     import pyarrow as pa
 
     if max(Counter(name.lower() for name in columns).values()) > 1:
-        return None  # which of them is meant, SQL does not know
-    if _tasks_of(frame) > _TASKS_MAX:
+        return None  # the name would be ambiguous in SQL
+    tasks = _tasks_of(frame)
+    if tasks is None or tasks > _TASKS_MAX:
         return None
+    row_bytes_max = min(_ROW_BYTES_MAX, _BYTES_MAX // (_ROWS_MAX * max(1, tasks)))
     wanted = [name for name in columns if name in COLUMNS]
     row = f"struct({', '.join(f'`{name}`' for name in wanted)})"
     size = f"octet_length(cast({row} as string))"
     cut = frame.where(f"{_NUMBER} <= {_ROWS_MAX}").selectExpr(
         # A list, which is empty for a row that is too large: columns may not be nullable.
-        f"slice(array({row}), 1, if({size} > {_ROW_BYTES_MAX}, 0, 1)) as rows",
+        f"slice(array({row}), 1, if({size} > {row_bytes_max}, 0, 1)) as rows",
         f"{_NUMBER} as number",
     )
     found = cut.toArrow()
@@ -80,10 +83,13 @@ def few_rows(frame: DataFrame, columns: Sequence[str]) -> list[pa.RecordBatch] |
     return [pa.RecordBatch.from_struct_array(each) for each in rows]
 
 
-def _tasks_of(frame: DataFrame) -> int:
+def _tasks_of(frame: DataFrame) -> int | None:
+    """Returns how many tasks the rows come from; None if only a run of stages would tell."""
     execution = frame._jdf.queryExecution()
     try:
         # Of a micro-batch as it is. This is much quicker than to plan what was made of it.
         return int(execution.logical().rdd().getNumPartitions())
     except Py4JError:
+        if "Exchange" in execution.executedPlan().toString():
+            return None  # with adaptive execution, its stages run to find their number
         return int(execution.toRdd().getNumPartitions())
