@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.broker.collectors.cluster import Elections
+from headwater.broker.collectors.connections import ConnectionCollector
 from headwater.broker.collectors.partitions import PartitionCollector
 from headwater.broker.collectors.quotas import QuotaCollector
 from headwater.broker.collectors.requests import RequestCollector
@@ -21,13 +22,16 @@ from headwater.broker.request_meters import RequestMeters
 from headwater.broker.request_watch import RequestWatch
 from headwater.config import ConfigError, node_config
 from headwater.errors import ErrorCode
+from headwater.io import Host
 from headwater.io.clock import SystemClock
+from headwater.io.memory import MemoryDisk
 from headwater.metadata import Delta, Image
 from headwater.model import TopicPartition
+from headwater.net import NetLimits, Server
 from headwater.observability import Log
 from headwater.observability.exposition import STEPS, render
 from headwater.observability.lag import EndHistory
-from headwater.observability.registry import Registry
+from headwater.observability.registry import Family, Item, Registry, Sample
 from headwater.observability.traffic import TopicTraffic, Traffic
 from headwater.protocol.apis import ApiKey, response_class
 from headwater.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
@@ -44,9 +48,12 @@ from headwater.quotas.entities import PRODUCE as PRODUCE_QUOTA
 from headwater.quotas.rates import Windows
 from tests.support.exposition import ScrapedFamily, parse
 from tests.support.logs import TOPIC_ID, TP, lead, open_log, settings
+from tests.support.pipes import Pipe
 from tests.support.replicas import RecordedController
+from tests.unit.test_net_fairness import Clock
 
 REQUESTS = "kafka_network_requestmetrics"
+SOCKETS = "kafka_server_socket_server_metrics"
 PRODUCE = ProduceRequest(acks=1, timeout_ms=1)
 
 
@@ -405,3 +412,73 @@ def test_the_address_of_metrics_is_checked() -> None:
     for text in ("9404", "localhost", "localhost:", "a b:1", "x:65536", "x:-1", "http://x:1"):
         with pytest.raises(ConfigError, match=r"expected HOST:PORT"):
             node_config({"headwater.metrics.listen": text})
+
+
+# Connections
+
+
+class Door:
+    """The connections of a server, and what is scraped of them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        host = Host(self.clock, Random(1), MemoryDisk(), None, None)  # type: ignore[arg-type]
+        self.server = Server(host, NetLimits(), lambda line: None)
+        self.collector = ConnectionCollector(self.clock.monotonic, self.server)
+        self._open: list[Any] = []
+
+    def accept(self, count: int, listener: str = "USERS") -> None:
+        for _ in range(count):
+            pipe: Any = Pipe()
+            self._open.append(self.server._accept(pipe, listener, lambda connection, frame: ()))
+
+    def end(self, count: int) -> None:
+        for _ in range(count):
+            self._open.pop().closed(None)
+
+    def rates(self) -> tuple[float, float]:
+        registry = Registry()
+        registry.register(self.collector.collect_rates)
+        found = scrape(registry)
+        created, closed = (
+            found[f"{SOCKETS}_connection_{name}_rate"].value(listener="USERS")
+            for name in ("creation", "close")
+        )
+        return created, closed
+
+
+def test_connections_are_told_as_rates_since_the_scrape_before() -> None:
+    door = Door()
+    door.accept(5)
+    assert door.rates() == (0, 0)
+    door.accept(40)
+    door.end(10)
+    door.clock.now += 20.0
+    assert door.rates() == (2, 0.5)
+
+
+def test_connections_that_come_while_a_scrape_pauses_do_not_count_as_closed() -> None:
+    door = Door()
+    door.accept(1, "NODES")
+    door.accept(3, "USERS")
+    door.end(1)
+
+    def paused(items: Iterator[Item], family: str) -> list[float]:
+        """Returns the values of a family; connections come whenever the reader may pause."""
+        found, name = [], ""
+        for item in items:
+            door.clock.now += 1.0
+            door.accept(1, "NODES")
+            door.accept(1, "USERS")
+            if isinstance(item, Family):
+                name = item.name
+            elif isinstance(item, Sample) and name == family:
+                found.append(item.value)
+        return found
+
+    assert paused(door.collector.collect(), f"{SOCKETS}_connection_close_total") == [0, 1]
+    closed = f"{SOCKETS}_connection_close_rate"
+    assert paused(door.collector.collect_rates(), closed) == [0, 0]
+    created, ended = door.rates()  # without a pause: what was too high would fall
+    assert created > 0
+    assert ended == 0

@@ -35,12 +35,6 @@ _COUNTS: dict[str, tuple[str, Callable[[ListenerCounts], int]]] = {
 }
 
 
-_RATES: tuple[tuple[str, str, Callable[[ListenerCounts, int], int]], ...] = (
-    ("creation", "accepted", lambda counts, open_now: counts.accepted),
-    ("close", "closed", lambda counts, open_now: counts.accepted - open_now),
-)
-
-
 class ConnectionCollector:
     def __init__(self, now: Callable[[], float], *servers: Server) -> None:
         self._servers = servers
@@ -53,11 +47,10 @@ class ConnectionCollector:
         for server in self._servers:
             for name, count in server.open_connections().items():
                 yield Sample(Labels(listener=name), count)
+        closed = [(listener, count) for listener, _, count in self._totals()]
         yield Family(f"{_SOCKETS}_connection_close_total", "counter", "Connections closed.")
-        for server in self._servers:
-            open_now = server.open_connections()
-            for listener, counts in tuple(server.counts.items()):
-                yield Sample(Labels(listener=listener), counts.accepted - open_now[listener])
+        for listener, count in closed:
+            yield Sample(Labels(listener=listener), count)
         for name, (what, value) in _COUNTS.items():
             kind: Kind = "counter" if name.endswith("_total") else "gauge"  # by Kafka's name
             yield Family(f"{_SOCKETS}_{name}", kind, what)
@@ -91,18 +84,28 @@ class ConnectionCollector:
 
     def collect_rates(self) -> Iterator[Item]:
         """Rates, for dashboards that take no counters."""
-        now = self._now()
-        for name, what, value in _RATES:
+        now, totals = self._now(), self._totals()
+        for name, what, counts in (
+            ("creation", "accepted", [(listener, count) for listener, count, _ in totals]),
+            ("close", "closed", [(listener, count) for listener, _, count in totals]),
+        ):
             yield Family(
                 f"{_SOCKETS}_connection_{name}_rate",
                 "gauge",
                 f"Connections {what} per second, in the last one to two minutes.",
             )
-            for server in self._servers:
-                open_now = server.open_connections()
-                for listener, counts in tuple(server.counts.items()):
-                    rate = self._rates.setdefault((listener, name), RecentRate())
-                    yield Sample(
-                        Labels(listener=listener),
-                        rate.read(value(counts, open_now[listener]), now),
-                    )
+            for listener, count in counts:
+                rate = self._rates.setdefault((listener, name), RecentRate())
+                yield Sample(Labels(listener=listener), rate.read(count, now))
+
+    def _totals(self) -> list[tuple[str, int, int]]:
+        """Returns how many connections each listener has accepted, and how many of them have ended.
+
+        All are read in one step: connections come and go while a scrape pauses, and one that is
+        accepted after those that are open were counted would look as if it had ended."""
+        totals = []
+        for server in self._servers:
+            open_now = server.open_connections()
+            for listener, counts in server.counts.items():
+                totals.append((listener, counts.accepted, counts.accepted - open_now[listener]))
+        return totals
