@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -77,6 +78,20 @@ def test_help_loads_no_part_of_a_node() -> None:
         [sys.executable, "-c", check], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_program_that_calls_main_keeps_its_unbuffered_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "output").open("wb", buffering=0) as raw:
+        stream = io.TextIOWrapper(raw, write_through=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert main(["version"]) == 0
+        stream.write("after")
+    said = (tmp_path / "output").read_text()
+    assert __version__ in said
+    assert said.endswith("after")
 
 
 def test_version_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:

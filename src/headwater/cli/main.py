@@ -115,12 +115,15 @@ def _prepare_standard_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until this process ends
-        elif isinstance(getattr(stream, "buffer", None), io.RawIOBase):
-            buffered = io.TextIOWrapper(
-                io.BufferedWriter(stream.buffer),
+        elif isinstance(getattr(stream, "buffer", None), io.FileIO):
+            # The descriptor stays open: a program that calls `main` may go on with its own stream.
+            buffered = open(  # noqa: SIM115  # until this process ends
+                stream.fileno(),
+                "w",
+                buffering=1,
                 encoding=stream.encoding,
                 errors=stream.errors,
-                line_buffering=True,
+                closefd=False,
             )
             setattr(sys, name, buffered)
 
