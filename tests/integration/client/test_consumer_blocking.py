@@ -145,16 +145,22 @@ def end():
 
 
 def test_a_program_that_ends_with_an_open_consumer_says_so_in_one_line() -> None:
-    with EmbeddedBroker(topics={"lines": 1}) as broker:
-        program = subprocess.Popen(
+    with (
+        EmbeddedBroker(topics={"lines": 1}) as broker,
+        subprocess.Popen(
             [sys.executable, "-c", UNCLOSED, broker.bootstrap],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ending\n"
-    _, said = program.communicate(timeout=60)
+        ) as program,
+    ):
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ending\n"
+            broker.stop()
+            _, said = program.communicate(timeout=60)
+        finally:
+            program.kill()
     assert "the program has ended without closing the client" in said
     assert len(said.splitlines()) == 1
 
