@@ -15,7 +15,7 @@ import pytest
 from headwater.blocking import Consumer
 from headwater.model import TopicPartition
 from headwater.streams import App, f, session, tumbling
-from headwater.streams.restoring import restore
+from headwater.streams.restoring import latest_records, restore
 from headwater.streams.running import TopicEnvironment, run_once
 
 if TYPE_CHECKING:
@@ -125,3 +125,25 @@ def test_state_from_tables_continues_with_the_same_values(
         ("de", 70, 70): 4.0,
         ("de", 140, 140): 1.0,
     }
+
+
+def test_the_last_record_of_a_key_counts_whatever_its_time(spark: SparkSession) -> None:
+    """Times of results fall where records come out of order; offsets do not."""
+    columns = "key string, partition int, offset long, at int, value string"
+    rows = [
+        ("restarted", 0, 7, 300, None),  # deleted, and begun again by an older record
+        ("restarted", 0, 8, 180, "8"),
+        ("deleted", 0, 9, 200, "9"),
+        ("deleted", 0, 10, 100, None),
+        ("falling", 0, 11, 200, "11"),
+        ("falling", 0, 12, 100, "12"),
+        ("moved", 0, 90, 100, "90"),  # the topic has grown: its offsets do not compare
+        ("moved", 1, 3, 200, "3"),
+        (None, 0, 91, 400, "91"),
+    ]
+    table = spark.createDataFrame(rows, columns).selectExpr(
+        "key", "value", "'t' as topic", "partition", "offset", "timestamp_seconds(at) as timestamp",
+        "array() as headers",
+    )  # fmt: skip
+    found = {row.key: row.value for row in latest_records(table).collect()}
+    assert found == {"restarted": "8", "falling": "12", "moved": "3"}

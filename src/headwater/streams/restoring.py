@@ -87,7 +87,7 @@ def restore(
     shutil.rmtree(folder, ignore_errors=True)
     schemas: Schemas = {}
     try:
-        latest = _latest(environment.table(spark, topic_of(query)))
+        latest = latest_records(environment.table(spark, topic_of(query)))
         latest.write.parquet(str(folder))
         rows = spark.readStream.schema(latest.schema).parquet(str(folder))
         for each in plan.queries:
@@ -108,13 +108,19 @@ def restore(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _latest(table: DataFrame) -> DataFrame:
-    """Returns the last record of each key that is not deleted."""
+def latest_records(table: DataFrame) -> DataFrame:
+    """Returns the last record of each key that is not deleted.
+
+    Within a partition that is the one with the highest offset: the times of results fall where
+    records come out of order. Offsets of different partitions, in which a key may be if the topic
+    has grown, do not compare; there time decides.
+    """
     from pyspark.sql import functions as f
 
     row = f.struct("value", "topic", "partition", "offset", "timestamp", "headers")
-    newest = f.max_by(row, f.struct("timestamp", "offset"))
-    found = table.where("key is not null").groupBy("key").agg(newest.alias("row"))
+    keyed = table.where("key is not null").groupBy("key", "partition")
+    in_partition = keyed.agg(f.max_by(row, "offset").alias("row"))
+    found = in_partition.groupBy("key").agg(f.max_by("row", "row.timestamp").alias("row"))
     return found.select("key", "row.*").where("value is not null")
 
 
