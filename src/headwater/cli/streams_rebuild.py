@@ -53,6 +53,7 @@ def rebuild(options: Namespace) -> int:
     kept = folder / f"{query.name}{REBUILD}"
     with ExitStack() as stack, explained_errors():
         from headwater.cli.pipeline_registry import Registry, lock_checkpoint
+        from headwater.streams.fingerprint import to_json
 
         work = _work(options, plan, query, folder / query.name, kept)
         if not options.yes:
@@ -66,7 +67,12 @@ def rebuild(options: Namespace) -> int:
         lock = lock_checkpoint(status)
         if lock is not None:
             stack.callback(os.close, lock)
-        kept.write_text(json.dumps({"from": work.origin, "up_to": work.stop}))
+        # Once more, now that no run can start: one may have ended since. Nothing is deleted before
+        # all that may refuse the rebuild has been asked.
+        work = _work(options, plan, query, folder / query.name, kept)
+        start = _settled(options, work) if work.origin == CHANGELOG else None
+        begun = {"from": work.origin, "up_to": work.stop, "fingerprint": to_json(query)}
+        kept.write_text(json.dumps(begun))
         shutil.rmtree(folder / query.name, ignore_errors=True)
         spark = stack.enter_context(start_spark(options, f"rebuild {plan.app.name}"))
         from headwater.spark.failures import failure_of
@@ -78,13 +84,14 @@ def rebuild(options: Namespace) -> int:
             bootstrap=cluster.bootstrap,
             options=cluster.spark_options,
             checkpoints=checkpoints,
+            start=start,
             stop=work.stop,
             written=work.tables,
         )
+        keys = 0
         try:
             if work.origin == CHANGELOG:
-                environment = replace(environment, start=_settled(options, work))
-                work.keys = restore(spark, plan, query, environment)
+                keys = restore(spark, plan, query, environment)
             else:
                 prepared = {each.plan: each for each in prepare(spark, plan, environment)}
                 prepared[query].start(once=True).awaitTermination()
@@ -98,18 +105,17 @@ def rebuild(options: Namespace) -> int:
             ) from None
         write_fingerprints(replace(plan, queries=(query,)), str(folder))
         kept.unlink()
-    _report(options, work, done=True)
+    _report(options, work, done=True, keys=keys)
     return 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Work:
     query: QueryPlan
     origin: str  # CHANGELOG or INPUTS
-    why: str  # it is not the changelog
+    why: str  # why not from the changelog
     stop: Offsets  # up to where the query was
     tables: frozenset[str]
-    keys: int | None = None  # that the table has
 
 
 def _work(options: Namespace, plan: Plan, query: QueryPlan, checkpoint: Path, kept: Path) -> _Work:
@@ -118,29 +124,37 @@ def _work(options: Namespace, plan: Plan, query: QueryPlan, checkpoint: Path, ke
     from headwater.streams.restoring import why_not
 
     tables = frozenset(each.name for each in plan.topics if each.compacted)
-    if kept.is_file():
-        found = json.loads(kept.read_text())
-        begun, stop = found.get("from", INPUTS), found.get("up_to", found)
-        # One from the inputs has written to the table, which is not what it was.
-        if begun == INPUTS and options.origin == CHANGELOG:
+    found = json.loads(kept.read_text()) if kept.is_file() else None
+    if found is not None and found.get("from", INPUTS) == INPUTS:
+        # It has written to the table, which is not what it was.
+        if options.origin == CHANGELOG:
             raise CommandError(
                 f"a rebuild of query {query.name} from its inputs was cut off",
                 then="leave out --from changelog, to complete it",
             )
-        origin = INPUTS if options.origin == INPUTS else begun
-        if origin == INPUTS:
-            _check_inputs(query)
-        return _Work(query, origin, "it was begun that way", stop, tables)
-    why = why_not(query) or ""
+        _check_inputs(query)
+        return _Work(query, INPUTS, "it was begun that way", found.get("up_to", found), tables)
+    # One from the changelog has written nothing: the table and the position are what they were.
     fingerprint = checkpoint / FILE
-    if not why and fingerprint.is_file():
-        change = changed_state(query, fingerprint.read_text())
-        why = f"{change}, and the table has the results of before" if change is not None else ""
-    origin = options.origin or (INPUTS if why else CHANGELOG)
-    if origin == CHANGELOG and (found := why_not(query)) is not None:
+    if found is not None:
+        known = found.get("fingerprint")
+    else:
+        known = fingerprint.read_text() if fingerprint.is_file() else None
+    never = why_not(query)
+    why = never or ""
+    if not why and known is not None and (change := changed_state(query, known)) is not None:
+        why = f"{change}, and the table has the results of before"
+    if found is not None and options.origin is None and why:
         raise CommandError(
-            f"--from changelog: query {query.name} cannot be rebuilt from it: {found}",
-            then="leave it out, to read its topics again",
+            f"a rebuild of query {query.name} from the changelog was cut off, and is no longer "
+            f"possible: {why}",
+            then="--from inputs reads its topics again",
+        )
+    origin = options.origin or (INPUTS if why else CHANGELOG)
+    if origin == CHANGELOG and never is not None:
+        raise CommandError(
+            f"--from changelog: query {query.name} cannot be rebuilt from it: {never}",
+            then="--from inputs reads its topics again",
         )
     if origin == INPUTS:
         _check_inputs(query)
@@ -227,10 +241,16 @@ def _settled(options: Namespace, work: _Work) -> Offsets:
         committed = admin.topic_offsets(table, isolation="read_committed")
         is_open = committed != admin.topic_offsets(table)
         partitions = {each.name: each.partitions for each in admin.list_topics(internal=True)}
-    if is_open or _position(options, work.query) != work.stop:
+    if is_open:
         raise CommandError(
             f"a transaction of the last run of {work.query.name} is still open",
             then="try again: the cluster ends it after its timeout, at most a minute or so",
+        )
+    if (position := _position(options, work.query)) != work.stop:
+        raise CommandError(
+            f"the position of query {work.query.name} moved from {json.dumps(work.stop)} to "
+            f"{json.dumps(position)}",
+            then="stop what still runs it, then rebuild it again",
         )
     return {
         topic: {
@@ -261,22 +281,23 @@ def _status(options: Namespace, plan: Plan, folder: Path) -> Status:
     )
 
 
-def _report(options: Namespace, work: _Work, *, done: bool) -> None:
+def _report(options: Namespace, work: _Work, *, done: bool, keys: int = 0) -> None:
     from headwater.streams.restoring import topic_of
 
     name = work.query.name
     is_restored = work.origin == CHANGELOG
     written = [] if is_restored else sorted(work.tables & set(work.query.topics_written))
     if options.output == "json":
+        found = keys if done and is_restored else None
         facts: dict[str, object] = {"query": name, "from": work.origin, "up_to": work.stop}
-        print_json({**facts, "tables": written, "keys": work.keys, "rebuilt": done})
+        print_json({**facts, "tables": written, "keys": found, "rebuilt": done})
         return
     what = f" and {', '.join(written)}" if written else ""
     if done:
-        source = f" from {topic_of(work.query)} ({plural(work.keys or 0, 'key')})"
+        source = f"{topic_of(work.query)} ({plural(keys, 'key')})" if is_restored else "its inputs"
         print(
-            f"the state of {name}{what} is made anew{source if is_restored else ''}; the next run "
-            "continues where it was"
+            f"rebuilt {name}'s state{what} from {source}; the next run continues where the last "
+            "one stopped"
         )
         return
     if is_restored:

@@ -66,6 +66,7 @@ from headwater.streams.joins import (
     ForeignKeySubscribe,
 )
 from headwater.streams.keyed import GROUP
+from headwater.streams.restoring import RESTORED
 from headwater.streams.tables import Restored
 from headwater.streams.topology import (
     Aggregate,
@@ -142,6 +143,7 @@ def restored_aggregate(
     counts: list[Column] = [f.lit(1)]
     for name, column in operation.aggregates:
         function, result = column.function, schema[name].dataType
+        assert function in RESTORED, f"{name} is a {function}, which keeps more than its result"
         if function == "sum" and not isinstance(result, LongType | DoubleType):
             raise TopologyError(
                 node.name,
