@@ -113,7 +113,7 @@ def test_each_record_counts_once_whatever_changes_meanwhile(topics: Topics, tmp_
     assert "talk: starts talk-copied from the beginning" in kept
     assert again == ""
     assert "the checkpoints do not fit the topology: counts: its state was that of " in refused
-    assert "; --start-over counts discards their state and position" in refused
+    assert "--start-over counts discards their state and position" in refused
     assert "talk: no longer runs talk-copied, and keeps their checkpoints" in over
     assert topics.read("talk-loud", 1) == sorted(["A", "B", "A", "A", "C", "ed", "a", "b"])
     assert topics.read("talk-copied", 1) == ["x"]
