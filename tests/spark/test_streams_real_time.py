@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 from harness.spark_jars import spark_jars
 from headwater.blocking import Consumer, Producer
 from headwater.cli.main import main
-from headwater.model import TopicPartition
+from tests.support.programs import running
 
 if TYPE_CHECKING:
     from headwater.testing import EmbeddedBroker
@@ -36,18 +35,6 @@ app.stream("spoken", str).map(lambda text: text.upper(), to=str, name="shout").t
 """
 
 
-def until(app: subprocess.Popen[str], consumer: Consumer, topic: str, wanted: bytes) -> list[bytes]:
-    """Returns the values of a topic up to one that must come while the app runs."""
-    place = TopicPartition(topic, 0)
-    consumer.assign([place])
-    consumer.seek_to_beginning(place)
-    found: list[bytes] = []
-    while wanted not in found:
-        assert app.poll() is None, found
-        found += [each.value or b"" for each in consumer.poll(timeout_ms=1000)]
-    return found
-
-
 def test_columns_run_in_real_time(shared_broker: EmbeddedBroker, tmp_path: Path) -> None:
     (tmp_path / "fast.py").write_text(APP)
     bootstrap = ["--bootstrap", shared_broker.bootstrap]
@@ -67,22 +54,21 @@ def test_columns_run_in_real_time(shared_broker: EmbeddedBroker, tmp_path: Path)
             producer.send("spoken", word)
             producer.send("seen", word)
         producer.flush()
-        app = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            assert until(app, consumer, "loud", b"BE")[:2] == [b"TO", b"BE"]
+        with running(command, tmp_path) as app:
+
+            def values(topic: str, last: bytes) -> list[bytes]:
+                return app.values(consumer, topic, lambda found: last in found)
+
+            assert values("loud", b"BE")[:2] == [b"TO", b"BE"]
             # It is running now, in a batch that has not ended.
             producer.send("spoken", "not")
             producer.send("seen", "to")
             producer.flush()
-            assert until(app, consumer, "loud", b"NOT") == [b"TO", b"BE", b"TO", b"NOT"]
+            assert values("loud", b"NOT") == [b"TO", b"BE", b"TO", b"NOT"]
             # Each change of a count, at least once.
-            assert list(dict.fromkeys(until(app, consumer, "times", b"3"))) == [b"1", b"2", b"3"]
+            assert list(dict.fromkeys(values("times", b"3"))) == [b"1", b"2", b"3"]
             assert main(["streams", "stop", "fast", *bootstrap]) == 0
-            out, error = app.communicate(timeout=120)
-        finally:
-            app.kill()
-    assert app.returncode == 0, out + error
-    assert "fast: stopped after" in out
+            assert "fast: stopped after" in app.end()
 
 
 def test_what_cannot_run_in_real_time_is_refused_with_the_reason(
